@@ -38,7 +38,7 @@ fn top_shows_the_cluster_at_two_sizes_and_restores_the_terminal() {
     drop(member);
 
     top.press("\t\x1b[Bp");
-    top.shows("go on");
+    top.shows("p resume");
     top.press("q");
     assert!(top.ended().success());
     until("the terminal is restored", || top.is_cooked() && !top.in_alternate_screen());

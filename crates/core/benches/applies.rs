@@ -1,4 +1,4 @@
-//! Taking in what peers send: real frames through `Node::received`, decoding included.
+//! Applying frames from peers: real frames through `Node::received`, decoding included.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn main() {
     divan::main();
 }
 
-/// A fresh node joins and is sent everything.
+/// A new node joins and receives everything.
 #[divan::bench(args = [100_000, 1_000_000], sample_count = 5, sample_size = 1)]
 fn join(bencher: Bencher<'_, '_>, members: usize) {
     let members = support::scale(members).next_multiple_of(PER_SESSION);
@@ -34,13 +34,13 @@ fn join(bencher: Bencher<'_, '_>, members: usize) {
     );
 }
 
-/// Updates of random members, each in a push of its own: a cluster with a steady trickle of changes.
+/// Updates of random members, each in its own push: a cluster with a low rate of changes.
 #[divan::bench(args = [10_000, 1_000_000], sample_count = 10, sample_size = 1)]
 fn pushes_of_1(bencher: Bencher<'_, '_>, held: usize) {
     pushes(bencher, held, 1);
 }
 
-/// Updates of random members, a hundred per push: what a busy peer sends.
+/// Updates of random members, a hundred per push: a busy peer.
 #[divan::bench(args = [10_000, 1_000_000], sample_count = 10, sample_size = 1)]
 fn pushes_of_100(bencher: Bencher<'_, '_>, held: usize) {
     pushes(bencher, held, 100);

@@ -1,6 +1,6 @@
-//! What a returning peer misses: 1,000 changes among 10,000, 100,000 and 1,000,000 members (D6).
+//! The delta for a returning peer: 1,000 changes among 10,000, 100,000 and 1,000,000 members (D6).
 //!
-//! A request that was recorded when the peer came back is answered again and again; answering changes nothing.
+//! A request that was recorded when the peer returned is answered repeatedly; answering changes nothing.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn since_context(bencher: Bencher<'_, '_>, members: usize) {
     assert!(bytes_sent(&out) > 40 * returned.changes, "the delta was sent");
 }
 
-/// The same after other work has filled the caches: what the first peer to come back meets.
+/// The same with cold caches, as for the first peer that returns.
 #[divan::bench(args = MEMBERS, sample_count = 20, sample_size = 1)]
 fn since_context_cold(bencher: Bencher<'_, '_>, members: usize) {
     let mut returned = Returned::new(members);
@@ -62,7 +62,7 @@ fn since_context_cold(bencher: Bencher<'_, '_>, members: usize) {
     assert!(bytes_sent(&out) > 40 * returned.changes, "the delta was sent");
 }
 
-/// A node to which a peer has just come back, and what that peer asks for.
+/// A node to which a peer has just reconnected, and that peer's request.
 struct Returned {
     node: Node,
     link: LinkId,
@@ -84,7 +84,7 @@ impl Returned {
             cluster.run_for_millis(1);
         }
         cluster.cut(0, 1);
-        // Whoever dials asks first; here that has to be the peer that misses something.
+        // The dialing side asks first; here that has to be the peer that misses something.
         cluster.cannot_dial = Some(0);
         cluster.tap = Some(Vec::new());
         let mut random = fastrand::Rng::with_seed(4);

@@ -1,6 +1,6 @@
-//! One change: as a push, as an exchange, and as the full sync that seed 003 uses in clusters of up to five nodes.
+//! One change: as a push, as an exchange, and as a full sync.
 //!
-//! Two nodes that agree but for one change. The full sync is the node's own full merge (D8): a request is replayed that
+//! Two nodes agree except for one change. The full sync is the node's own full merge (D8): a request is replayed that
 //! was recorded before the sender collected a tombstone, so the sender has to send everything. The receiver already
 //! has all but one of the members, as it does in every round of full-sync gossip.
 
@@ -28,18 +28,18 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 const MEMBERS: [usize; 4] = [10, 100, 1_000, 10_000];
 const SESSIONS: usize = 5;
 const REPEATS: usize = 20;
-/// In a full mesh of five, the node that changed something tells four.
+/// In a full mesh of five, a node with a change sends it to four peers.
 const PEERS: u32 = 4;
 const WANT: u8 = 5;
 
-/// Of two nodes that differ, the one with the lower id asks.
+/// Of two nodes that differ, the one with the lower id sends the request.
 const RECEIVER: usize = 0;
 const SENDER: usize = 1;
 
 fn main() {
-    println!("One change, told to the {PEERS} peers of a cluster of 5     bytes   sender CPU   receivers' CPU");
+    println!("One change, sent to the {PEERS} peers  of a cluster of 5     bytes   sender CPU   receivers' CPU");
     for members in MEMBERS {
-        let mut story = Story::new(members);
+        let mut story = TwoNodes::new(members);
         for (name, way) in [("push", Way::Push), ("exchange", Way::Exchange), ("full sync", Way::FullSync)] {
             let costs = (0..REPEATS).map(|_| story.change(way));
             let cost = costs.min_by_key(|cost| cost.sender + cost.receiver).expect("at least one repeat");
@@ -57,14 +57,14 @@ enum Way {
     FullSync,
 }
 
-/// What one peer costs.
+/// Cost of one peer.
 struct Cost {
     bytes: u64,
     sender: Duration,
     receiver: Duration,
 }
 
-struct Story {
+struct TwoNodes {
     nodes: [Node; 2],
     links: [LinkId; 2],
     sessions: Vec<SessionId>,
@@ -74,9 +74,9 @@ struct Story {
     seq: u64,
 }
 
-impl Story {
+impl TwoNodes {
     /// Both nodes have the members, and the sender has collected a tombstone.
-    fn new(members: usize) -> Story {
+    fn new(members: usize) -> TwoNodes {
         let mut cluster = Cluster::new(2);
         while !cluster.agrees() {
             cluster.run_for_millis(1);
@@ -84,7 +84,7 @@ impl Story {
         let (links, now) = (cluster.link_between(RECEIVER, SENDER), cluster.now);
         let sessions = support::populate(&mut cluster.nodes[SENDER], now, Ids::Short, members, members / SESSIONS);
         let nodes = <[Node; 2]>::try_from(cluster.nodes).expect("two nodes");
-        let mut story = Story { nodes, links, sessions, old_want: Bytes::new(), now, seq: 0 };
+        let mut story = TwoNodes { nodes, links, sessions, old_want: Bytes::new(), now, seq: 0 };
         story.old_want = story.await_want();
         story.deliver(vec![(SENDER, story.old_want.clone())]);
         story.seq += 1;
@@ -98,7 +98,7 @@ impl Story {
         story
     }
 
-    /// Changes member 0 and lets the receiver know, one way or another.
+    /// Changes member 0 and delivers the change in the given way.
     fn change(&mut self, way: Way) -> Cost {
         self.seq += 1;
         let change = MetadataUpdate::set("shard", format!("{:04}", self.seq % 10_000));
@@ -130,7 +130,7 @@ impl Story {
         Cost { sender: cost.sender + sender, ..cost }
     }
 
-    /// Lives on until the receiver notices, by a ping, that it misses something.
+    /// Advances until the receiver detects, by a ping, that it misses something.
     fn await_want(&mut self) -> Bytes {
         loop {
             if let Some(want) = self.step() {
@@ -139,8 +139,8 @@ impl Story {
         }
     }
 
-    /// Goes to the next moment at which a node wants to be woken. Nothing is pushed; a request of the receiver is
-    /// returned instead of delivered.
+    /// Advances to the next wake-up of a node. Nothing is pushed; a request of the receiver is returned instead of
+    /// delivered.
     fn step(&mut self) -> Option<Bytes> {
         let index = usize::from(self.nodes[1].next_wake() < self.nodes[0].next_wake());
         self.now = self.nodes[index].next_wake().max(self.now);
@@ -157,7 +157,7 @@ impl Story {
         want
     }
 
-    /// Passes frames to and fro until nothing is left to say.
+    /// Delivers frames in both directions until none is left.
     fn deliver(&mut self, mut waiting: Vec<(usize, Bytes)>) -> Cost {
         let mut cost = Cost { bytes: 0, sender: Duration::ZERO, receiver: Duration::ZERO };
         let mut out = Output::default();

@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// The whole member, as a caller gets it: found, judged (L3), shared.
+/// Returns the whole member, as a caller gets it: found, judged (L3), shared.
 #[divan::bench(args = [10_000, MEMBERS], sample_count = 10, sample_size = 1)]
 fn random_ids(bencher: Bencher<'_, '_>, members: usize) {
     look_up(bencher, Ids::Short, members);
@@ -41,7 +41,7 @@ fn look_up(bencher: Bencher<'_, '_>, ids: Ids, members: usize) {
     });
 }
 
-/// Ids that nobody has: what a mistyped name costs.
+/// Ids that are not registered: the cost of a mistyped name.
 #[divan::bench(args = [MEMBERS], sample_count = 10, sample_size = 1)]
 fn unknown_ids(bencher: Bencher<'_, '_>, members: usize) {
     let members = support::scale(members).next_multiple_of(PER_SESSION);

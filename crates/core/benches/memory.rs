@@ -53,9 +53,9 @@ fn run(shape: &str, meaning: &str, members: usize) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("this program can be run again");
+        .expect("this program can be started");
     let mut input = child.stdin.take().expect("stdin is a pipe");
-    // The peer that sends a replica its members lives here, so that only the replica is measured.
+    // The peer that sends a replica its members runs here, so that only the replica is measured.
     let frames = match shape {
         "replica-100" => support::recorded_join(members, PER_SESSION),
         "replica-1" => support::recorded_join(members, 1),
@@ -66,7 +66,7 @@ fn run(shape: &str, meaning: &str, members: usize) {
         input.write_all(&frame).expect("the child reads");
     }
     drop(input);
-    let output = child.wait_with_output().expect("the child ends");
+    let output = child.wait_with_output().expect("the child exits");
     assert!(output.status.success(), "shape {shape} failed");
     print!("{meaning:<55} {}", String::from_utf8_lossy(&output.stdout));
 }
@@ -107,6 +107,6 @@ fn replica() -> Node {
 /// A line of `/proc/self/status`.
 fn kilobytes(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find(|line| line.starts_with(name)).expect("the kernel tells the size of a process");
+    let line = status.lines().find(|line| line.starts_with(name)).expect("the kernel reports the size of a process");
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse().ok()).expect("a number of kB")
 }

@@ -1,4 +1,4 @@
-//! Routing a change to 10,000 watchers: the writer's turn, and what it costs each watcher to take the event.
+//! Routing a change to 10,000 watchers: the writer's turn, and the cost for each watcher to take the event.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn main() {
     divan::main();
 }
 
-/// Everybody watches the service that changes: one change, 10,000 events.
+/// Every watcher watches the service that changes: one change, 10,000 events.
 #[divan::bench(sample_count = 100, sample_size = 1)]
 fn all_on_one_service(bencher: Bencher<'_, '_>) {
     one_change(bencher, |_| support::service(0), |watchers| watchers);

@@ -15,7 +15,7 @@ use support::{Ids, WALL_MS};
 
 /// Nodes, virtual seconds of each measurement.
 const SIZES: [(usize, u64); 4] = [(3, 60), (10, 60), (50, 10), (200, 3)];
-/// Changes per second in the whole cluster: few enough that one is everywhere before the next is made, and many.
+/// Changes per second in the whole cluster: few enough that each reaches all nodes before the next one, and many.
 const RATES: [u64; 2] = [10, 100];
 
 fn main() {
@@ -69,7 +69,7 @@ impl Load {
         load
     }
 
-    /// Until all nodes agree and every ping that still said otherwise has been answered.
+    /// Runs until all nodes agree and every ping that reported a difference has been answered.
     fn settle(&mut self) {
         while !self.cluster.agrees() {
             self.second(0);
@@ -78,13 +78,13 @@ impl Load {
         self.second(0);
     }
 
-    /// What crossed the wire while `rate` changes were made each second.
+    /// Returns the traffic while `rate` changes were made each second.
     fn run(&mut self, seconds: u64, rate: u64) -> Traffic {
         self.cluster.traffic = Traffic::default();
         for _ in 0..seconds {
             self.second(rate);
         }
-        // What the last changes still cause belongs to them.
+        // The follow-up traffic of the last changes counts for them.
         let mut traffic = self.cluster.traffic;
         self.settle();
         traffic.exchanges = self.cluster.traffic.exchanges;
@@ -95,7 +95,7 @@ impl Load {
     fn second(&mut self, rate: u64) {
         for (index, session) in self.sessions.iter().enumerate() {
             let beat = self.cluster.with(index, |node, now, out| node.heartbeat(now, *session, out));
-            beat.expect("the session lives");
+            beat.expect("the session exists");
         }
         let end = self.cluster.now + Duration::from_secs(1);
         let mut moments: Vec<u64> = (0..rate).map(|_| self.random.u64(..1_000_000)).collect();

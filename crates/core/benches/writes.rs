@@ -46,7 +46,7 @@ fn register(bencher: Bencher<'_, '_>, held: usize) {
         });
 }
 
-/// One metadata pair of a random member changes; nobody is connected.
+/// One metadata pair of a random member changes; no peer is connected.
 #[divan::bench(args = HELD, sample_count = 20, sample_size = 1)]
 fn update(bencher: Bencher<'_, '_>, held: usize) {
     let held = support::scale(held).next_multiple_of(PER_SESSION);

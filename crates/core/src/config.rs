@@ -7,7 +7,7 @@ use crate::wire;
 /// All durations of the registry and peer planes. Defaults are those of the requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// How often a client is expected to say that it lives.
+    /// Interval at which a client is expected to send heartbeats.
     pub heartbeat_interval: Duration,
     /// Silence after which a client's members are `down`.
     pub heartbeat_timeout: Duration,
@@ -28,13 +28,13 @@ pub struct Timers {
     pub health_query_delay: Duration,
     /// How long reports are collected.
     pub health_report_wait: Duration,
-    /// How long all reachable nodes must have been starting before the lowest goes ahead (N3).
+    /// How long all reachable nodes must have been starting before the one with the lowest id becomes ready (N3).
     pub lone_start_wait: Duration,
     /// How long a resuming watcher waits for a lagging node (W4).
     pub resume_wait: Duration,
     /// Pause between marks in watcher streams.
     pub mark_interval: Duration,
-    /// How long a graceful stop waits for its sessions to move, and for a peer that hears its last writes (N6).
+    /// How long a graceful stop waits for its sessions to move, and for a peer to receive its last writes (N6).
     pub handover_timeout: Duration,
 }
 
@@ -61,19 +61,19 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Silence after which an old run of a node is forgotten (D10): by then every awake node has collected its records.
+    /// Silence after which an old incarnation is retired (D14): by then every running node has collected its records.
     pub fn retirement(&self) -> Duration {
         self.dead_peer_timeout + self.tombstone_timeout + self.admission_window() + self.reconnect_timeout
     }
 
-    /// Silence of an origin after which it is no longer admitted (L2). The ping timeout on top covers the way of a
-    /// client that re-attached elsewhere in the last moment.
+    /// Silence of an origin after which it is no longer admitted (L2). The ping timeout on top covers the propagation
+    /// when a client re-attached elsewhere just before the deadline.
     pub fn admission_window(&self) -> Duration {
         self.heartbeat_timeout + self.ping_timeout
     }
 }
 
-/// Every bound on what a node accepts or holds. Reaching one is a rejection and a counter.
+/// Limits on everything a node accepts or holds. Exceeding one causes a rejection and increments a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub id_bytes: usize,
@@ -99,7 +99,7 @@ pub struct Limits {
     pub frame_bytes: usize,
     /// Target size of one chunk of a delta or full merge.
     pub chunk_bytes: usize,
-    /// Chunks that may be on their way unacknowledged.
+    /// Chunks that may be in flight without an acknowledgement.
     pub chunk_window: usize,
     /// Writes a peer may lag behind before pushing to it stops (D5).
     pub push_backlog: usize,
@@ -146,7 +146,7 @@ pub struct Config {
     pub seeds: Vec<String>,
     pub timers: Timers,
     pub limits: Limits,
-    /// Share of members or nodes that may be judged gone at once without a second thought (L6).
+    /// Share of members or nodes that may be judged lost at once without waiting (L6).
     pub mass_failure_share: f64,
     /// Jitter of the retry interval, as a share (P4).
     pub retry_jitter: f64,
@@ -174,7 +174,7 @@ impl Config {
         }
     }
 
-    /// Checks all settings together; the message says which setting to change, and to what.
+    /// Checks all settings together; the message names the setting to change, and the value to set.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let t = &self.timers;
         let at_least = |name, value: Duration, bound: Duration, why| {
@@ -253,7 +253,7 @@ impl Config {
     }
 }
 
-/// A setting that cannot work, or not together with another.
+/// A setting that is invalid, or invalid together with another.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     #[error("{name} is {value:?}, which is too short: set it above {bound:?} ({why})")]
@@ -262,7 +262,7 @@ pub enum ConfigError {
     Share { name: &'static str, value: f64 },
     #[error("frame_bytes is {frame}, too small for one chunk and the largest member: set it to at least {needed}")]
     Frame { frame: usize, needed: usize },
-    #[error("{name} is {value}, more than peers can be told: set it to at most {largest}")]
+    #[error("{name} is {value}, more than the peer protocol can encode: set it to at most {largest}")]
     TooLarge { name: &'static str, value: usize, largest: usize },
     #[error("{name} is 0: set it to at least 1")]
     Zero { name: &'static str },

@@ -1,6 +1,6 @@
-//! Rejections: the typed answers to what cannot be done.
+//! Rejections: typed negative answers to requests.
 //!
-//! A rejection never leaves a trace in the state; whoever gets one knows which field was wrong and what the limit is.
+//! A rejected request changes no state. The rejection names the wrong field and the limit.
 
 pub use convoke_base::ErrorCode;
 

@@ -40,7 +40,7 @@ impl Interner {
     }
 }
 
-/// Equal values are held once. Those that nobody uses any more go when the table has doubled.
+/// Holds equal values once. Unused values are dropped when the table has doubled.
 #[derive(Debug)]
 struct Shared<T> {
     held: HashTable<Arc<T>>,
@@ -53,7 +53,7 @@ impl<T: Hash> Shared<T> {
         Shared { held: HashTable::new(), sweep_at: SWEEP_MIN, hasher: FixedState::with_seed(seed) }
     }
 
-    /// `key` has the hash of the value that `same` recognises and `fresh` makes.
+    /// `key` has the hash of the value that `same` recognises and `fresh` creates.
     fn get_or_add(&mut self, key: impl Hash, same: impl Fn(&T) -> bool, fresh: impl FnOnce() -> T) -> Arc<T> {
         let hash = self.hasher.hash_one(key);
         if let Some(known) = self.held.find(hash, |held| same(held)) {

@@ -1,7 +1,7 @@
-//! Deliberate bugs, to show that the simulator would notice real ones (docs/mutants.md).
+//! Deliberate bugs, to show that the simulator would find real ones (docs/mutants.md).
 //!
-//! A [`Mutation`] can only be made with the `mutants` feature, which only the simulator turns on. Without it the type is
-//! empty, every check below is the constant `false`, and nothing of a mutant is in the program.
+//! A [`Mutation`] can only be made with the `mutants` feature, which only the simulator turns on. Without it the type
+//! is empty, every check below is the constant `false`, and the program contains no mutant code.
 
 use crate::member::Record;
 
@@ -37,9 +37,9 @@ impl Mutation {
 
 convoke_base::mutants! {
     NonceIgnored: "D1", "two incarnations with one number are the same origin";
-    PredecessorNotKept: "D2", "an update forgets which record the registration replaced";
+    PredecessorNotKept: "D2", "an update drops the predecessor of the registration";
     LastArrivalWins: "D3", "the record that arrives last wins, whatever its rank";
-    SeqBeforeClaim: "D3", "an ex-owner wins back a member by refreshing it";
+    SeqBeforeClaim: "D3", "a former owner wins a member back by updating it";
     TiesByClock: "D3", "of two records with one claim and sequence, the one with the later wall-clock time wins";
     CoveredRecordsAccepted: "D4", "records that were collected here are accepted again";
     PushGapClaimed: "D5", "a push that skips writes raises the context";
@@ -63,37 +63,37 @@ convoke_base::mutants! {
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
-    LosingIsNotTold: "C4", "a session that lost its members keeps them and is not notified";
+    LossNotNotified: "C4", "a session that lost its members keeps them and is not notified";
     OldRequestsExecuted: "C5", "a request that arrives after a later one is executed";
     RejectedRequestsRunLater: "C5", "a copy of a rejected request is executed when it arrives later";
     HeartbeatDoesNotRevive: "C6", "a heartbeat after `down` does not bring members up";
     DownNeverLeaves: "C6", "members that are down are never unregistered";
     MoveClearsDrain: "C7", "a member that moves loses its drain mark";
-    ReattachForgetsMembers: "C8", "a client that the registry remembers for is attached without its members";
+    ReattachForgetsMembers: "C8", "a client without state of its own is attached without its members";
     EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
     SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
-    TwinsTolerated: "N4", "two processes with one node id go on";
-    LongSleepForgiven: "N5", "a node that was paused longer than any timeout goes on as before";
+    TwinsTolerated: "N4", "two processes with one node id both continue";
+    LongPauseTolerated: "N5", "a node that was paused longer than any timeout continues";
     StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
     NoRelayedEvidence: "L2", "only direct evidence counts";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
-    SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of going down";
+    SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of becoming `down`";
     StatusNotPublished: "L3", "readers outside the core do not receive changes of the shown status";
     InferredWithoutBasisKept: "L4", "an inference about a collected record is kept";
     InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
-    InferredIgnoresLife: "L4", "an inference applies again when its owner is lost a second time";
-    EveryoneTakesOver: "L4", "every node expires a silent owner's members";
-    LatenessNotForgiven: "L5", "a node holds its own pause against others";
-    SleeperReadsBufferedMessages: "L5", "a node that was paused executes what its clients sent before";
-    NoSecondThoughts: "L6", "a mass failure is believed at once";
+    InferredIgnoresCounter: "L4", "an inference applies again when its owner is lost a second time";
+    EveryNodeExpires: "L4", "every node expires a silent owner's members";
+    PauseNotSubtracted: "L5", "a node judges others by its own pause";
+    PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
+    NoMassFailureGuard: "L6", "a mass failure is judged at once";
     NamesNeverExpire: "L7", "the names of a lost node never expire";
-    ReturnedBelievedAtOnce: "L8", "a returning origin is admitted before its writes were received";
-    ConnectIsProof: "P1", "a TCP connection counts as proof of life";
+    ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
+    ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
@@ -102,7 +102,7 @@ convoke_base::mutants! {
     NoEchoCheck: "P6", "a one-way link counts as up";
     CountersUnbounded: "P7", "a record may use up all sequence numbers";
     PeersNotLearned: "P8", "a node knows only its seeds";
-    UnservedRegionsIgnored: "P9", "nobody looks for another way into a region";
+    UnservedRegionsIgnored: "P9", "no node looks for another path into a region";
     LeavingTheFilterIgnored: "W1", "a member that stops matching stays in the view";
     WatcherSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";
     ResumeIgnoresAdmission: "W3", "a resumed watch gets stated changes only";

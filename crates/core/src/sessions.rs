@@ -1,8 +1,8 @@
-//! Sessions of the clients attached to this node, and which of its members belongs to which (C2, C6).
+//! Sessions of the clients attached to this node, and the members of each (C2, C6).
 
 use crate::member::{ClientProcess, Liveness};
 use crate::node::{ConnId, SessionId};
-use crate::time::{Duration, Heard, Time};
+use crate::time::{Duration, ReceivedAt, Time};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ pub(crate) struct Session {
     pub(crate) claim: u64,
     pub(crate) liveness: Liveness,
     pub(crate) timeout: Duration,
-    pub(crate) heard: Heard,
+    pub(crate) received_at: ReceivedAt,
     /// Highest number of a request, executed or rejected (C5).
     pub(crate) last_seq: u64,
     pub(crate) conn: Option<ConnId>,
     /// With `fast` liveness: when the connection was lost.
     pub(crate) cut_at: Option<Time>,
     pub(crate) down: bool,
-    /// A newer session of the same client took over; what it did not name keeps this one's timers (C4).
+    /// A newer session of the same client took over; members it did not name keep this one's timers (C4).
     pub(crate) superseded: bool,
-    /// Asked to move to another node (N6).
+    /// It was sent a handover notice (N6).
     pub(crate) handed_over: bool,
-    /// When it is looked at next; timers set for other moments are stale.
+    /// When it is checked next; timers set for other times are stale.
     pub(crate) check_at: Time,
     /// Slots of its members.
     pub(crate) members: Vec<u32>,
@@ -36,17 +36,17 @@ pub(crate) struct Sessions {
     free: Vec<u32>,
     by_client: BTreeMap<SmolStr, u32>,
     by_conn: BTreeMap<ConnId, Vec<u32>>,
-    /// Which session feeds each slot.
+    /// The session that holds each slot.
     of_slot: Vec<Place>,
     len: usize,
 }
 
-/// Where a slot is listed.
+/// The position of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// `NONE` if no session here feeds it.
+    /// `NONE` if no session here holds it.
     session: u32,
-    /// Its position among the members of the session, so that one of many is taken away without a search.
+    /// Its position among the members of the session, so that one of many is removed without a search.
     at: u32,
     /// The write with which the session got it.
     since: u64,
@@ -110,13 +110,13 @@ impl Sessions {
         self.by_client.get(client).map(|index| self.id(*index))
     }
 
-    /// The session that feeds a slot.
+    /// The session that holds a slot.
     pub(crate) fn of_slot(&self, slot: u32) -> Option<SessionId> {
         let place = self.of_slot.get(slot as usize).filter(|place| place.session != NONE)?;
         Some(self.id(place.session))
     }
 
-    /// The write of this node with which the session that feeds a slot got it.
+    /// The write of this node with which the session of a slot got it.
     pub(crate) fn fed_since(&self, slot: u32) -> Option<u64> {
         self.of_slot.get(slot as usize).filter(|place| place.session != NONE).map(|place| place.since)
     }
@@ -125,7 +125,7 @@ impl Sessions {
         self.by_conn.get(&conn).into_iter().flatten().map(|index| self.id(*index)).collect()
     }
 
-    /// Gives a slot to a session with a write of this node, taking it from whichever had it.
+    /// Assigns a slot to a session with a write of this node, and removes it from any other.
     pub(crate) fn give(&mut self, id: SessionId, slot: u32, since: u64) {
         match self.of_slot(slot) {
             Some(owner) if owner == id => return,
@@ -142,7 +142,7 @@ impl Sessions {
         }
     }
 
-    /// Takes a slot from the session that feeds it.
+    /// Removes a slot from its session.
     pub(crate) fn take(&mut self, slot: u32) {
         let Some(id) = self.of_slot(slot) else { return };
         let Place { at, .. } = std::mem::replace(&mut self.of_slot[slot as usize], NOWHERE);
@@ -153,7 +153,7 @@ impl Sessions {
         }
     }
 
-    /// The session is no longer its client's current one; its handle and connection are dead, its timers go on.
+    /// The session is no longer its client's current one; its handle and connection are invalid, its timers continue.
     pub(crate) fn supersede(&mut self, id: SessionId) -> Option<ConnId> {
         let session = self.get_mut(id)?;
         session.superseded = true;
@@ -171,7 +171,7 @@ impl Sessions {
         }
     }
 
-    /// Removes the session; its members must have been dealt with.
+    /// Removes the session; its members must have been removed before.
     pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
         let entry = self.entries.get_mut(id.index as usize)?;
         if entry.generation != id.generation {
@@ -218,7 +218,7 @@ mod tests {
             claim: 1,
             liveness: Liveness::Normal,
             timeout: Duration::from_secs(20),
-            heard: Heard::default(),
+            received_at: ReceivedAt::default(),
             last_seq: 0,
             conn: None,
             cut_at: None,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     proptest! {
-        /// Slots go from session to session, and away: each is listed where it belongs, and nowhere else.
+        /// Slots move between sessions and are removed: each is listed by its session, and by no other.
         #[test]
         fn every_slot_is_listed_by_the_session_that_feeds_it(steps in prop::collection::vec((0..20_u32, 0..4_usize), 0..200)) {
             let mut sessions = Sessions::default();

@@ -1,4 +1,4 @@
-//! Silence, measured fairly (rule L5).
+//! Silence, measured without the node's own pauses (rule L5).
 //!
 //! The core never reads a clock. The shell (or the simulator) passes the node's monotonic time into every call.
 
@@ -12,9 +12,9 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Attention time (rule L5): the node's clock, together with how much of it the node slept through.
+/// Attention time (rule L5): the node's clock, together with how much of it the node was paused.
 ///
-/// Silence of others is only held against them for the time this node was awake to listen.
+/// Silence of others counts only for the time in which this node was running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     pub now: Time,
@@ -22,26 +22,26 @@ pub struct Clock {
     pub lost: Duration,
 }
 
-/// When something was last heard, in both senses of time.
+/// When something was last received, on both time scales.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Heard {
-    /// Microseconds on the node's clock; negative for what was heard, by others, before this clock started.
+pub struct ReceivedAt {
+    /// Microseconds on the node's clock; negative for events that others received before this clock started.
     at: i64,
     lost: Duration,
 }
 
-impl Heard {
+impl ReceivedAt {
     pub fn now(clock: Clock) -> Self {
-        Heard::ago(clock, Duration::ZERO)
+        ReceivedAt::ago(clock, Duration::ZERO)
     }
 
-    /// Heard `age` ago by someone else's reckoning.
+    /// Received `age` ago, as measured by another node.
     pub fn ago(clock: Clock, age: Duration) -> Self {
-        Heard { at: signed(clock.now.as_micros()).saturating_sub(signed(micros(age))), lost: clock.lost }
+        ReceivedAt { at: signed(clock.now.as_micros()).saturating_sub(signed(micros(age))), lost: clock.lost }
     }
 
-    /// Whether this was heard later than `other`.
-    pub fn is_after(self, other: Heard) -> bool {
+    /// Whether this was received later than `other`.
+    pub fn is_after(self, other: ReceivedAt) -> bool {
         self.at > other.at
     }
 
@@ -50,13 +50,13 @@ impl Heard {
         Duration::from_micros(signed(clock.now.as_micros()).saturating_sub(self.at).max(0).unsigned_abs())
     }
 
-    /// Silence while this node was listening, where at most `forgiven` of lateness is subtracted.
+    /// Silence while this node was running, where at most `forgiven` of lateness is subtracted.
     pub fn attentive_silence(self, clock: Clock, forgiven: Duration) -> Duration {
         let late = clock.lost.saturating_sub(self.lost).min(forgiven);
         self.silence(clock).saturating_sub(late)
     }
 
-    /// The earliest moment at which `attentive_silence` can reach `silence`, if the node stays awake.
+    /// The earliest time at which `attentive_silence` can reach `silence`, if the node keeps running.
     pub fn due(self, clock: Clock, silence: Duration, forgiven: Duration) -> Time {
         let due = self.at.saturating_add(signed(micros(silence)));
         Time::from_micros(due.max(0).unsigned_abs()) + clock.lost.saturating_sub(self.lost).min(forgiven)

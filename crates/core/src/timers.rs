@@ -1,5 +1,5 @@
-//! Timers as values in a heap. A timer is a reminder to look, never a decision: whoever handles it checks whether it is
-//! really due and sets a new one if not. So nothing is ever cancelled, and a heartbeat touches no timer.
+//! Timers as values in a heap. A timer triggers a check, never a decision: its handler checks whether it is really due
+//! and sets a new one if not. So no timer is ever cancelled, and a heartbeat touches no timer.
 
 use crate::node::{LinkId, SessionId};
 use crate::time::Time;
@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// Life number, pings, admission, retirement, marks: everything periodic.
+    /// Liveness counter, pings, admission, retirement, marks: everything periodic.
     Tick,
     Session(SessionId),
     /// Handshake deadline, silence, missing echo.

@@ -1,7 +1,7 @@
 //! `VectorClock` (rule D1): a partial order in which merging is the least upper bound.
 //!
-//! The clocks are small on purpose: with four origins and numbers up to two, equal, ordered and concurrent pairs all come
-//! up often.
+//! The clocks are small on purpose: with four origins and numbers up to two, equal, ordered and concurrent pairs are
+//! all frequent.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -9,7 +9,7 @@ use convoke_core::version::{Incarnation, NodeId, OriginId, VectorClock};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 
-/// Two runs of one node count as two origins, as do two runs that share a number but not the nonce.
+/// Two incarnations of one node are two origins, as are two that share a number but not the nonce.
 fn origins() -> [OriginId; 4] {
     [("a", 1, 0), ("a", 1, 7), ("a", 2, 0), ("b", 1, 0)].map(|(node, number, nonce)| OriginId {
         node: NodeId::new(node).unwrap(),
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn an_origin_counted_to_zero_is_the_same_as_one_never_heard_of(a in any_clock(), which in 0..4usize) {
+    fn an_origin_with_zero_writes_equals_an_absent_origin(a in any_clock(), which in 0..4usize) {
         let origin = &origins()[which];
         let mut same = a.clone();
         same.raise(origin, 0);
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn before_after_and_concurrent_are_told_apart() {
+fn before_after_and_concurrent_are_distinguished() {
     let (a, b, c) = (clock(&[1, 0, 0, 0]), clock(&[1, 1, 0, 0]), clock(&[0, 0, 1, 0]));
     assert_eq!(a.partial_cmp(&b), Some(Ordering::Less));
     assert_eq!(b.partial_cmp(&a), Some(Ordering::Greater));

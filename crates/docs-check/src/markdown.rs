@@ -36,7 +36,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
     /// Characters of link targets in the source of this line.
     pub(crate) link_columns: usize,
-    /// Whether the paragraph goes on in the next line.
+    /// Whether the paragraph continues in the next line.
     pub(crate) continued: bool,
 }
 

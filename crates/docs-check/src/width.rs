@@ -37,7 +37,7 @@ fn not_one_sentence(page: &Page, number: usize, line: &Line) -> Option<&'static 
         return Some("the line begins within a sentence");
     }
     if line.continued && !ends_sentence(&line.text) {
-        return Some("the sentence goes on in the next line");
+        return Some("the sentence continues in the next line");
     }
     holds_several(&line.text).then_some("the line holds several sentences")
 }

@@ -1,4 +1,4 @@
-//! Good histories are accepted, bad ones are not, and large ones take no time.
+//! Valid histories are accepted, invalid ones are rejected, and large ones are checked quickly.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -46,7 +46,7 @@ fn one_after_the_other() {
 }
 
 #[test]
-fn a_stale_read_is_noticed() {
+fn a_stale_read_is_detected() {
     bad(&[(1, Call::put(1), 1, 2, DONE), (1, Call::put(2), 3, 4, DONE), (2, Call::Get, 5, 6, got(1))]);
     bad(&[(1, Call::put(1), 1, 2, DONE), (2, Call::Get, 3, 4, got(0))]);
     bad(&[(1, Call::Get, 1, 2, got(9))]);
@@ -54,12 +54,12 @@ fn a_stale_read_is_noticed() {
 
 #[test]
 fn overlapping_operations_may_be_in_any_order_but_in_one() {
-    // A put that lasts: a read may see it or not, but not see it and then not.
+    // A long put: a read may see it or not, but not see it and then miss it.
     let put = (1, Call::put(1), 1, 10, DONE);
     good(&[put, (2, Call::Get, 2, 3, got(0)), (2, Call::Get, 4, 5, got(1))]);
     bad(&[put, (2, Call::Get, 2, 3, got(1)), (2, Call::Get, 4, 5, got(0))]);
     bad(&[put, (2, Call::Get, 2, 3, got(1)), (3, Call::Get, 4, 5, got(0))]);
-    // At the same moment they overlap.
+    // At the same time they overlap.
     good(&[(1, Call::put(1), 1, 5, DONE), (2, Call::Get, 5, 6, got(0))]);
 }
 
@@ -73,7 +73,7 @@ fn two_readers_may_not_disagree_about_the_order_of_two_writes() {
 }
 
 #[test]
-fn a_lost_update_is_noticed() {
+fn a_lost_update_is_detected() {
     let swap = |old: Option<u64>, new| Call::compare_and_set(old, Some(new));
     good(&[(1, swap(None, 1), 1, 2, DONE), (2, swap(Some(1), 2), 3, 4, DONE)]);
     bad(&[(1, swap(None, 1), 1, 5, DONE), (2, swap(None, 2), 1, 5, DONE)]);
@@ -82,7 +82,7 @@ fn a_lost_update_is_noticed() {
 }
 
 #[test]
-fn what_an_answer_says_was_there_must_have_been() {
+fn a_reported_previous_value_must_be_correct() {
     let previous = |value| Answer::Written { previous: Some(value) };
     good(&[(1, Call::put(1), 1, 2, previous(None)), (1, Call::put(2), 3, 4, previous(Some(1)))]);
     bad(&[(1, Call::put(1), 1, 2, previous(None)), (1, Call::put(2), 3, 4, previous(None))]);
@@ -99,21 +99,21 @@ fn an_unknown_write_may_have_happened_at_any_time_or_never() {
     good(&[unknown, (2, Call::Get, 2, 3, got(0)), (2, Call::Get, 90, 91, got(0))]);
     good(&[unknown, (2, Call::Get, 2, 3, got(0)), (2, Call::Get, 90, 91, got(1))]);
     bad(&[unknown, (2, Call::Get, 2, 3, got(1)), (2, Call::Get, 90, 91, got(0))]);
-    // Once, not twice; not before it was asked for.
+    // Once, not twice; not before its call.
     let over = (2, Call::put(2), 4, 5, DONE);
     bad(&[unknown, (2, Call::Get, 2, 3, got(1)), over, (2, Call::Get, 6, 7, got(1))]);
     bad(&[(2, Call::Get, 2, 3, got(1)), (1, Call::put(1), 5, 0, DONE)]);
 }
 
 #[test]
-fn an_unknown_write_that_nobody_saw_explains_a_failed_compare() {
+fn an_unobserved_unknown_write_explains_a_failed_compare() {
     let swap = (2, Call::compare_and_set(None, Some(2)), 5, 6, Answer::mismatch());
     bad(&[swap]);
     good(&[(1, Call::put(1), 1, 0, DONE), swap]);
 }
 
 #[test]
-fn resolved_never_it_must_not_have_happened() {
+fn a_write_resolved_as_never_must_not_have_happened() {
     let mut history: History<&str> = History::new();
     let put = history.call(1, "k", Call::put(1), 1);
     let get = history.call(2, "k", Call::Get, 2);
@@ -121,7 +121,7 @@ fn resolved_never_it_must_not_have_happened() {
     assert_eq!((history.len(), history.unknown()), (2, 1));
     assert!(history.check().is_ok(), "it may have happened");
     history.never(put);
-    assert!(history.check().is_err(), "it is said that it did not");
+    assert!(history.check().is_err(), "it was resolved as never");
     assert_eq!((history.len(), history.unknown()), (1, 0));
 }
 

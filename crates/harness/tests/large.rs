@@ -1,5 +1,5 @@
-//! Histories as long as those of real runs, from a register that really is one, with and without a planted lie; and small
-//! ones against all orders there are.
+//! Histories as long as those of real runs, from a correct register, with and without a planted wrong answer; and
+//! small ones against all possible orders.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -13,18 +13,18 @@ struct Shape {
     operations: usize,
     keys: u64,
     clients: u64,
-    /// Of a hundred answers.
+    /// Per hundred answers.
     unknown: u32,
 }
 
-/// Clients run side by side; each operation takes effect at a moment between call and answer.
-fn run(seed: u64, shape: &Shape, lie_at: Option<usize>) -> History<u64> {
+/// Clients run concurrently; each operation takes effect at a moment between call and answer.
+fn run(seed: u64, shape: &Shape, wrong_at: Option<usize>) -> History<u64> {
     let mut rng = Rng::with_seed(seed);
     let mut history = History::new();
     let mut store: BTreeMap<u64, u64> = BTreeMap::new();
     let mut stale: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     let mut free: Vec<u64> = vec![0; shape.clients as usize];
-    let mut lies = 0;
+    let mut wrong_answers = 0;
     let mut planned = Vec::new();
     for number in 0..shape.operations {
         let client = (0..free.len()).min_by_key(|client| free[*client]).unwrap();
@@ -63,10 +63,15 @@ fn run(seed: u64, shape: &Shape, lie_at: Option<usize>) -> History<u64> {
             };
         }
         let old = stale.get(&key).copied().flatten();
-        if lie_at.is_some_and(|lie| at >= lie) && lies == 0 && call == Call::Get && old.is_some() && old != held {
+        if wrong_at.is_some_and(|lie| at >= lie)
+            && wrong_answers == 0
+            && call == Call::Get
+            && old.is_some()
+            && old != held
+        {
             // Long after everything else, so that no overlap can explain it.
             answer = Answer::Got(old);
-            lies += 1;
+            wrong_answers += 1;
             let id = history.call(client, key, call, answered + 1_000_000);
             history.answer(id, answered + 1_000_001, answer);
             continue;
@@ -76,7 +81,7 @@ fn run(seed: u64, shape: &Shape, lie_at: Option<usize>) -> History<u64> {
             history.answer(id, answered, answer);
         }
     }
-    assert_eq!(lies, usize::from(lie_at.is_some()), "the lie was told");
+    assert_eq!(wrong_answers, usize::from(wrong_at.is_some()), "the wrong answer was given");
     history
 }
 
@@ -105,7 +110,7 @@ fn ten_thousand_operations_over_three_keys() {
 }
 
 #[test]
-fn one_lie_among_ten_thousand_operations_is_found() {
+fn one_wrong_answer_among_ten_thousand_operations_is_found() {
     let shape = Shape { operations: 10_000, keys: 50, clients: 20, unknown: 1 };
     quick("a lie", || {
         for seed in 0..3 {
@@ -114,7 +119,7 @@ fn one_lie_among_ten_thousand_operations_is_found() {
     });
 }
 
-/// Clients at one key whose outcomes are mostly unknown: the worst there is, within reason.
+/// Clients on one key with mostly unknown outcomes: a realistic worst case.
 #[test]
 fn many_unknown_outcomes_on_one_key() {
     let shape = Shape { operations: 120, keys: 1, clients: 6, unknown: 25 };
@@ -133,8 +138,8 @@ struct Small {
     answer: Option<Answer>,
 }
 
-/// All orders there are, tried one by one.
-fn by_force(operations: &[Small]) -> bool {
+/// Tries all orders one by one.
+fn brute_force(operations: &[Small]) -> bool {
     fn go(operations: &[Small], taken: u32, state: Option<u64>) -> bool {
         let waiting = |at: &usize| taken & (1 << at) == 0;
         let all: Vec<usize> = (0..operations.len()).filter(waiting).collect();
@@ -199,6 +204,6 @@ proptest! {
                 history.answer(id, called + lasted, *answer);
             }
         }
-        prop_assert_eq!(history.check().is_ok(), by_force(&operations));
+        prop_assert_eq!(history.check().is_ok(), brute_force(&operations));
     }
 }

@@ -20,20 +20,20 @@ use tokio::time::timeout;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for a node to stop after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of log lines in the error of a failed start.
-const LAST_WORDS_BYTES: u64 = 2_000;
+/// Bytes of the log file that are searched for its last line, for the error of a failed start.
+const LAST_LOG_BYTES: u64 = 2_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     #[error("cannot start {id}: {source}")]
     Spawn { id: String, source: io::Error },
-    #[error("{id} ended before it was ready: {said}")]
-    Ended { id: String, said: String },
-    #[error("{id} was not ready within {} s: {said}", START_TIMEOUT.as_secs())]
-    Slow { id: String, said: String },
+    #[error("{id} exited before it was ready: {log_tail}")]
+    Ended { id: String, log_tail: String },
+    #[error("{id} was not ready within {} s: {log_tail}", START_TIMEOUT.as_secs())]
+    Slow { id: String, log_tail: String },
     #[error("{id} is not running: start it with restart")]
     NotRunning { id: String },
-    #[error("{id} is running already")]
+    #[error("{id} is already running")]
     Running { id: String },
     #[error("cannot send {id} a signal: {source}")]
     Signal { id: String, source: io::Error },
@@ -186,8 +186,8 @@ impl LocalNode {
             return Ok(places);
         }
         self.kill().await;
-        let (id, said) = (self.id.clone(), self.last_words());
-        Err(if stage.is_ok() { NodeError::Ended { id, said } } else { NodeError::Slow { id, said } })
+        let (id, log_tail) = (self.id.clone(), self.last_log_line());
+        Err(if stage.is_ok() { NodeError::Ended { id, log_tail } } else { NodeError::Slow { id, log_tail } })
     }
 
     fn spawn(&self, launch: &Launch, join: &[SocketAddr]) -> io::Result<Running> {
@@ -221,12 +221,12 @@ impl LocalNode {
         Ok(Running { child, pid, stage, _reading: reading })
     }
 
-    /// The last lines of its log.
-    fn last_words(&self) -> String {
+    /// The last line of its log file.
+    fn last_log_line(&self) -> String {
         let read = || -> io::Result<String> {
             let mut file = File::open(self.log())?;
             let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES)))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(LAST_LOG_BYTES)))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -234,7 +234,7 @@ impl LocalNode {
         let text = read().unwrap_or_default();
         match text.trim().lines().last() {
             Some(line) => line.to_owned(),
-            None => "it said nothing".to_owned(),
+            None => "it log_tail nothing".to_owned(),
         }
     }
 

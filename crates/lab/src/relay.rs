@@ -112,7 +112,7 @@ async fn carry(
     }
 }
 
-/// Waits until both directions are open. Bytes sent before wait here. `None` if the dialling node gave up.
+/// Waits until both directions are open. Bytes sent before wait here. `None` if the dialling node closed the connection.
 async fn until_connectable(stream: &mut TcpStream, way: Way, ways: &mut watch::Receiver<Ways>) -> Option<Vec<u8>> {
     let mut early = Vec::with_capacity(CHUNK_BYTES);
     loop {

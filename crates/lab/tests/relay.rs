@@ -1,4 +1,4 @@
-//! What the network does to bytes on their way (docs/demo-and-clusters.md, rule 3).
+//! Effects of the network's faults on forwarded bytes (docs/demo-and-clusters.md, rule 3).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -14,7 +14,7 @@ const A: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 130, 0, 1));
 const B: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 130, 0, 2));
 const C: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 130, 0, 3));
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough to notice that something does get through.
+/// Long enough to detect bytes that are forwarded by mistake.
 const WHILE: Duration = Duration::from_millis(150);
 
 /// Host B with its relay.
@@ -57,11 +57,11 @@ async fn arrives(stream: &mut TcpStream, text: &[u8]) {
 
 async fn silent(stream: &mut TcpStream) {
     let mut byte = [0];
-    assert!(timeout(WHILE, stream.read(&mut byte)).await.is_err(), "something got through");
+    assert!(timeout(WHILE, stream.read(&mut byte)).await.is_err(), "bytes were forwarded");
 }
 
 #[tokio::test]
-async fn bytes_pass_and_the_node_sees_who_dials() {
+async fn bytes_pass_and_the_node_sees_the_dialers_address() {
     let host = Host::start().await;
     let (mut a, mut b) = host.connected(A).await;
     assert_eq!(b.peer_addr().unwrap().ip(), A);
@@ -70,11 +70,11 @@ async fn bytes_pass_and_the_node_sees_who_dials() {
     b.write_all(b"pong").await.unwrap();
     drop(b);
     arrives(&mut a, b"pong").await;
-    assert_eq!(a.read(&mut [0]).await.unwrap(), 0, "the end arrives, too");
+    assert_eq!(a.read(&mut [0]).await.unwrap(), 0, "the end of the stream arrives, too");
 }
 
 #[tokio::test]
-async fn a_cut_is_silent_and_what_waited_arrives_after_it() {
+async fn a_cut_is_silent_and_waiting_bytes_arrive_after_it() {
     let host = Host::start().await;
     let ((mut a, mut b), (mut c, mut b_of_c)) = (host.connected(A).await, host.connected(C).await);
     let way = Way::new(A, B);
@@ -102,7 +102,7 @@ async fn one_direction_can_be_cut_alone() {
     b.write_all(b"heard").await.unwrap();
     arrives(&mut a, b"heard").await;
     silent(&mut b).await;
-    // Nor does a new connection come about: the answer to it would be lost.
+    // A new connection is not established either: its answer would be lost.
     let _new = host.dial(A).await;
     assert!(timeout(WHILE, host.listener.accept()).await.is_err());
     host.network.heal(Way::new(A, B));
@@ -111,7 +111,7 @@ async fn one_direction_can_be_cut_alone() {
 }
 
 #[tokio::test]
-async fn whoever_gave_up_during_a_cut_is_not_heard_of() {
+async fn a_dialer_that_gave_up_during_a_cut_is_not_connected() {
     let host = Host::start().await;
     host.network.cut(Way::new(B, A));
     let mut given_up = host.dial(A).await;
@@ -122,7 +122,7 @@ async fn whoever_gave_up_during_a_cut_is_not_heard_of() {
     tokio::time::sleep(WHILE).await;
     host.network.heal(Way::new(B, A));
     arrives(&mut host.accept().await, b"still here").await;
-    assert!(timeout(WHILE, host.listener.accept()).await.is_err(), "nobody else");
+    assert!(timeout(WHILE, host.listener.accept()).await.is_err(), "no other connection");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! Deliberate bugs, to show that the tests would notice real ones (docs/log-protocol.md).
+//! Deliberate bugs, to show that the tests would find real ones (docs/log-protocol.md).
 //!
-//! A [`Mutation`] can only be made with the `mutants` feature, which only this crate's own tests turn on. Without it the
-//! type is empty, every check below is the constant `false`, and nothing of a mutant is in the program.
+//! A [`Mutation`] can only be made with the `mutants` feature, which only this crate's own tests turn on. Without it
+//! the type is empty, every check below is the constant `false`, and the program contains no mutant code.
 
 convoke_base::mutants! {
     LogTimeFalls: "A3.1", "log time follows every stamp, back as well";
@@ -11,7 +11,7 @@ convoke_base::mutants! {
     EpochIgnored: "A3.5", "a request of another epoch is executed";
     GapIgnored: "A3.6", "a pipelined request does not wait for the one before it";
     DeadlineIgnored: "A3.7", "a request is executed after its deadline";
-    PreviousUntold: "A5", "an answer does not carry the fate of the previous request";
+    PreviousFateOmitted: "A5", "an answer does not carry the fate of the previous request";
     FloorOnlyAtSuccess: "F1", "an outcome that is not a success does not raise the floor";
     WantedForgotten: "F2", "outcomes that the client no longer wants are kept as if it did";
     WantedDropped: "F3", "outcomes that are still wanted are dropped like others";
@@ -24,7 +24,7 @@ convoke_base::mutants! {
     ExpiryWithoutGrace: "LS6", "a new leader does not give clients a ttl before it expires sessions";
     ExpiryIgnoresEpoch: "LS6", "an expiry proposed by a deposed leader is applied";
     ExpiryIgnoresActivity: "LS6", "a session that was active in the meantime is expired anyway";
-    StallHeldAgainstClients: "LS6", "a leader counts its own pause as silence of its clients";
+    PauseCountedAsSilence: "LS6", "a leader counts its own pause as silence of its clients";
     SessionsUncapped: "LS7", "the number of sessions has no limit";
     BusyEvicted: "LS7", "a session is evicted although its ttl has not passed";
     EndedForgotten: "LS8", "a session is dropped when it ends";

@@ -204,7 +204,7 @@ fn loss_reason(reason: LossReason) -> &'static str {
 
 fn restart_reason(reason: RestartReason) -> &'static str {
     match reason {
-        RestartReason::SleptTooLong => "the process was paused for too long",
+        RestartReason::PausedTooLong => "the process was paused for too long",
         RestartReason::IncarnationCollision => "its incarnation was used before",
     }
 }

@@ -56,7 +56,7 @@ async fn idle(replicas: u64, seconds: u64) {
     let before = used();
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let share = (used() - before) as f64 / seconds as f64;
-    println!("{replicas} replicas, idle: {share:.2} % of a core in all");
+    println!("{replicas} replicas, idle: {share:.2} % of a core in total");
 }
 
 async fn start(replicas: u64, dir: &std::path::Path) -> Vec<Replica> {

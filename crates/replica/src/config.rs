@@ -138,7 +138,7 @@ impl Config {
         }
         if timers.election_timeout_max < timers.election_timeout_min * 3 / 2 {
             let found = format!("{:?}", timers.election_timeout_max);
-            return reject("election_timeout_max", found, "at least half as much again as election_timeout_min");
+            return reject("election_timeout_max", found, "at least 1.5 times election_timeout_min");
         }
         for (field, found) in [
             ("rpc_timeout", timers.rpc_timeout),

@@ -120,7 +120,7 @@ impl Engine {
             rejected => {
                 drop(term);
                 add(&self.counting.commands_rejected, 1);
-                traces::failed(&span, "REFUSED");
+                traces::failed(&span, "REJECTED");
                 return Err(match rejected {
                     Ok(Err(why)) => why.into(),
                     _ => self.not_leading(),

@@ -108,7 +108,7 @@ impl Plane {
     }
 
     /// Returns the current address of a node, as far as it is known.
-    pub(crate) fn whereabouts(&self, node: &str) -> Option<SmolStr> {
+    pub(crate) fn current_address(&self, node: &str) -> Option<SmolStr> {
         let own = (node == self.config.node).then(|| self.config.address.clone());
         own.or_else(|| self.dialer.find(node)).map(SmolStr::from)
     }

@@ -64,17 +64,17 @@ pub struct Proposal {
 type Decoded = Option<Arc<Mutex<Option<Box<Command>>>>>;
 
 impl Proposal {
-    /// As a leader makes it. `decoded` is what `command` decodes to.
+    /// Creates the proposal of a leader. `decoded` is the decoded `command`.
     pub(crate) fn new(stamp: LogTime, command: Bytes, decoded: Command) -> Self {
         Proposal { stamp, command, decoded: Some(Arc::new(Mutex::new(Some(Box::new(decoded))))) }
     }
 
-    /// As it came from the disk or from another replica.
+    /// Creates a proposal that was read from disk or received from another replica.
     pub(crate) fn encoded(stamp: LogTime, command: Bytes) -> Self {
         Proposal { stamp, command, decoded: None }
     }
 
-    /// The command, to be applied: decoded now, unless this replica proposed it.
+    /// Returns the command to apply: decoded now, unless this replica proposed it.
     pub(crate) fn take_command(&self) -> Result<Command, CodecError> {
         let decoded = self.decoded.as_ref().and_then(|decoded| lock(decoded).take());
         decoded.map_or_else(|| Command::decode(&self.command), |decoded| Ok(*decoded))
@@ -85,7 +85,7 @@ fn lock(decoded: &Mutex<Option<Box<Command>>>) -> MutexGuard<'_, Option<Box<Comm
     decoded.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The bytes say it all.
+/// The encoded bytes determine the proposal.
 impl PartialEq for Proposal {
     fn eq(&self, other: &Self) -> bool {
         (self.stamp, &self.command) == (other.stamp, &other.command)

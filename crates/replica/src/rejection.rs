@@ -1,4 +1,4 @@
-//! Answers that say: nothing happened; or: nobody knows.
+//! Rejections, and errors with an unknown outcome.
 
 use crate::status::Group;
 use convoke_base::ErrorCode;
@@ -8,52 +8,52 @@ use convoke_log::machine::Reason;
 use convoke_log::{Epoch, LogSessionId};
 use smol_str::SmolStr;
 
-/// This copy was not appended, this read not served. Nothing is said about other copies.
+/// Why a copy of a request was not appended, or a read was not served. Other copies may have been appended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogRejection {
-    #[error("this node does not lead the log{}", leader(.0))]
+    #[error("this node is not the leader of the log{}", leader(.0))]
     NotLeader(Group),
     #[error("this node holds no replica of the log: {}", elsewhere(.0))]
     NoReplica(Group),
     #[error("the log has no quorum: the leader cannot reach a majority of the voters")]
     NoQuorum(Group),
-    #[error("the leader has not applied the beginning of its term yet; try again in a moment")]
+    #[error("the leader has not applied the first entry of its term yet; retry")]
     NotReady,
-    #[error("meant for another epoch than {current}; ask for the present one and send again")]
+    #[error("the request names another epoch; the current epoch is {current}")]
     StaleEpoch { current: Epoch },
-    #[error("the session is not open; peek tells what is known of the request")]
+    #[error("the log session is not open; use peek for the fate of the request")]
     SessionNotOpen,
-    #[error("the client has given up everything below {floor} in a barrier read")]
-    GivenUp { floor: u64 },
-    #[error("{what} under way at this node are at their limit of {limit}; try again in a moment")]
+    #[error("the client abandoned all requests below {floor} in a barrier read")]
+    Abandoned { floor: u64 },
+    #[error("{what} in progress at this node have reached the limit of {limit}; retry")]
     Busy { what: &'static str, limit: u64 },
-    #[error("the command has {found} bytes, at most {limit} are allowed")]
+    #[error("the command has {found} bytes; the limit is {limit}")]
     TooLarge { found: u64, limit: u64 },
-    #[error("no replica could read the command: {0}")]
+    #[error("replicas cannot decode the command: {0}")]
     Unreadable(CodecError),
-    #[error("no session {session} has been opened so far; the log is at entry {applied}")]
+    #[error("log session {session} does not exist yet; the last applied entry is {applied}")]
     NoSession { session: LogSessionId, applied: u64 },
-    #[error("the log plane of this node has stopped; use another node")]
+    #[error("the log of this node has stopped; use another node")]
     Stopped,
 }
 
 fn leader(group: &Group) -> String {
     match group.leader() {
-        Some(leader) => format!("; node {} does", leader.node),
-        None => ", and knows of no leader".to_owned(),
+        Some(leader) => format!("; the leader is node {}", leader.node),
+        None => ", and no leader is known".to_owned(),
     }
 }
 
 fn elsewhere(group: &Group) -> String {
     let nodes: Vec<&str> = group.members.iter().map(|member| member.node.as_str()).collect();
     match nodes.as_slice() {
-        [] => "it knows of no node that does; ask one that takes part".to_owned(),
-        nodes => format!("read at {}, or make it one with `convoke log add`", nodes.join(" or ")),
+        [] => "it knows no replica; send the request to a node that holds one".to_owned(),
+        nodes => format!("read at {}, or add a replica with `convoke log add`", nodes.join(" or ")),
     }
 }
 
 impl LogRejection {
-    /// The error code of the interface.
+    /// Returns the error code.
     pub fn code(&self) -> ErrorCode {
         match self {
             LogRejection::NotLeader(_) => ErrorCode::NotLeader,
@@ -61,7 +61,7 @@ impl LogRejection {
             LogRejection::NotReady | LogRejection::NoReplica(_) | LogRejection::Stopped => ErrorCode::NotReady,
             LogRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
             LogRejection::SessionNotOpen => ErrorCode::SessionGone,
-            LogRejection::GivenUp { .. } => ErrorCode::Superseded,
+            LogRejection::Abandoned { .. } => ErrorCode::Superseded,
             LogRejection::Busy { .. } => ErrorCode::ResourceExhausted,
             LogRejection::TooLarge { .. } => ErrorCode::TooLarge,
             LogRejection::Unreadable(_) => ErrorCode::InvalidArgument,
@@ -69,7 +69,7 @@ impl LogRejection {
         }
     }
 
-    /// What the sender should know of the group to ask better next time.
+    /// Returns the group, so that the client can find the leader.
     pub fn group(&self) -> Option<&Group> {
         match self {
             LogRejection::NotLeader(group) | LogRejection::NoReplica(group) | LogRejection::NoQuorum(group) => {
@@ -86,7 +86,7 @@ impl From<NotAppended> for LogRejection {
             NotAppended::StaleEpoch { current } => LogRejection::StaleEpoch { current },
             NotAppended::NotReady => LogRejection::NotReady,
             NotAppended::SessionNotOpen => LogRejection::SessionNotOpen,
-            NotAppended::GivenUp { floor } => LogRejection::GivenUp { floor },
+            NotAppended::Abandoned { floor } => LogRejection::Abandoned { floor },
         }
     }
 }
@@ -96,23 +96,23 @@ impl From<NotAppended> for LogRejection {
 pub enum SubmitError {
     #[error(transparent)]
     Rejected(#[from] LogRejection),
-    /// It may have been applied, or may still be. `resolve` makes it final.
-    #[error("the leader lost its place before the request was decided; it may have been applied")]
+    /// It may have been applied, or may still be. `resolve` makes its fate final.
+    #[error("the leader was deposed before it knew the outcome; the request may have been applied")]
     Unknown,
 }
 
-/// Why the group was not changed.
+/// Why a membership change failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     #[error("node {0} is not a replica of this log")]
     NoReplica(SmolStr),
-    #[error("node {0} is a replica of this log already; remove it first, or replace it")]
+    #[error("node {0} already holds a replica of this log; remove or replace it first")]
     IsReplica(SmolStr),
-    #[error("node {0} is a voter already")]
+    #[error("node {0} is already a voter")]
     IsVoter(SmolStr),
-    #[error("node {0} is the last voter; a log without voters cannot be changed any more")]
+    #[error("node {0} is the last voter; a log needs at least one voter")]
     LastVoter(SmolStr),
     #[error("node {0} is not a voter; promote it first")]
     NotVoter(SmolStr),
@@ -120,20 +120,20 @@ pub enum ChangeError {
         "node {node} still holds a replica of {of} log: stop it, move the log directory out of its data directory, start it, then try again"
     )]
     HoldsReplica { node: SmolStr, of: &'static str },
-    #[error("at {address} is node {found}, not {node}; give the peer address of {node}")]
+    #[error("the node at {address} is {found}, not {node}; use the peer address of {node}")]
     OtherNode { address: SmolStr, found: SmolStr, node: SmolStr },
-    #[error("node {node} rejects to be a replica: {why}")]
+    #[error("node {node} rejected the replica: {why}")]
     NodeRejects { node: SmolStr, why: String },
-    #[error("somebody else changed the group in the meantime; look at the status and try again")]
+    #[error("another change of the group was recorded in the meantime; check the status and retry")]
     Replaced,
     #[error("{0}")]
     NotApplied(Reason),
-    #[error("it was recorded, but the group has not arrived there in time; the leader goes on trying")]
+    #[error("the change was recorded, but the group has not reached it in time; the leader continues")]
     NotSettled,
 }
 
 impl ChangeError {
-    /// The error code of the interface.
+    /// Returns the error code.
     pub fn code(&self) -> ErrorCode {
         match self {
             ChangeError::Submit(SubmitError::Rejected(rejection)) => rejection.code(),

@@ -278,7 +278,7 @@ impl Plane {
             }
             engine.state.end_term_unless(None);
             // Wake tasks that wait for an index which will not come.
-            engine.state.nudge();
+            engine.state.wake_waiting();
         }
         let freed = async {
             while store.as_ref().is_some_and(|store| store.strong_count() > 0) {

@@ -31,7 +31,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
         led = epoch.or(led);
         if let Some(fault) = fault {
             engine.state.end_term_unless(None);
-            engine.state.nudge();
+            engine.state.wake_waiting();
             if !plane.is_stopped() {
                 plane.fail(fault);
             }

@@ -1,4 +1,4 @@
-//! What was put off until later: the end of a fault, the next one, the next operation.
+//! Scheduled actions: the end of a fault, the next fault, the next client operation.
 
 use crate::client::Process;
 use crate::faults::{Action, Fault};
@@ -67,9 +67,9 @@ impl World {
                     self.client_start(client);
                 }
             }
-            Action::ClientGoesOn { client, run } => {
+            Action::ClientResume { client, run } => {
                 if self.clients[client].run == run {
-                    self.client_goes_on(client);
+                    self.client_resume(client);
                 }
             }
             Action::StopClient { client } => self.client_close(client),
@@ -80,8 +80,8 @@ impl World {
             }
             Action::Reset { conn } => self.reset(conn),
             Action::FallBehind { congestion } => self.fall_behind(congestion),
-            Action::ExpectNoticed { host, stopped, seers } => self.require_noticed(host, stopped, &seers),
-            Action::GhostBeat { ghost } => self.ghost_beat(ghost),
+            Action::ExpectDetected { host, stopped, observers } => self.require_detected(host, stopped, &observers),
+            Action::GhostHeartbeat { ghost } => self.ghost_heartbeat(ghost),
             Action::Duplicate { conn, message } => {
                 if self.end_open(conn, 0) {
                     self.faults.count(Fault::DuplicateRequest);

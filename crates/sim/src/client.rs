@@ -12,7 +12,7 @@ use convoke_session::Update;
 use convoke_session::session::{ConnectionId, OperationId, RegistrationId, Session};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// From a client to a node.
+/// A message from a client to a node.
 #[derive(Clone, Debug)]
 pub enum FromClient {
     Message(v1::ClientMessage),
@@ -23,7 +23,7 @@ pub enum FromClient {
     },
 }
 
-/// What became of the process.
+/// State of the client's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     /// Not started, or crashed.
@@ -33,24 +33,24 @@ pub enum Process {
     Stopped,
 }
 
-/// The connection that the session has asked for.
+/// The connection that the session has requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     pub connection: ConnectionId,
     pub host: usize,
-    /// On the virtual network, once it stands.
+    /// Connection on the virtual network, once it is established.
     pub conn: Option<u64>,
     pub attached: bool,
 }
 
-/// A member as its application sees it.
+/// A member from the application's point of view.
 #[derive(Clone, Debug)]
 pub struct Holding {
     pub spec: MemberSpec,
     pub takeover: bool,
-    /// Of the present session; `None` before the process has one.
+    /// Registration in the current session; `None` before the process has one.
     pub registration: Option<RegistrationId>,
-    /// Version of the last acknowledged write in the present attachment.
+    /// Version of the last acknowledged write in the current attachment.
     pub acknowledged: Option<Version>,
     /// Metadata after the last acknowledged write.
     pub acknowledged_metadata: BTreeMap<String, String>,
@@ -84,24 +84,24 @@ pub struct Client {
     pub nonce: u64,
     /// Highest claim of this client's earlier processes.
     pub past_claim: u64,
-    /// Counts the processes; whatever belongs to an earlier one is void.
+    /// Number of processes started so far. Events of an earlier process are ignored.
     pub run: u64,
     pub liveness: Liveness,
     pub region: usize,
     pub process: Process,
-    /// The SDK. It is built at the first wake of a process.
+    /// The SDK session, built at the first wake of a process.
     pub session: Option<Session>,
     pub link: Option<Link>,
     /// The next wake of the session on the event heap.
     pub wake_at: Option<Micros>,
-    /// The process does not run: the session is not woken.
-    pub hangs: bool,
-    /// Of the last attach that was sent, and of the last accepted one.
+    /// The process is paused: the session is not woken.
+    pub paused: bool,
+    /// Claim of the last attach that was sent, and of the last accepted one.
     pub claim: u64,
     pub previous_claim: u64,
-    /// The next attach with a claim up to this is answered with STALE_CLAIM, as if many attempts had been made.
+    /// An attach with a claim up to this one is answered with `STALE_CLAIM`, as if many attempts had been made.
     pub raise_to: u64,
-    /// Such an answer, until the session has taken it.
+    /// Such an answer, until the session has processed it.
     pub bounced: Option<(ConnectionId, v1::ServerMessage)>,
     pub attach_sent: Micros,
     pub members: BTreeMap<String, Holding>,
@@ -111,25 +111,25 @@ pub struct Client {
     pub pending: BTreeMap<OperationId, Pending>,
     pub heartbeat_interval: Micros,
     pub heartbeat_timeout: Micros,
-    /// Sending time of the youngest heartbeat or attach that was answered.
+    /// Sending time of the latest heartbeat or attach that was answered.
     pub last_echo: Micros,
-    /// Since when no gap between such sending times came near the heartbeat timeout.
+    /// Time since which no gap between such sending times came near the heartbeat timeout.
     pub steady_since: Option<Micros>,
-    /// Hosts attached to lately: host, from, until.
+    /// Hosts this client was recently attached to: host, from, until.
     pub history: VecDeque<(usize, Micros, Micros)>,
-    /// The only node that the next process is told of at first.
+    /// The only node address that the next process gets at first.
     pub prefer: Option<usize>,
     pub died_at: Option<Micros>,
-    /// When the process was started, and when it ran again after a pause.
+    /// When the process was started, and when it resumed after a pause.
     pub started_at: Micros,
     pub woken_at: Micros,
-    /// Everything about this client has been still since then.
+    /// Time of the last change to this client.
     pub changed_at: Micros,
-    /// Another process was run with this id: which of the two counts is then a matter of time (C2).
+    /// A second process was started with this id. Which of the two wins depends on timing (C2).
     pub shares_id: bool,
-    /// Has no members, and never will.
+    /// An observer: it never has members.
     pub observes: bool,
-    /// Members it wants when it is started again after a crash.
+    /// Members the client registers when it is started again after a crash.
     pub restart_with: Option<BTreeMap<String, Holding>>,
 }
 
@@ -146,7 +146,7 @@ impl Client {
             session: None,
             link: None,
             wake_at: None,
-            hangs: false,
+            paused: false,
             claim: 0,
             previous_claim: 0,
             raise_to: 0,
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    /// Another process with the same id that wants the same.
+    /// Returns a second process with the same id and the same members.
     pub fn second(&self) -> Client {
         let wanted = |holding: &Holding| Holding::new(holding.spec.clone(), holding.takeover);
         Client {
@@ -206,12 +206,12 @@ impl Client {
         self.members.get_mut(id).filter(|holding| holding.registration == Some(registration))
     }
 
-    /// An answered message sent at `sent`: the node heard from us then.
+    /// Records an answer to a message that was sent at `sent`: the node received that message.
     pub fn heard(&mut self, sent: Micros) {
         if sent <= self.last_echo && self.steady_since.is_some() {
             return;
         }
-        // Two heartbeats of room: the node's timer runs between arrivals, ours between sendings.
+        // Two heartbeats of tolerance: the node's timer runs between arrivals, the client's between sends.
         let limit = self.heartbeat_timeout - self.heartbeat_interval;
         if self.steady_since.is_none() || sent.saturating_sub(self.last_echo) > limit {
             self.steady_since = Some(sent);
@@ -219,7 +219,7 @@ impl Client {
         self.last_echo = self.last_echo.max(sent);
     }
 
-    /// Since when this client has never been silent for long, judged at `now`.
+    /// Returns the time since which this client had no long silence, as of `now`.
     pub fn steady(&self, now: Micros) -> Option<Micros> {
         let limit = self.heartbeat_timeout - self.heartbeat_interval;
         self.steady_since.filter(|_| self.alive() && now.saturating_sub(self.last_echo) <= limit)

@@ -1,13 +1,13 @@
-//! Connections that fall behind in one direction: the other end hears something all the time, but ever older things (P6).
+//! Connections with growing delay in one direction: the receiver gets frames all the time, but ever older ones (P6).
 
 use crate::faults::Action;
 use crate::network::{Kind, MINUTE, Micros, Place, SECOND};
 use crate::world::{World, micros};
 
-/// As long as this after its beginning the hosts at both ends may blame it; then they should have noticed.
+/// Time during which the delay excuses the hosts at both ends. After that they must have detected it.
 const EXCUSED: Micros = 10 * SECOND;
 
-/// A direction of a connection that gets slower and slower.
+/// A direction of a connection whose delay keeps growing.
 #[derive(Clone, Copy, Debug)]
 pub struct Congestion {
     conn: u64,
@@ -18,13 +18,13 @@ pub struct Congestion {
 }
 
 impl World {
-    /// What the dialer of some link sends arrives later and later, though never so late that there is silence.
+    /// Delays the frames of some link's dialer more and more, but never so much that the link is silent.
     pub(crate) fn congest(&mut self) -> bool {
         let links = self.network.of_kind(Kind::Peer);
         let Some(conn) = self.rng.choice(links) else { return false };
         let Some(connection) = self.network.connections.get(&conn) else { return false };
         let [Place::Host(one), Place::Host(other)] = connection.ends.map(|end| end.place) else { return false };
-        self.note(format!("connection {conn} falls behind"));
+        self.note(format!("connection {conn} gets slower"));
         let now = self.now;
         for host in [one, other] {
             self.hosts[host].trouble.begin(now);

@@ -1,4 +1,4 @@
-//! Between the types of the wire and those of the core, as a server does it.
+//! Conversions between the wire types and the core's types, as in the server.
 
 use convoke_core::Rejection;
 use convoke_core::member::{Liveness, Member, MemberSpec, MetadataUpdate, Status, UpdateMode};
@@ -40,7 +40,7 @@ pub fn register(register: v1::Register) -> AttachMember {
     AttachMember { spec, takeover: register.takeover }
 }
 
-/// A member as the SDK takes it.
+/// Converts a member to the SDK's type.
 pub fn spec(spec: MemberSpec) -> json::MemberSpec {
     json::MemberSpec {
         id: spec.id,

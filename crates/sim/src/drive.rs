@@ -9,10 +9,10 @@ use crate::world::World;
 use convoke_harness::seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// One in this many seeds is run again with other wall clocks (invariant 13).
+/// Runs one in this many seeds again with other wall clocks (invariant 13).
 const CLOCK_RERUNS: u64 = 20;
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
     pub seed: u64,
@@ -24,7 +24,7 @@ pub struct RunOutcome {
     pub decisions: Fold,
 }
 
-/// Runs a full plan, and for some seeds a second time with other clocks.
+/// Runs a full plan. Some seeds run a second time with other clocks.
 pub fn run_seed(seed: u64) -> RunOutcome {
     let plan = Plan::full(seed);
     if seed.is_multiple_of(CLOCK_RERUNS) { run_with_two_clocks(plan) } else { run_plan(&plan, false) }
@@ -48,7 +48,7 @@ pub fn run_plan(plan: &Plan, verbose: bool) -> RunOutcome {
     run_script(plan.world(), |world| phases(world, plan), verbose)
 }
 
-/// Runs a scripted world in the same manner.
+/// Runs a scripted world in the same way.
 pub fn run_script(
     mut world: World,
     script: impl FnOnce(&mut World) -> Result<(), Violation>,

@@ -1,4 +1,4 @@
-//! Faults: what can be done to a cluster, how often it was done, and how it ends again.
+//! Fault kinds, their weights and counts, and how each fault ends.
 
 use crate::client::FromClient;
 use crate::congestion::Congestion;
@@ -20,7 +20,7 @@ macro_rules! faults {
                 match self { $(Fault::$name => $text,)* }
             }
 
-            /// How often it is chosen, relative to others; 0 if it comes along with something else.
+            /// Relative weight in random selection; 0 if the fault only occurs together with another event.
             fn weight(self) -> u32 {
                 match self { $(Fault::$name => $weight,)* }
             }
@@ -61,28 +61,29 @@ faults! {
     DuplicateClient: 2, "two processes, one client id";
     SlowWatcher: 3, "slow watcher";
     WatcherReconnect: 6, "watcher reconnect";
-    Ghost: 5, "replaced process beats on";
-    Congestion: 5, "one direction falls behind";
+    Ghost: 5, "replaced process sends heartbeats";
+    Congestion: 5, "growing delay in one direction";
 }
 
 impl Fault {
-    /// How often it happens at least in a hundred seeds: a run that does not meet it often shows nothing about it.
+    /// Minimum count in a hundred seeds. A run with fewer occurrences proves little about the fault.
     pub fn least(self) -> u64 {
         match self {
-            // Every other permanent loss is followed by one, and of these there are few.
+            // It follows every second permanent loss, and those are rare.
             Fault::Replacement => 1,
             _ if self.weight() >= 4 => 50,
             _ => 5,
         }
     }
 
-    /// What any plan may do. The others belong to themes: where they are among the dice, old seeds mean other runs.
+    /// Faults that any plan may use. The others are limited to themes: adding them here would change the runs of old
+    /// seeds.
     pub fn everyday() -> impl Iterator<Item = Fault> {
         Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
     }
 }
 
-/// What happens later.
+/// A scheduled action.
 #[derive(Clone, Debug)]
 pub enum Action {
     NextFault,
@@ -121,8 +122,8 @@ pub enum Action {
     StopClient {
         client: usize,
     },
-    /// A client that hung runs again.
-    ClientGoesOn {
+    /// A paused client resumes.
+    ClientResume {
         client: usize,
         run: u64,
     },
@@ -140,39 +141,39 @@ pub enum Action {
         conn: u64,
         message: Box<FromClient>,
     },
-    /// One direction of a connection gets slower.
+    /// The delay of one direction of a connection grows.
     FallBehind {
         congestion: Congestion,
     },
-    /// By now a crash must have been noticed by these: host and run.
-    ExpectNoticed {
+    /// By now these hosts (host and process number) must have detected a crash.
+    ExpectDetected {
         host: usize,
         stopped: Micros,
-        seers: Vec<(usize, u64)>,
+        observers: Vec<(usize, u64)>,
     },
-    /// A process that was replaced beats on.
-    GhostBeat {
+    /// A replaced process sends a heartbeat.
+    GhostHeartbeat {
         ghost: Ghost,
     },
 }
 
-/// The dice and the score.
+/// Fault selection and fault counts.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     pub counts: BTreeMap<Fault, u64>,
-    /// What this seed may do.
+    /// Faults that this seed may use.
     pub enabled: Vec<Fault>,
-    /// Faults and operations go on.
+    /// Whether faults and operations are still generated.
     pub active: bool,
     pub fault_interval: Micros,
     pub operation_interval: Micros,
     pub late_messages: bool,
-    /// Of how many attaches one crawls.
+    /// One in this many attaches is delayed.
     pub late_one_in: u32,
     pub duplicates: bool,
-    /// Some clients work on the same ids.
+    /// Some clients register the same ids.
     pub contested_ids: bool,
-    /// How many ids they share, and of how many registrations one is of these.
+    /// Number of shared ids, and one in how many registrations uses one of them.
     pub shared_ids: u64,
     pub shared_one_in: u32,
     pub next_id: u64,
@@ -291,8 +292,8 @@ impl World {
             | Fault::ClientPause
             | Fault::ClientPartition
             | Fault::DuplicateClient
-            | Fault::Ghost => self.trouble_client(fault),
-            Fault::SlowWatcher | Fault::WatcherReconnect => self.trouble_watcher(fault),
+            | Fault::Ghost => self.client_fault(fault),
+            Fault::SlowWatcher | Fault::WatcherReconnect => self.watcher_fault(fault),
             Fault::Restart
             | Fault::Replacement
             | Fault::ClientRestart
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// Many short, few long: the logarithm is uniform.
+    /// Returns a duration with a uniform logarithm: many short ones, few long ones.
     pub(crate) fn duration(&mut self, from: Micros, to: Micros) -> Micros {
         let (from, to) = (from.max(1) as f64, to.max(2) as f64);
         (from * (to / from).powf(self.rng.f64())) as Micros
@@ -320,7 +321,8 @@ impl World {
 
     pub(crate) fn lose_for_good(&mut self, host: usize) -> bool {
         let left = self.hosts.iter().filter(|h| h.state != HostState::Gone && !h.is_second).count();
-        // The first host is everybody's seed in a star, the next one in a line: without it nobody would be found again.
+        // The first host is the only seed in a star, the next one is in a line. Without it the other hosts cannot find
+        // each other.
         let line = self.setup.topology == crate::world::Topology::Line;
         if line || left <= 2 || self.faults.lost_for_good * 3 >= self.setup.nodes || host == 0 || self.hosts.len() >= 60
         {
@@ -339,7 +341,7 @@ impl World {
         true
     }
 
-    /// A second process with a node's id, on another machine.
+    /// Starts a second process with a node's id on another machine.
     fn run_twin(&mut self, host: usize) -> bool {
         if self.hosts[host].twin.is_some() || self.hosts.len() >= 60 {
             return false;
@@ -417,7 +419,7 @@ impl World {
         let Some(conn) = self.rng.choice(conns) else { return false };
         self.note(format!("connection {conn} breaks"));
         if kind == Kind::Client && self.rng.bool() {
-            // Right after a request: its answer is what gets lost.
+            // Resets right after a request, so that the answer is lost.
             let Some(Place::Client(client)) = self.network.connections.get(&conn).map(|c| c.ends[0].place) else {
                 return false;
             };
@@ -438,7 +440,7 @@ impl World {
         true
     }
 
-    /// Everything from and to a host takes longer. Returns the number of the spike.
+    /// Delays everything from and to a host. Returns the number of the spike.
     pub(crate) fn slow_links(&mut self, host: usize, extra: Micros) -> u64 {
         let id = self.network.number();
         self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
@@ -459,7 +461,7 @@ impl World {
         }
     }
 
-    /// A fault that slows a host down begins: what it misses meanwhile it cannot be blamed for.
+    /// Starts a fault that slows a host down. The host is excused for delays until the fault ends.
     pub(crate) fn strain(&mut self, host: usize) {
         self.hosts[host].strained += 1;
         self.update_reach();
@@ -470,7 +472,7 @@ impl World {
         self.update_reach();
     }
 
-    fn trouble_client(&mut self, fault: Fault) -> bool {
+    fn client_fault(&mut self, fault: Fault) -> bool {
         let alive: Vec<usize> = (0..self.clients.len()).filter(|client| self.clients[*client].alive()).collect();
         let Some(client) = self.rng.choice(alive) else { return false };
         match fault {
@@ -503,7 +505,7 @@ impl World {
             }
             Fault::ClientPause => {
                 let length = self.duration(SECOND, 2 * micros(self.setup.timers.heartbeat_timeout));
-                self.client_hang(client, length);
+                self.client_pause(client, length);
                 true
             }
             Fault::Ghost => self.replace_with_ghost(client),
@@ -511,7 +513,7 @@ impl World {
         }
     }
 
-    /// Like a cut, but no host can be excused with it.
+    /// Like a cut, but it excuses no host.
     fn cut_clients(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
         self.network.cuts.push(crate::network::Cut { id, from, to, clients_only: true });
@@ -519,7 +521,7 @@ impl World {
         id
     }
 
-    fn trouble_watcher(&mut self, fault: Fault) -> bool {
+    fn watcher_fault(&mut self, fault: Fault) -> bool {
         let real: Vec<usize> = (0..self.watchers.len()).filter(|s| !self.watchers[*s].observer).collect();
         let Some(watcher) = self.rng.choice(real) else { return false };
         if fault == Fault::SlowWatcher {

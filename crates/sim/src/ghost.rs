@@ -1,4 +1,4 @@
-//! Processes that were replaced and go on sending heartbeats: a hung shutdown, a forgotten container (C2, C4).
+//! Replaced processes that keep sending heartbeats, such as a hung shutdown or a forgotten container (C2, C4).
 
 use crate::client::{FromClient, Link};
 use crate::faults::Action;
@@ -6,7 +6,7 @@ use crate::network::{Item, MINUTE, Micros, SECOND};
 use crate::world::World;
 use convoke_proto::v1;
 
-/// The stream of a replaced process, on which only heartbeats are sent any more.
+/// The stream of a replaced process, which only sends heartbeats.
 #[derive(Clone, Debug)]
 pub struct Ghost {
     client: usize,
@@ -14,13 +14,13 @@ pub struct Ghost {
     successor: u64,
     conn: u64,
     until: Micros,
-    /// What its successor wants as well.
+    /// Members that the successor also registers.
     common: Vec<String>,
 }
 
 impl World {
-    /// A new process takes the place of a client's, with fewer members. The old one hears nothing, stops nothing, and its
-    /// heart beats on: what its successor did not name has to go all the same.
+    /// Replaces a client's process with a new one that has fewer members. The old process handles no messages and
+    /// keeps sending heartbeats. Members that the successor does not name must expire nevertheless.
     pub(crate) fn replace_with_ghost(&mut self, client: usize) -> bool {
         let c = &self.clients[client];
         let Some(Link { conn: Some(conn), host, attached: true, .. }) = c.link else { return false };
@@ -31,10 +31,13 @@ impl World {
         }
         let ids: Vec<String> = c.members.keys().cloned().collect();
         let dropped = self.rng.usize(1..ids.len());
-        // The connection stays open; whatever comes on it is not for the new process.
+        // The connection stays open, but its messages do not reach the new process.
         self.clients[client].link = None;
         self.client_crash(client, true);
-        self.note(format!("c{client} is replaced without {:?}, and beats on", &ids[..dropped]));
+        self.note(format!(
+            "c{client} is replaced without {:?}; the old process keeps sending heartbeats",
+            &ids[..dropped]
+        ));
         if let Some(members) = &mut self.clients[client].restart_with {
             members.retain(|id, _| !ids[..dropped].contains(id));
         }
@@ -43,13 +46,13 @@ impl World {
         let length = self.duration(10 * SECOND, 3 * MINUTE);
         let (successor, until) = (self.clients[client].run, self.now + length);
         let ghost = Ghost { client, successor, conn, until, common: ids[dropped..].to_vec() };
-        self.schedule_action(0, Action::GhostBeat { ghost });
+        self.schedule_action(0, Action::GhostHeartbeat { ghost });
         true
     }
 
-    /// Once its successor is gone, or was rejected all they have in common, nobody tells a ghost from a living process (C2):
-    /// it goes too.
-    pub(crate) fn ghost_beat(&mut self, ghost: Ghost) {
+    /// Sends a heartbeat of the replaced process. It ends once its successor is gone or lost all common members,
+    /// because then no node can distinguish it from a live process (C2).
+    pub(crate) fn ghost_heartbeat(&mut self, ghost: Ghost) {
         let c = &self.clients[ghost.client];
         let replaced = c.run == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
         if self.now >= ghost.until || !replaced || !c.alive() {
@@ -60,6 +63,6 @@ impl World {
         let beat = v1::client_message::Message::Heartbeat(v1::Heartbeat { sent: self.now });
         let message = v1::ClientMessage { message: Some(beat) };
         self.push(ghost.conn, 0, Item::ToNode(Box::new(FromClient::Message(message))));
-        self.schedule_action(interval, Action::GhostBeat { ghost });
+        self.schedule_action(interval, Action::GhostHeartbeat { ghost });
     }
 }

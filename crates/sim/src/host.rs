@@ -1,4 +1,4 @@
-//! The machine a node runs on: its clocks, its disk, its inbox, and what troubles it.
+//! The machine a node runs on: its clocks, its disk, its inbox and the faults that affect it.
 
 use crate::client::FromClient;
 use crate::invariants::Published;
@@ -8,10 +8,10 @@ use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Time};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A node that has been left alone for this long has nothing to blame.
+/// After this time without a fault, a node has no excuse.
 pub const CALM: Micros = 15 * SECOND;
 
-/// What reaches a node from outside, in the order of arrival.
+/// An input of a node, in the order of arrival.
 #[derive(Clone, Debug)]
 pub enum Input {
     Wake,
@@ -50,13 +50,13 @@ pub enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostState {
     Running,
-    /// Not running, will be started again.
+    /// Not running; it will be started again.
     Down,
-    /// Lost for good.
+    /// Permanently lost.
     Gone,
 }
 
-/// A stretch of time in which something was done to a host.
+/// A period in which faults affect a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
     active: u32,
@@ -78,24 +78,24 @@ impl Trouble {
         self.until = now;
     }
 
-    /// Something that is over as soon as it happened.
+    /// Records an instantaneous fault.
     pub fn touch(&mut self, now: Micros) {
         self.begin(now);
         self.end(now);
     }
 
-    /// How long the present trouble has lasted; zero after a calm.
+    /// Returns how long the current fault period has lasted; zero without one.
     pub fn lasting(&self, now: Micros) -> Micros {
         if self.active > 0 || now.saturating_sub(self.until) <= CALM { now.saturating_sub(self.since) } else { 0 }
     }
 
-    /// For how long there has been none.
+    /// Returns the time since the last fault.
     pub fn calm_for(&self, now: Micros) -> Micros {
         if self.active > 0 { 0 } else { now.saturating_sub(self.until) }
     }
 }
 
-/// Time after a pause until all links are certainly back.
+/// Time after a pause until all links are certainly established again.
 const RECOVERY: Micros = 10 * SECOND;
 
 #[derive(Debug)]
@@ -105,13 +105,13 @@ pub struct Host {
     pub region: usize,
     pub state: HostState,
     pub node: Option<Node>,
-    /// Counts the runs; whatever belongs to an earlier one is void.
+    /// Number of starts. Events of an earlier process are ignored.
     pub boot: u64,
-    /// New runs of the present process because its incarnation number was taken.
+    /// New incarnations within the current process because the incarnation number was already in use.
     pub collisions: u32,
-    /// What the node's monotonic clock shows at virtual time 0.
+    /// Reading of the node's monotonic clock at virtual time 0.
     pub clock_base: Micros,
-    /// How wrong the wall clock is, in milliseconds.
+    /// Error of the wall clock in milliseconds.
     pub wall_offset: i64,
     pub persisted: u64,
     pub has_disk: bool,
@@ -121,45 +121,45 @@ pub struct Host {
     /// Time each input costs while the host is slow.
     pub slow: Micros,
     pub busy_until: Micros,
-    /// The wake-up that is on the event heap.
+    /// The wake-up that is scheduled on the event heap.
     pub wake_at: Option<Micros>,
     pub wake_missed: bool,
-    /// Dials under way, with the connection once there is one.
+    /// Dials in progress, with the connection once there is one.
     pub dials: BTreeMap<u64, Option<u64>>,
-    /// Connections whose other end hears of a power cut only when this host is back.
+    /// Connections whose other end detects a power cut only when this host is back.
     pub silenced: Vec<(u64, usize)>,
-    /// What the embedding application registers, and again after a restart.
+    /// Names that the embedding application registers, again after each restart.
     pub names: BTreeMap<String, String>,
-    /// What the node published: every member and name it shows.
+    /// The published changes: every member and name the node shows.
     pub published: Published,
     /// The checker's own watcher.
     pub observer: Option<usize>,
     pub started_at: Micros,
-    /// Since when it serves; or, if it began without having found anybody, since it met others.
+    /// Time since which it serves. If it started alone, the time since which it has peers.
     pub ready_at: Option<Micros>,
-    /// It serves without ever having met another node.
+    /// It serves without ever having had a peer.
     pub alone: bool,
     pub stopped_at: Option<Micros>,
-    /// When it last took over somebody's whole state, which may drop slots whose tombstones it never had (D8).
+    /// Time of the last full merge, which may drop slots whose tombstones the node never had (D8).
     pub full_merge_at: Option<Micros>,
-    /// When it last had everything that some other node had.
+    /// When it last held everything that some other node held.
     pub exchanged_at: Micros,
     /// Partitions, crashes, slowness, spikes.
     pub trouble: Trouble,
-    /// End of the last pause, and its length; pauses in quick succession count as one.
+    /// End of the last pause, and its length. Pauses in quick succession count as one.
     pub last_pause: (Micros, Micros),
-    /// How many faults slow it down or delay its messages.
+    /// Number of active faults that slow it down or delay its messages.
     pub strained: u32,
-    /// When a run ended last.
+    /// When its process last ended.
     pub last_stop: Micros,
     /// When it last lost a link.
     pub link_lost_at: Micros,
-    /// A second process with this id was run.
+    /// The host that runs a second process with this id.
     pub twin: Option<usize>,
-    /// The second process of a twin pair; clients do not know its address.
+    /// This is the second process of such a pair; clients do not have its address.
     pub is_second: bool,
     pub stopping: bool,
-    /// Power is off: nothing answers, not even a rejection.
+    /// The power is off: connection attempts get no answer, not even a rejection.
     pub dark: bool,
 }
 
@@ -211,7 +211,7 @@ impl Host {
         self.state == HostState::Running
     }
 
-    /// Ready and serving; what invariants compare.
+    /// Returns the node if it is ready and serving; invariants compare only these.
     pub fn serving(&self) -> Option<&Node> {
         self.node.as_ref().filter(|node| self.state == HostState::Running && node.is_ready())
     }
@@ -243,14 +243,14 @@ impl Host {
         paused
     }
 
-    /// Length of the present pause, with earlier ones from which the host has hardly recovered.
+    /// Length of the current pause, including earlier ones from which the host has hardly recovered.
     fn pause_length(&self, now: Micros) -> Micros {
         let (ended, length) = self.last_pause;
         let earlier = if self.paused_since.saturating_sub(ended) < RECOVERY { length } else { 0 };
         now - self.paused_since + earlier
     }
 
-    /// How long the present trouble has lasted. Who slept since had no time to get over it.
+    /// Returns how long the current fault period has lasted. A pause since then gave the host no time to recover.
     pub fn troubled_for(&self, now: Micros) -> Micros {
         let (ended, length) = self.last_pause;
         let awake = if self.paused() {
@@ -263,8 +263,8 @@ impl Host {
         self.trouble.lasting(awake)
     }
 
-    /// For how long it has been awake since its last trouble: what was mended in its sleep it learns when it wakes.
-    pub fn awake_since_trouble(&self, now: Micros) -> Micros {
+    /// Returns how long the host has run since its last fault or pause. It detects repairs only after it resumes.
+    pub fn running_since_trouble(&self, now: Micros) -> Micros {
         let calm = self.trouble.calm_for(now);
         let (end, length) = self.last_pause;
         let slept = end.saturating_sub(end.saturating_sub(length).max(now - calm));

@@ -1,4 +1,4 @@
-//! What happens when something reaches a node: the call, the flush, and what the node wants done.
+//! Node inputs: the call into the core, the flush and the effects that the node requests.
 
 use crate::client::FromClient;
 use crate::faults::Action;
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Something arrives at a host: it is handled at once, or waits while the host is paused or busy.
+    /// Delivers an input to a host. The input waits while the host is paused or busy.
     pub(crate) fn input(&mut self, host: usize, input: Input) {
         let held = &mut self.hosts[host];
         if held.node.is_none() {
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Calls the node, flushes it and carries out what it wants.
+    /// Calls the node, flushes it and carries out its effects.
     pub fn with_node<T: Default>(
         &mut self,
         host: usize,
@@ -174,7 +174,7 @@ impl World {
             self.node_event(host, event);
         }
         for effect in std::mem::take(&mut out.effects) {
-            // A restart or stop among them ends this run: what follows is nobody's.
+            // A restart or stop effect ends this process: the effects after it are void.
             if self.hosts[host].boot == boot {
                 self.carry_out(host, effect);
             }
@@ -193,7 +193,7 @@ impl World {
             self.hosts[host].exchanged_at = self.now;
             return;
         }
-        self.note(format!("n{host} says {event:?}"));
+        self.note(format!("n{host} reports {event:?}"));
         match event {
             RegistryEvent::Ready { alone } => {
                 self.hosts[host].ready_at = Some(self.now);
@@ -229,7 +229,7 @@ impl World {
                 for (conn, side) in self.network.at(Place::Host(host), Some(Kind::Client)) {
                     self.close_end(conn, side, false);
                 }
-                // Streams of watchers are streams of clients.
+                // Watcher streams are client streams.
                 self.detach_watchers(host);
             }
             Effect::Readable { watcher } => {

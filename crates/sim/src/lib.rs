@@ -1,7 +1,8 @@
 //! Deterministic simulation of whole Convoke clusters.
 //!
-//! The real core runs on virtual hosts in virtual time and exchanges real frames over a virtual network; one seed
-//! decides everything. See `world.rs` for scripting, `plan.rs` for what a seed means, `invariants/` for what must hold.
+//! The real core runs on virtual hosts in virtual time and exchanges real frames over a virtual network. One seed
+//! decides everything. See `world.rs` for scripting, `plan.rs` for the meaning of a seed, `invariants/` for the
+//! invariants.
 
 mod actions;
 pub mod client;

@@ -9,17 +9,17 @@ use convoke_core::Node;
 use convoke_core::member::Status;
 use convoke_core::node::{Legacy, PeerState, SlotView, Start};
 
-/// In this time a crash is noticed where the connection ends, and where it does not.
-const NOTICED_BY_END: Micros = SECOND;
+/// Time in which peers detect a crash: with a closed connection, and without one.
+const DETECTED_BY_END: Micros = SECOND;
 const NOTICED_BY_SILENCE: Micros = 5 * SECOND;
 
 impl World {
-    /// Starts a new run of the node on a host.
+    /// Starts a new process of the node on a host.
     pub fn start(&mut self, host: usize) {
         self.start_after(host, Legacy::default());
     }
 
-    /// The same, where the process is that of the run before.
+    /// Starts a new incarnation within the same process.
     pub(crate) fn start_after(&mut self, host: usize, legacy: Legacy) {
         let now = self.now;
         let nonce = self.rng.u64(1..);
@@ -49,7 +49,7 @@ impl World {
         for (conn, side) in std::mem::take(&mut held.silenced) {
             self.push(conn, side, Item::EndOfStream);
         }
-        self.note(format!("n{host} starts, run {}, persisted {persisted}", self.hosts[host].boot));
+        self.note(format!("n{host} starts, process {}, persisted {persisted}", self.hosts[host].boot));
         self.update_reach();
         self.with_node(host, Node::begin);
     }
@@ -72,7 +72,7 @@ impl World {
         let now = self.now;
         self.check(|invariant, world, _| invariant.host_stopped(world, host));
         self.forget_unregistrations(host);
-        self.expect_noticed(host, crash);
+        self.expect_detected(host, crash);
         if self.hosts[host].slow > 0 {
             self.end_slow(host);
         }
@@ -98,41 +98,42 @@ impl World {
         self.update_reach();
     }
 
-    /// Whoever has a link to a node that crashes must notice it in time: at once if the connection ends, else by silence.
-    fn expect_noticed(&mut self, host: usize, crash: Crash) {
-        let bound = if crash == Crash::Silent { NOTICED_BY_SILENCE } else { NOTICED_BY_END };
+    /// Requires that every host with a link to a crashed node detects it in time: at once if the connection closes,
+    /// otherwise by timeout.
+    fn expect_detected(&mut self, host: usize, crash: Crash) {
+        let bound = if crash == Crash::Silent { NOTICED_BY_SILENCE } else { DETECTED_BY_END };
         let linked = |other: &usize| {
             *other != host
                 && self.hosts[*other].strained == 0
                 && self.peer_is_up(*other, host)
                 && !self.network.severed(Place::Host(*other), Place::Host(host))
         };
-        let seers: Vec<(usize, u64)> =
+        let observers: Vec<(usize, u64)> =
             (0..self.hosts.len()).filter(linked).map(|other| (other, self.hosts[other].boot)).collect();
-        if !seers.is_empty() && self.hosts[host].strained == 0 && self.hosts[host].twin.is_none() {
-            self.schedule_action(bound, Action::ExpectNoticed { host, stopped: self.now, seers });
+        if !observers.is_empty() && self.hosts[host].strained == 0 && self.hosts[host].twin.is_none() {
+            self.schedule_action(bound, Action::ExpectDetected { host, stopped: self.now, observers });
         }
     }
 
-    pub(crate) fn require_noticed(&mut self, host: usize, stopped: Micros, seers: &[(usize, u64)]) {
+    pub(crate) fn require_detected(&mut self, host: usize, stopped: Micros, observers: &[(usize, u64)]) {
         let (now, took) = (self.now, self.now - stopped);
         if self.hosts[host].last_stop != stopped || self.hosts[host].running() {
             return;
         }
-        for (seer, boot) in seers.iter().copied() {
-            let held = &self.hosts[seer];
+        for (observer, boot) in observers.iter().copied() {
+            let held = &self.hosts[observer];
             let free = held.boot == boot
                 && held.twin.is_none()
                 && held.trouble.calm_for(now) >= took
                 && held.calm_after_pause(now, 0) >= took
-                && self.reach.joined(seer, seer, stopped, now);
+                && self.reach.joined(observer, observer, stopped, now);
             if !free {
                 continue;
             }
-            *self.stats.checks.entry("losses_noticed").or_default() += 1;
-            if self.peer_is_up(seer, host) {
-                let message = format!("n{seer} has not noticed the crash of n{host} after {} ms", took / 1000);
-                self.violate(Violation::new("losses_noticed", now, message));
+            *self.stats.checks.entry("crashes_detected").or_default() += 1;
+            if self.peer_is_up(observer, host) {
+                let message = format!("n{observer} has not detected the crash of n{host} after {} ms", took / 1000);
+                self.violate(Violation::new("crashes_detected", now, message));
             }
         }
     }
@@ -143,7 +144,7 @@ impl World {
         node.peers().iter().any(|view| view.node == *id && view.state == PeerState::Up)
     }
 
-    /// The node is as quick as ever.
+    /// The node runs at normal speed again.
     pub(crate) fn end_slow(&mut self, host: usize) {
         let now = self.now;
         self.hosts[host].slow = 0;
@@ -151,25 +152,26 @@ impl World {
         self.relieve(host);
     }
 
-    /// A client hears that its unregistration was carried out.
+    /// A client receives the acknowledgement of its unregistration.
     pub(crate) fn unregistration_acknowledged(&mut self, id: &str, client: usize, host: usize) {
         let run = (host, self.hosts[host].boot);
         self.truth.unregistered(id, client, run, self.now);
-        // The answer may outlive the node that gave it.
+        // The answer may arrive after its node has stopped.
         if !self.hosts[host].running() {
             self.forget_unregistrations(host);
         }
     }
 
-    /// What only this node knew of as unregistered may be shown by others until they infer it.
+    /// Marks unregistrations that only this node held: other nodes may show these members until they infer that they
+    /// left.
     fn forget_unregistrations(&mut self, host: usize) {
         let run = (host, self.hosts[host].boot);
         let (now, hosts) = (self.now, &self.hosts);
         for (id, claimed) in self.truth.ids.iter_mut().filter(|(_, claimed)| claimed.known_by == Some(run)) {
             let rank = |slot: &SlotView| (slot.claim, slot.seq);
             let own = hosts[host].node.as_ref().and_then(|node| node.slot(id));
-            // A tombstone of an earlier registration does not count, even if another client's claims were higher: it may be
-            // collected by the next moment.
+            // A tombstone of an earlier registration does not count, even with another client's higher claim: it may
+            // be collected at any moment.
             let knows = |other: &Host| {
                 let slot = other.node.as_ref().filter(|_| other.running()).and_then(|node| node.slot(id));
                 slot.is_some_and(|slot| {
@@ -185,7 +187,7 @@ impl World {
         }
     }
 
-    /// Since when nothing has been done to any node.
+    /// Returns the time since which no fault has affected any node.
     pub fn calm_since(&self) -> Micros {
         let now = self.now;
         let calm = |host: &Host| match host.state {
@@ -195,7 +197,7 @@ impl World {
         self.hosts.iter().map(calm).max().unwrap_or(0)
     }
 
-    /// SIGSTOP for a while; the clock runs on.
+    /// Pauses the process (SIGSTOP); the clock continues.
     pub fn pause(&mut self, host: usize, duration: Micros) {
         if !self.hosts[host].running() || self.hosts[host].paused() {
             return;
@@ -217,9 +219,9 @@ impl World {
             return;
         }
         let missed = std::mem::take(&mut held.wake_missed);
-        self.note(format!("n{host} goes on"));
+        self.note(format!("n{host} resumes"));
         self.update_reach();
-        // A real event loop may see its timer or its sockets first.
+        // A real event loop may handle its timer or its sockets first.
         if missed && self.rng.bool() {
             self.hosts[host].inbox.push_front(Input::Wake);
         } else if missed {
@@ -236,7 +238,7 @@ impl World {
     /// SIGTERM: a graceful stop (N6).
     pub fn stop(&mut self, host: usize) {
         if self.hosts[host].running() && !self.hosts[host].stopping {
-            self.note(format!("n{host} is told to stop"));
+            self.note(format!("n{host} receives SIGTERM"));
             self.hosts[host].stopping = true;
             self.hosts[host].trouble.touch(self.now);
             self.update_reach();

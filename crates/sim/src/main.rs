@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Runs from here on must have met every kind of fault often enough, and the bound on convergence.
+/// Runs of at least this many seeds must reach the minimum fault counts and the bound on convergence.
 const SOMETIMES_FROM: u64 = 100;
 
 #[derive(Parser)]
@@ -32,7 +32,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run many seeds and sum up.
+    /// Run many seeds and print a summary.
     Run {
         #[arg(long, default_value_t = 100)]
         seeds: u64,
@@ -42,33 +42,33 @@ enum Command {
         threads: Option<usize>,
         #[command(flatten)]
         kind: KindOption,
-        /// Go on after a violation and report all.
+        /// Continue after a violation and report all of them.
         #[arg(long)]
         keep_going: bool,
-        /// Show what was awaited wherever convergence took longer than so many milliseconds.
+        /// Print the last missing condition when convergence took longer than this many milliseconds.
         #[arg(long, value_name = "MS", default_value_t = CONVERGENCE_P99 / 1000)]
         slow: u64,
     },
-    /// Run one seed and show what happens.
+    /// Run one seed and print its trace.
     Replay {
         #[arg(long)]
         seed: u64,
-        /// One line per event.
+        /// Print one line per event.
         #[arg(long)]
         verbose: bool,
         #[command(flatten)]
         kind: KindOption,
-        /// With this deliberate bug.
+        /// Run with this deliberate bug.
         #[arg(long)]
         mutant: Option<String>,
     },
-    /// Run a named story, or all of them.
+    /// Run a named scenario, or all of them.
     Scenario {
         name: String,
         #[arg(long)]
         verbose: bool,
     },
-    /// Show that every deliberate bug is caught.
+    /// Check that every deliberate bug is caught.
     Mutants {
         #[arg(long, default_value_t = 200)]
         seeds: u64,
@@ -84,10 +84,10 @@ enum Command {
 
 #[derive(clap::Args)]
 struct KindOption {
-    /// Short plans of a few simulated minutes.
+    /// Use short plans of a few simulated minutes.
     #[arg(long)]
     brief: bool,
-    /// Short plans of one theme each, such as long splits or replaced clients.
+    /// Use short plans of one theme each, such as long splits or replaced clients.
     #[arg(long, conflicts_with = "brief")]
     focused: bool,
 }
@@ -109,7 +109,7 @@ fn main() -> Result<ExitCode> {
         }
         Command::Replay { seed, verbose, kind, mutant } => replay(seed, verbose, kind.kind(), mutant.as_deref()),
         Command::Scenario { name, verbose } => scenario(&name, verbose),
-        Command::Mutants { seeds, name, threads, markdown } => hunt(seeds, name.as_deref(), threads, markdown)?,
+        Command::Mutants { seeds, name, threads, markdown } => run_mutants(seeds, name.as_deref(), threads, markdown)?,
     })
 }
 
@@ -150,7 +150,7 @@ fn run(
     let scarce = total.scarce_faults();
     if !scarce.is_empty() {
         let names: Vec<String> = scarce.iter().map(|(fault, count)| format!("{} ({count})", fault.name())).collect();
-        println!("these faults happened too seldom for the run to show anything about them: {}", names.join(", "));
+        println!("fault kinds below their minimum count: {}", names.join(", "));
         return Ok(ExitCode::from(1));
     }
     if total.quantile(0.99) > CONVERGENCE_P99 {
@@ -183,10 +183,14 @@ fn summary(total: &Stats, seconds: f64) {
     println!("wall time           {seconds:.1} s");
 }
 
-/// A convergence that took long, and what for.
+/// Describes a slow convergence and its last missing condition.
 fn late(seed: u64, one: &Convergence) -> String {
     let (took, healed) = (one.took / 1000, convoke_sim::trace::stamp(one.healed));
-    format!("seed {seed}: converged {took} ms after the heal at {}; last awaited: {}", healed.trim_start(), one.awaited)
+    format!(
+        "seed {seed}: converged {took} ms after the heal at {}; last missing condition: {}",
+        healed.trim_start(),
+        one.awaited
+    )
 }
 
 fn report(outcome: &RunOutcome, kind: Kind, mutant: Option<&str>) {
@@ -204,7 +208,7 @@ fn report(outcome: &RunOutcome, kind: Kind, mutant: Option<&str>) {
 fn replay(seed: u64, verbose: bool, kind: Kind, mutant: Option<&str>) -> ExitCode {
     let mut plan = kind.plan(seed);
     if let Some(name) = mutant {
-        let Some(mutant) = find_mutant(name) else { return usage(&format!("there is no mutant {name:?}")) };
+        let Some(mutant) = find_mutant(name) else { return usage(&format!("unknown mutant {name:?}")) };
         plan = plan.with_mutation(convoke_core::Mutation::of(mutant));
     }
     if verbose {
@@ -228,13 +232,13 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
     };
     if chosen.is_empty() {
         let names: Vec<&str> = scenarios::ALL.iter().map(|scenario| scenario.name).collect();
-        return usage(&format!("there is no scenario {name:?}; there are {}", names.join(", ")));
+        return usage(&format!("unknown scenario {name:?}; known scenarios: {}", names.join(", ")));
     }
     let mut failed = false;
     for scenario in chosen {
         let outcome = scenarios::run(scenario, verbose);
         match &outcome.violation {
-            None => println!("pass  {:<36} {}", scenario.name, scenario.story),
+            None => println!("pass  {:<36} {}", scenario.name, scenario.description),
             Some(violation) => {
                 failed = true;
                 println!("FAIL  {:<36} {violation}", scenario.name);
@@ -248,17 +252,17 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
     if failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> Result<ExitCode> {
+fn run_mutants(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> Result<ExitCode> {
     let chosen: Vec<Mutant> = match name {
         None => Mutant::ALL.to_vec(),
         Some(name) => find_mutant(name).into_iter().collect(),
     };
     if chosen.is_empty() {
-        return Ok(usage(&format!("there is no mutant {name:?}")));
+        return Ok(usage(&format!("unknown mutant {name:?}")));
     }
     let bar = progress(chosen.len() as u64, "mutants");
     let started = Instant::now();
-    let caught = mutants::hunt_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
+    let caught = mutants::run_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
         if !markdown {
             bar.suspend(|| println!("{}", line(caught)));
         }
@@ -284,7 +288,7 @@ fn hunt(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) 
     Ok(ExitCode::from(1))
 }
 
-/// What became of one mutant, for people who wait.
+/// Formats the result of one mutant as a progress line.
 fn line(caught: &mutants::Caught) -> String {
     let seed = caught
         .seed

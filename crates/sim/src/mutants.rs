@@ -1,4 +1,4 @@
-//! Shows that the checks find real bugs: each mutant must be caught (docs/mutants.md).
+//! Shows that the checks find real bugs: every mutant must be caught (docs/mutants.md).
 
 #![allow(clippy::disallowed_types, reason = "the search reports its own duration")]
 
@@ -10,18 +10,18 @@ use convoke_harness::seeds::run_many;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What became of one mutant.
+/// Result of one mutant.
 #[derive(Clone, Debug)]
 pub struct Caught {
     pub mutant: Mutant,
-    /// By chance.
+    /// The random seed that caught it.
     pub seed: Option<BySeed>,
-    /// By a story told on purpose.
+    /// The scenario that caught it.
     pub scenario: Option<ByScenario>,
     pub took: Duration,
 }
 
-/// The first seed that noticed a mutant, counted from 1.
+/// The first seed that caught a mutant, counted from 1.
 #[derive(Clone, Debug)]
 pub struct BySeed {
     pub seed: u64,
@@ -30,7 +30,7 @@ pub struct BySeed {
     pub message: String,
 }
 
-/// The first story that noticed a mutant.
+/// The first scenario that caught a mutant.
 #[derive(Clone, Debug)]
 pub struct ByScenario {
     pub name: &'static str,
@@ -44,13 +44,13 @@ impl Caught {
     }
 }
 
-/// How the n-th seed of a hunt is read: focused plans are cheap and strong, brief ones are wider.
+/// Returns the plan kind of the n-th seed: focused plans are cheap and effective, brief plans are broader.
 pub fn kind_of(seed: u64) -> Kind {
     if seed.is_multiple_of(4) { Kind::Brief } else { Kind::Focused }
 }
 
-/// Tries the named stories, and seeds, until something is violated that is not violated without the mutant.
-pub fn hunt(mutant: Mutant, seeds: u64) -> Caught {
+/// Runs the scenarios and the seeds until a run violates an invariant that it does not violate without the mutant.
+pub fn run_one(mutant: Mutant, seeds: u64) -> Caught {
     let started = Instant::now();
     let (scenario, seed) = (by_scenario(mutant), by_seed(mutant, seeds));
     Caught { mutant, seed, scenario, took: started.elapsed() }
@@ -67,25 +67,25 @@ fn by_seed(mutant: Mutant, seeds: u64) -> Option<BySeed> {
 
 fn by_scenario(mutant: Mutant) -> Option<ByScenario> {
     let (likely, others): (Vec<&Scenario>, Vec<&Scenario>) =
-        scenarios::ALL.iter().partition(|scenario| scenario.tells_of(mutant.rule()));
+        scenarios::ALL.iter().partition(|scenario| scenario.covers_rule(mutant.rule()));
     likely.into_iter().chain(others).find_map(|scenario| {
-        let told = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false);
+        let run = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false);
         let (invariant, message) =
-            (1..=scenario.seeds).find_map(|seed| difference(mutant, |mutation| told(seed, mutation)))?;
+            (1..=scenario.seeds).find_map(|seed| difference(mutant, |mutation| run(seed, mutation)))?;
         Some(ByScenario { name: scenario.name, invariant, message })
     })
 }
 
-/// Which invariant a mutant violates. What is violated without it as well shows nothing.
+/// Returns the invariant that a mutant violates. A violation that occurs without the mutant as well proves nothing.
 fn difference(mutant: Mutant, run: impl Fn(Mutation) -> RunOutcome) -> Option<(&'static str, String)> {
     let violation = run(Mutation::of(mutant)).violation?;
     run(Mutation::none()).violation.is_none().then_some((violation.invariant, violation.message))
 }
 
-/// Hunts several mutants on some threads; results in the order of the list.
-pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
+/// Runs several mutants on some threads; results are in the order of the list.
+pub fn run_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
     let mut caught = Vec::new();
-    let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, hunt(*mutant, seeds)));
+    let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, run_one(*mutant, seeds)));
     run_many(0..mutants.len() as u64, threads, &AtomicBool::new(false), one, |found| {
         let Some((index, found)) = found else { return };
         each(&found);
@@ -95,7 +95,7 @@ pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl F
     caught.into_iter().map(|(_, found)| found).collect()
 }
 
-/// docs/mutants.md up to its table.
+/// The text of docs/mutants.md before its table.
 const INTRODUCTION: &str = "# Mutants
 
 A mutant is a deliberate bug (`crates/core/src/mutant.rs`) that switches off a rule of [protocol.md](protocol.md).
@@ -118,7 +118,7 @@ An invariant after a colon failed in that scenario; without one, the scenario's 
 `crates/sim/tests/mutants.rs` runs a few mutants with every change and requires a mutant for every rule.
 ";
 
-/// docs/mutants.md.
+/// Returns the text of docs/mutants.md.
 pub fn page(caught: &[Caught], seeds: u64) -> String {
     let all = caught.len();
     let either = caught.iter().filter(|one| one.is_caught()).count();

@@ -1,8 +1,8 @@
 //! The virtual network: FIFO connections between places, latencies, and cuts.
 //!
-//! A connection is two pipes. What is sent while a pipe is cut waits, as TCP would retransmit it, and arrives after the
-//! cut is healed if both ends still hold the connection. An end that closes puts an end-of-stream behind everything it
-//! has sent, so late messages of a client that moved on do arrive, late.
+//! A connection consists of two pipes. Items sent while a pipe is cut wait, as TCP would retransmit them. They arrive
+//! after the cut is healed if both ends still hold the connection. An end that closes appends an end-of-stream to
+//! everything it has sent. So messages of a client that has moved on do arrive, late.
 
 use crate::client::FromClient;
 use bytes::Bytes;
@@ -33,10 +33,10 @@ impl Place {
     }
 }
 
-/// What travels.
+/// An item in a pipe.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// The acceptor's end of the handshake below ours: the dialer learns that the connection stands.
+    /// The end of the transport handshake: the dialer learns that the connection is established.
     Established,
     Frame(Bytes),
     ToNode(Box<FromClient>),
@@ -54,9 +54,9 @@ pub struct Parcel {
 #[derive(Clone, Debug, Default)]
 pub struct Pipe {
     pub queue: VecDeque<Parcel>,
-    /// A delivery is on the event heap.
+    /// A delivery is scheduled on the event heap.
     pub scheduled: bool,
-    /// Since when the first parcel waits for a cut to heal.
+    /// Time since which the first parcel waits for a cut to heal.
     pub stalled: Option<Micros>,
     /// Arrival of the last parcel put in; keeps the order.
     pub last_at: Micros,
@@ -66,7 +66,7 @@ pub struct Pipe {
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     pub place: Place,
-    /// Which run of the process holds it: an end of an earlier run is nobody's.
+    /// The process that holds it. An end of an earlier process belongs to none.
     pub run: u64,
     pub open: bool,
     /// The end of the stream has arrived here; nothing comes after it.
@@ -88,11 +88,11 @@ pub struct Connection {
     pub pipes: [Pipe; 2],
     /// Delay on top of the latency for what end 0 sends from now on.
     pub extra: Micros,
-    /// The dial that made it, until the dialer knows.
+    /// The dial that created it, until the dialer is notified.
     pub dial: u64,
-    /// What a client has registered over it, and the node's write that did it.
+    /// Members that a client registered over it, with the node's write for each.
     pub registered: BTreeMap<String, u64>,
-    /// The session that was attached over it last.
+    /// The session that was last attached over it.
     pub session: Option<SessionId>,
 }
 
@@ -102,7 +102,7 @@ pub struct Cut {
     pub id: u64,
     pub from: u128,
     pub to: u128,
-    /// Only clients are cut off; no host can be excused with it.
+    /// Cuts clients only; it excuses no host.
     pub clients_only: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A number never used before, for connections, cuts and spikes.
+    /// Returns an unused number for a connection, cut or spike.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -133,7 +133,7 @@ impl Network {
         self.cuts.iter().any(|cut| cut.from & from.bit() != 0 && cut.to & to.bit() != 0)
     }
 
-    /// Whether nothing gets from one to the other and back.
+    /// Whether neither end can send to the other.
     pub fn severed(&self, one: Place, other: Place) -> bool {
         self.blocked(one, other) || self.blocked(other, one)
     }

@@ -1,4 +1,4 @@
-//! What a seed means: size, timers, limits, workload, faults and phases.
+//! The meaning of a seed: size, timers, limits, workload, faults and phases.
 
 use crate::faults::{Fault, Faults};
 use crate::network::{MINUTE, Micros, SECOND};
@@ -9,11 +9,11 @@ use convoke_core::member::Space;
 use convoke_core::{Limits, Mutation, Timers};
 use std::time::Duration;
 
-/// Faults for a while, then peace.
+/// A period of faults, then one without.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     pub chaos: Micros,
-    /// Stay at peace until everything that died has left.
+    /// Stay without faults until all dead members have left.
     pub long_peace: bool,
 }
 
@@ -27,16 +27,16 @@ pub struct Plan {
     pub rounds: Vec<Round>,
     pub faults: Faults,
     pub kind: Kind,
-    /// What happens in a round of chaos, if it is not left to the dice alone.
+    /// The theme of a round, if it is not purely random.
     pub theme: Option<&'static Theme>,
 }
 
-/// How a seed is read.
+/// How a seed is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// More than an hour of everything.
+    /// More than an hour with all fault kinds.
     Full,
-    /// A few minutes of everything.
+    /// A few minutes with all fault kinds.
     Brief,
     /// A few minutes of one theme.
     Focused,
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// The option that asks for it on the command line.
+    /// Returns its command-line option.
     pub fn option(self) -> &'static str {
         match self {
             Kind::Full => "",
@@ -93,7 +93,7 @@ impl Plan {
         }
     }
 
-    /// A few minutes, everything at once: for mutants and debug builds.
+    /// A few minutes with all fault kinds at once: for mutants and debug builds.
     pub fn brief(seed: u64) -> Plan {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xb41e_f000_5eed_b41e);
         let nodes = rng.usize(2..=5);
@@ -128,7 +128,7 @@ impl Plan {
         self
     }
 
-    /// The world at the moment before anything starts.
+    /// Builds the world before anything starts.
     pub fn world(&self) -> World {
         let mut world = World::new(self.setup.clone());
         world.faults = self.faults.clone();
@@ -194,7 +194,8 @@ pub(crate) fn brief_timers() -> Timers {
     }
 }
 
-/// The long timers are shortened, so that more horizons pass in an hour; the short ones keep the traffic bearable.
+/// Long timers are shortened so that more horizons pass in an hour. Short timers stay long enough to limit the
+/// traffic.
 fn scaled_timers(rng: &mut fastrand::Rng) -> Timers {
     let short = rng.u32(1..=2);
     let long = rng.u32(4..=10);
@@ -209,7 +210,7 @@ fn scaled_timers(rng: &mut fastrand::Rng) -> Timers {
     }
 }
 
-/// Small limits in some runs, so that chunks, windows and queues really run full.
+/// Some runs use small limits, so that chunks, windows and queues fill up.
 fn limits(rng: &mut fastrand::Rng) -> Limits {
     let mut limits = Limits::default();
     if rng.bool() {
@@ -225,7 +226,7 @@ fn limits(rng: &mut fastrand::Rng) -> Limits {
     limits
 }
 
-/// Each seed plays with its own selection of faults: some bugs need the absence of others.
+/// Selects the faults of a seed: some bugs only show in the absence of other faults.
 fn swarm(rng: &mut fastrand::Rng) -> Faults {
     let all = rng.u32(..3) == 0;
     let mut enabled: Vec<Fault> = Fault::everyday().filter(|_| all || rng.u32(..3) > 0).collect();

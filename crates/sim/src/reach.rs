@@ -1,7 +1,7 @@
-//! Which nodes can reach each other, and since when without a break. Excuses are judged by this, not by marks.
+//! Which nodes can reach each other, and since when without a break. Invariants judge excuses by this.
 //!
-//! Two nodes reach each other if a chain of serving nodes joins them in which every neighbouring pair can send both ways.
-//! A pause of the node that looks does not break a path: a node must not blame others for its own pause (L5).
+//! Two nodes reach each other if a chain of serving nodes joins them in which every neighbouring pair can send both
+//! ways. A pause of the observing node does not break a path: a node must not judge others by its own pause (L5).
 
 use crate::host::Host;
 use crate::network::{Micros, Place, SECOND};
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 /// A node that is paused for longer than this cannot be reached.
 const PAUSE_MAX: Micros = 3 * SECOND;
 
-/// When something worked.
+/// Periods in which something worked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stretch {
-    /// Works since then.
+    /// Start of the current period.
     since: Option<Micros>,
-    /// The last stretch that ended: from, until.
+    /// The last period that ended: from, until.
     last: (Micros, Micros),
 }
 
@@ -39,26 +39,26 @@ impl Stretch {
 
 #[derive(Debug, Default)]
 pub struct Reach {
-    /// From the owner of a member to the node that looks.
+    /// From the owner of a member to the observing node.
     paths: BTreeMap<(usize, usize), Stretch>,
-    /// From a client to a node that takes clients.
+    /// From a client to a node that accepts clients.
     clients: BTreeMap<(usize, usize), Stretch>,
 }
 
 impl Reach {
-    /// Whether a node could be reached from another all the time.
+    /// Whether the observer was reachable from the owner without a break.
     pub fn joined(&self, owner: usize, observer: usize, from: Micros, until: Micros) -> bool {
         self.paths.get(&(owner, observer)).is_some_and(|path| path.covers(from, until))
     }
 
-    /// Whether a client could reach a node all the time.
+    /// Whether a client could reach a node without a break.
     pub fn reached(&self, client: usize, host: usize, from: Micros, until: Micros) -> bool {
         self.clients.get(&(client, host)).is_some_and(|path| path.covers(from, until))
     }
 }
 
 impl World {
-    /// Something has changed that decides who reaches whom.
+    /// Recomputes reachability after a change that affects it.
     pub(crate) fn update_reach(&mut self) {
         let now = self.now;
         let count = self.hosts.len();
@@ -109,7 +109,7 @@ impl World {
     }
 }
 
-/// In a pause that is longer than links last.
+/// Whether a host is in a pause that outlasts its links.
 fn pauses(host: &Host) -> bool {
     host.paused_until.is_some_and(|until| until - host.paused_since > PAUSE_MAX)
 }

@@ -1,4 +1,4 @@
-//! How watchers connect, read, lose their node and come back.
+//! How watchers connect, read, lose their node and reconnect.
 
 use crate::faults::Action;
 use crate::invariants::Violation;
@@ -20,7 +20,7 @@ impl World {
         index
     }
 
-    /// Connects a watcher to a node; false if the node does not take it.
+    /// Connects a watcher to a node; returns false if the node rejects it.
     pub fn watcher_connect(&mut self, watcher: usize, host: usize, how: Return) -> bool {
         self.watcher_disconnect(watcher);
         if self.hosts[host].paused() || !self.hosts[host].running() {
@@ -30,7 +30,7 @@ impl World {
         let (resume, how) = s.resume(how);
         let interest = Interest { space: s.space, filter: s.filter.clone() };
         let result = if s.observer {
-            // Without the usual round: this is part of one.
+            // Calls the node directly: this runs within a round already.
             let time = self.hosts[host].time(self.now);
             self.hosts[host].node.as_mut().map(|node| node.watch(time, interest, resume, &mut Output::default()))
         } else {
@@ -62,13 +62,13 @@ impl World {
             if !self.hosts[host].paused() {
                 self.with_node(host, |node, _, _| node.unwatch(id));
             } else if let Some(node) = &mut self.hosts[host].node {
-                // A stopped process finds out when it goes on; until then its clock does not see this either.
+                // A paused process detects this when it resumes; until then its clock does not see it either.
                 node.unwatch(id);
             }
         }
     }
 
-    /// Comes back at a random node, in a random manner.
+    /// Reconnects to a random node in a random way.
     pub(crate) fn watcher_return(&mut self, watcher: usize) {
         if self.watchers[watcher].at.is_some() {
             return;
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// The node is gone, and its streams with it.
+    /// Detaches the streams of a node that stopped.
     pub(crate) fn detach_watchers(&mut self, host: usize) {
         for watcher in 0..self.watchers.len() {
             if self.watchers[watcher].at.is_none_or(|(at, ..)| at != host) {
@@ -130,7 +130,7 @@ impl World {
         self.trace.event(self.now, 7, watcher as u64, events.len() as u64);
         for event in events {
             if self.stream_event(watcher, event) == Next::Resume {
-                // The token was of no use, the versions are: the SDK comes back at once.
+                // The token was of no use, the versions are: the SDK reconnects at once.
                 self.watcher_connect(watcher, host, Return::Token);
                 return;
             }
@@ -169,7 +169,7 @@ impl World {
         next
     }
 
-    /// What is shown, without what wall clocks say (invariant 13).
+    /// Folds the visible result, without wall-clock values (invariant 13).
     fn fold_decision(&mut self, watcher: usize, event: &StreamEvent) {
         let fold = &mut self.trace.decisions;
         fold.word(self.now);

@@ -1,4 +1,4 @@
-//! The scripted side of the world: what scenarios use.
+//! The scripted part of the world, used by scenarios.
 
 use crate::client::Holding;
 use crate::faults::Action;
@@ -9,7 +9,7 @@ use crate::stats::Convergence;
 use crate::world::{Crash, World};
 use convoke_core::member::{Member, MemberSpec, Status};
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const POLL: Micros = SECOND / 4;
 /// All clients must be attached and quiet again within this time after convergence.
 const CLIENTS_SETTLE: Micros = 240 * SECOND;
@@ -32,7 +32,7 @@ impl World {
                 return Err(Violation::new(
                     "scenario",
                     self.now,
-                    "the awaited condition did not come about".to_owned(),
+                    "the condition did not become true before the deadline".to_owned(),
                 ));
             }
             self.run_to((self.now + POLL).min(end));
@@ -44,7 +44,7 @@ impl World {
         self.violation.clone().map_or(Ok(()), Err)
     }
 
-    /// A started client that wants these members (service `s`), at a node of its own choice.
+    /// Adds and starts a client with these members (service `s`), at a node of its choice.
     pub fn add_client(&mut self, id: &str, members: &[&str]) -> usize {
         let client = self.new_client(id.to_owned());
         for member in members {
@@ -55,7 +55,7 @@ impl World {
         client
     }
 
-    /// The same, attached to a given node first. Its session is built when the world runs on.
+    /// Like `add_client`, attached to a given node first. Its session is built when the world continues.
     pub fn add_client_at(&mut self, id: &str, members: &[&str], host: usize) -> usize {
         let client = self.add_client(id, members);
         self.clients[client].prefer = Some(host);
@@ -67,7 +67,7 @@ impl World {
         [self.one_way(one, other), self.one_way(other, one)]
     }
 
-    /// What the first group sends to the second vanishes; the other way works.
+    /// Drops everything that the first group sends to the second; the other direction works.
     pub fn one_way(&mut self, from: &[usize], to: &[usize]) -> u64 {
         self.note(format!("cut from {from:?} to {to:?}"));
         self.cut(host_bits(from), host_bits(to))
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// Ends all faults; hosts that are not lost for good run again.
+    /// Ends all faults; hosts that are not permanently lost run again.
     pub fn heal_all(&mut self) {
         self.note("everything is healed".to_owned());
         self.faults.active = false;
@@ -116,7 +116,7 @@ impl World {
             self.start(host);
         }
         for client in 0..self.clients.len() {
-            self.client_goes_on(client);
+            self.client_resume(client);
         }
         for watcher in 0..self.watchers.len() {
             let pace = self.watchers[watcher].pace.min(SECOND);
@@ -154,7 +154,7 @@ impl World {
         self.quiesce()
     }
 
-    /// Waits for a still moment, then makes the final checks.
+    /// Waits for quiescence, then makes the final checks.
     pub fn quiesce(&mut self) -> Result<(), Violation> {
         let start = self.now;
         self.advance(5 * SECOND);
@@ -175,20 +175,20 @@ impl World {
         self.finish()
     }
 
-    /// A client that is still on its way somewhere.
+    /// Returns a client that has not settled.
     fn unsettled_client(&self) -> Option<usize> {
         self.clients.iter().position(|client| {
-            // A client whose node died without an EOF has yet to notice.
+            // A client whose node died without an EOF has not detected it yet.
             let served = client.attached_to().is_some_and(|host| self.hosts[host].serving().is_some());
-            let still = served && client.pending.is_empty() && !client.hangs;
+            let still = served && client.pending.is_empty() && !client.paused;
             client.alive() && !(still && self.now - client.changed_at >= 3 * SECOND)
         })
     }
 
-    // ---- looking ----
+    // ---- queries ----
 
     pub fn node(&self, host: usize) -> &convoke_core::Node {
-        self.hosts[host].node.as_ref().expect("the host runs")
+        self.hosts[host].node.as_ref().expect("the host is running")
     }
 
     pub fn all_ready(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Runs the SDK's session of each client: its clock, its connections and its messages; and tells the application.
+//! Runs the SDK's session of each client: its clock, its connections, its messages and its application events.
 
 use crate::client::{Client, FromClient, Link, Pending, Process};
 use crate::convert;
@@ -37,7 +37,7 @@ impl World {
         c.died_at = None;
         c.started_at = now;
         c.closing = false;
-        c.hangs = false;
+        c.paused = false;
         c.wake_at = None;
         c.unregistered.clear();
         c.pending.clear();
@@ -57,7 +57,7 @@ impl World {
         self.wake_client_at(client, now);
     }
 
-    /// Builds the SDK and tells it what the application wants.
+    /// Builds the SDK session and registers the application's members.
     fn build_session(&mut self, client: usize) {
         let seed = self.rng.u64(..);
         let time = time(self.now);
@@ -79,20 +79,20 @@ impl World {
             let metadata = spec.metadata.clone();
             let (operation, registration) = session
                 .register(convert::spec(spec), holding.takeover, None)
-                .expect("a new session takes the members that an earlier one had");
+                .expect("a new session accepts the members of an earlier one");
             holding.registration = Some(registration);
             c.pending.insert(operation, Pending::Register { id: id.clone(), registration, metadata });
         }
         c.session = Some(session);
     }
 
-    /// Addresses of all nodes that are not lost for good.
+    /// Addresses of all nodes that are not permanently lost.
     fn client_addresses(&self) -> Vec<String> {
         let usable = |host: &usize| self.hosts[*host].state != HostState::Gone && !self.hosts[*host].is_second;
         (0..self.hosts.len()).filter(usable).map(client_address).collect()
     }
 
-    /// As a client learns from the registry which nodes there are.
+    /// Updates the node addresses, as a client does from the registry.
     fn learn_nodes(&mut self, client: usize) {
         let node = |address| KnownNode { address, region: String::new(), routable: true };
         let nodes: Vec<KnownNode> = self.client_addresses().into_iter().map(node).collect();
@@ -112,7 +112,7 @@ impl World {
         let c = &mut self.clients[client];
         c.process = Process::Dead;
         c.session = None;
-        c.hangs = false;
+        c.paused = false;
         c.run += 1;
         c.died_at = Some(now);
         c.changed_at = now;
@@ -127,15 +127,15 @@ impl World {
     }
 
     /// The process does not run for a while; its sockets stay open.
-    pub(crate) fn client_hang(&mut self, client: usize, length: Micros) {
-        self.note(format!("c{client} hangs for {} ms", length / 1000));
-        self.clients[client].hangs = true;
+    pub(crate) fn client_pause(&mut self, client: usize, length: Micros) {
+        self.note(format!("c{client} is paused for {} ms", length / 1000));
+        self.clients[client].paused = true;
         let run = self.clients[client].run;
-        self.schedule_action(length, crate::faults::Action::ClientGoesOn { client, run });
+        self.schedule_action(length, crate::faults::Action::ClientResume { client, run });
     }
 
-    pub(crate) fn client_goes_on(&mut self, client: usize) {
-        if std::mem::take(&mut self.clients[client].hangs) {
+    pub(crate) fn client_resume(&mut self, client: usize) {
+        if std::mem::take(&mut self.clients[client].paused) {
             self.clients[client].woken_at = self.now;
             self.wake_client_at(client, self.now);
         }
@@ -147,7 +147,7 @@ impl World {
         let c = &mut self.clients[client];
         c.process = Process::Stopped;
         c.session = None;
-        c.hangs = false;
+        c.paused = false;
         c.run += 1;
         c.changed_at = now;
         c.pending.clear();
@@ -183,7 +183,7 @@ impl World {
             return;
         }
         c.wake_at = None;
-        if c.hangs {
+        if c.paused {
             return;
         }
         if c.session.is_none() {
@@ -192,7 +192,7 @@ impl World {
         self.drive(client, Session::wake);
     }
 
-    /// Calls a client's session and carries out what it asks for.
+    /// Calls a client's session and carries out its effects.
     pub(crate) fn drive<T>(
         &mut self,
         client: usize,
@@ -275,7 +275,7 @@ impl World {
     fn client_dial(&mut self, client: usize, connection: ConnectionId, address: &str) {
         let host =
             address.strip_prefix('h').and_then(|rest| rest.split_once(':')).and_then(|(host, _)| host.parse().ok());
-        let host: usize = host.expect("clients are told the addresses of simulated nodes");
+        let host: usize = host.expect("clients only have addresses of simulated nodes");
         let c = &mut self.clients[client];
         c.link = Some(Link { connection, host, conn: None, attached: false });
         let run = c.run;
@@ -307,7 +307,7 @@ impl World {
         self.push(conn, 0, Item::ToNode(Box::new(FromClient::Message(message))));
     }
 
-    /// Sometimes an attach takes so long that the client gives up and is elsewhere when it arrives.
+    /// Sometimes delays an attach so much that the client has attached elsewhere when it arrives.
     fn delay_some_attach(&mut self, conn: u64) {
         if self.faults.late_messages && self.rng.u32(..self.faults.late_one_in.max(1)) == 0 {
             let extra = self.rng.u64(SECOND / 2..self.orphan_patience());
@@ -345,12 +345,12 @@ impl World {
         }
     }
 
-    // ---- the application is told ----
+    // ---- results for the application ----
 
     fn client_answered(&mut self, client: usize, pending: Pending, result: Result<String, Error>) {
         let now = self.now;
         if let Err(error) = &result {
-            self.note(format!("c{client} is told {error}: {pending:?}"));
+            self.note(format!("c{client} gets {error}: {pending:?}"));
         }
         match (pending, result) {
             (Pending::Register { id, registration, metadata }, Ok(_)) => {
@@ -390,7 +390,7 @@ impl World {
         if self.clients[client].registered(id, registration).is_none() {
             return;
         }
-        self.note(format!("c{client} gives up {id}: {error}"));
+        self.note(format!("c{client} lost {id}: {error}"));
         self.clients[client].members.remove(id);
         self.truth.abandoned(id, client, self.now);
     }
@@ -451,7 +451,7 @@ impl World {
         self.drive(client, |session, now, out| session.received(now, link.connection, message, out));
     }
 
-    /// Moves to another node without need: to a given one as at a handover, or wherever the session likes.
+    /// Moves to another node without need: to a given one as at a handover, or to one of the session's choice.
     pub fn client_move(&mut self, client: usize, to: Option<usize>) {
         let c = &mut self.clients[client];
         if c.session.is_none() {
@@ -469,13 +469,13 @@ impl World {
         }
     }
 
-    /// The next attach of a client has a claim so much higher, as after many attempts.
+    /// Raises the claim of a client's next attach, as after many attempts.
     pub fn raise_claim(&mut self, client: usize, by: u64) {
         let c = &mut self.clients[client];
         c.raise_to = c.claim + by;
     }
 
-    /// Longest time for which a record without a living client may be shown, if nothing else goes wrong.
+    /// Maximum time for which a record without a live client may be shown, without further faults.
     pub fn linger(&self) -> Micros {
         let t = &self.setup.timers;
         self.orphan_patience()
@@ -485,7 +485,7 @@ impl World {
             + 15 * SECOND
     }
 
-    /// The node's session of a client that believes to be attached.
+    /// Returns the node's session of a client that considers itself attached.
     pub fn session_of(&self, client: usize) -> Option<convoke_core::node::SessionId> {
         let c: &Client = &self.clients[client];
         c.attached_to()?;

@@ -1,6 +1,7 @@
-//! The node's side of a client's connection, as the server does it: messages become calls of the core, and answers.
+//! The node's side of a client's connection, as in the server: messages become calls of the core, and results become
+//! answers.
 //!
-//! What the node says is judged here, before the SDK has a chance to be kind about it (invariant `answers`).
+//! The node's answers are checked here, before the SDK could compensate for an error (invariant `answers`).
 
 use crate::client::{Client, FromClient};
 use crate::convert;
@@ -109,7 +110,7 @@ impl World {
         }
     }
 
-    /// An answer names every member of the attach, with its version or with why it was rejected.
+    /// Checks that an answer covers every member of the attach, with its version or with the reason for its rejection.
     fn check_attached(&mut self, host: usize, conn: u64, request: &convoke_core::node::Attach, attached: &Attached) {
         let named = |id: &str| {
             attached.versions.iter().any(|(named, _)| named == id)
@@ -118,7 +119,7 @@ impl World {
         let missing: Vec<&str> =
             request.members.iter().map(|member| member.spec.id.as_str()).filter(|id| !named(id)).collect();
         if !missing.is_empty() {
-            let message = format!("attach of {} at n{host} says nothing of {missing:?}", request.client);
+            let message = format!("attach of {} at n{host} does not answer for {missing:?}", request.client);
             self.violate(Violation::new("answers", self.now, message));
         }
         for (id, rejection) in &attached.rejected {
@@ -139,8 +140,8 @@ impl World {
         Some(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }))
     }
 
-    /// Several requests in one turn of the node, as the server hands them over. Those that arrive a second time may be
-    /// rejected for any reason: they are not judged.
+    /// Executes several requests in one turn of the node, as the server does. Duplicates may be rejected for any
+    /// reason, so they are not checked.
     fn serve_requests(
         &mut self,
         host: usize,
@@ -218,7 +219,7 @@ impl World {
         }
     }
 
-    /// A node has just acknowledged a registration. Registering again what it has is a mere update.
+    /// A node has acknowledged a registration. Registering a member again in the same session is an update.
     fn registered(&mut self, host: usize, conn: u64, id: &str) {
         let slot = self.hosts[host].node.as_ref().and_then(|node| node.slot(id));
         if let (Some(slot), Some(connection)) = (slot, self.network.connections.get_mut(&conn)) {
@@ -243,19 +244,19 @@ impl World {
         self.push(conn, 1, Item::ToClient(Box::new(message)));
     }
 
-    /// Whoever has left the connection is not told any more.
+    /// Reports an unexpected rejection, unless the client has left the connection.
     fn unexpected(&mut self, conn: u64, what: &str, rejection: &Rejection) {
         if self.end_open(conn, 0) {
             self.violate(Violation::new("answers", self.now, format!("{what} was rejected: {rejection}")));
         }
     }
 
-    /// The tombstone of an earlier registration takes nothing from a living client (C4).
+    /// Checks that the tombstone of an earlier registration takes nothing from a live client (C4).
     pub(crate) fn require_taker(&mut self, client: usize, id: &str) {
         let c = &self.clients[client];
         let slot = c.attached_to().and_then(|host| self.hosts[host].node.as_ref()?.slot(id));
         let ended = slot.is_some_and(|slot| slot.stated == Status::Left && slot.client != c.id);
-        // Whoever unregistered it a moment ago may have taken it before.
+        // A client that unregistered it a moment ago may have taken it before.
         let patience = self.linger();
         let long_ago = |claimed: &Claimed| {
             let sole = claimed.wanted_by.len() == 1 && claimed.wanted_by.contains(&client);
@@ -266,8 +267,9 @@ impl World {
         }
     }
 
-    /// Nor does the record of an owner that is silent, unless it was written over that of this client, not over an earlier one of the same node (C4).
-    /// A client that has left without a word is not one it is taken from: the node shows it as down, and its end of the connection is all there is of it.
+    /// Checks that the record of a silent owner takes nothing from a live client, unless it was written over that
+    /// client's record and not over an earlier one of the same node (C4). A client that left without closing loses
+    /// nothing: the node shows its members as down, and only its end of the connection is left.
     fn require_living_taker(&mut self, host: usize, conn: u64, id: &str) {
         let attached = |c: &Client| c.conn() == Some(conn) && c.attached_to() == Some(host);
         let Some(node) = self.hosts[host].node.as_ref().filter(|_| self.clients.iter().any(attached)) else { return };
@@ -276,7 +278,7 @@ impl World {
         let knew = |over: Dot| over.origin == *node.origin() && registered.is_some_and(|n| over.n >= *n);
         let taker = node.slot(id).filter(|slot| leftover(slot) && !node.written_over(id).is_some_and(knew));
         if let Some(taker) = taker {
-            self.violate(Violation::new("answers", self.now, format!("n{host} gives {id} away to {taker:?}")));
+            self.violate(Violation::new("answers", self.now, format!("n{host} loses {id} to {taker:?}")));
         }
     }
 }
@@ -288,7 +290,7 @@ enum Kind {
     Unregister,
 }
 
-/// A request and what the core said.
+/// A request and the core's result.
 struct Executed {
     seq: u64,
     id: String,
@@ -312,7 +314,8 @@ fn execute(
             (member.spec.id, Kind::Register, result)
         }
         Operation::Update(update) => {
-            let (id, update, expected) = convert::update(update).expect("the SDK sends versions that nodes gave it");
+            let (id, update, expected) =
+                convert::update(update).expect("the SDK sends versions that it received from nodes");
             let result = node.update(time, session, seq, &id, &update, expected, out).map(Some);
             (id, Kind::Update { conditional: expected.is_some() }, result)
         }

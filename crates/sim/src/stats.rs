@@ -1,4 +1,4 @@
-//! What a run did, added up for the summary.
+//! Statistics of a run, summed up for the summary.
 
 use crate::faults::Fault;
 use crate::network::Micros;
@@ -22,7 +22,7 @@ pub struct Stats {
 pub struct Convergence {
     pub healed: Micros,
     pub took: Micros,
-    /// What was missing last.
+    /// The last missing condition.
     pub awaited: String,
 }
 
@@ -49,7 +49,7 @@ impl Stats {
         self.faults.values().sum()
     }
 
-    /// The share `q` of convergence times is at most this.
+    /// Returns the convergence time that the share `q` of all does not exceed.
     pub fn quantile(&self, q: f64) -> Micros {
         let mut sorted: Vec<Micros> = self.convergence.iter().map(|one| one.took).collect();
         sorted.sort_unstable();
@@ -57,7 +57,7 @@ impl Stats {
         sorted.get(index).copied().unwrap_or(0)
     }
 
-    /// Fault kinds that happened less often than they must in so many seeds ("sometimes" assertions).
+    /// Returns the fault kinds that occurred less often than required in this many seeds ("sometimes" assertions).
     pub fn scarce_faults(&self) -> Vec<(Fault, u64)> {
         let count = |fault: Fault| self.faults.get(&fault).copied().unwrap_or(0);
         let least = |fault: Fault| (fault.least() * self.seeds / 100).max(1);

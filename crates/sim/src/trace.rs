@@ -1,4 +1,4 @@
-//! The trace: a hash over everything that happened, the last lines for a failure report, all lines for a replay.
+//! The trace: a hash over all events, the last lines for a failure report, all lines for a replay.
 
 use crate::network::Micros;
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl fmt::Display for Line {
 #[derive(Debug, Default)]
 pub struct Trace {
     pub hash: Fold,
-    /// What was decided and shown, without frames, clocks and their display (invariant 13).
+    /// Decisions and visible results, without frames and clock values (invariant 13).
     pub decisions: Fold,
     pub verbose: bool,
     pub events: u64,

@@ -1,4 +1,4 @@
-//! What an observer outside knows for sure about every member id.
+//! The ground truth about every member id, from an outside observer's point of view.
 
 use crate::network::Micros;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One member id.
 #[derive(Clone, Debug, Default)]
 pub struct Claimed {
-    /// Clients whose application wants it registered now.
+    /// Clients whose application currently wants it registered.
     pub wanted_by: BTreeSet<usize>,
     /// Clients whose application unregistered it and has no answer yet.
     pub releasing: BTreeSet<usize>,
     /// Clients that ever wanted it.
     pub ever: BTreeSet<usize>,
-    /// Since when a record may linger that nobody wants any more: its client crashed or was told that it lost, or the
-    /// only node that knew of the unregistration died. Zero: nothing lingers.
+    /// Time since which a record may linger that no client wants: its client crashed or was notified of its loss, or
+    /// the only node that had the unregistration died. Zero: no record lingers.
     pub silent_since: Micros,
-    /// When a client last ceased to want it; zero if none ever did.
+    /// When a client last stopped wanting it; zero if none ever did.
     pub freed_at: Micros,
-    /// A run of a node (host, boot) that knows that it is unregistered.
+    /// A node process (host, boot) that holds the unregistration.
     pub known_by: Option<(usize, u64)>,
     /// When it was first wanted, or wanted again after having been gone.
     pub wanted_at: Micros,
@@ -29,12 +29,12 @@ impl Claimed {
         self.ever.len() > 1
     }
 
-    /// Nobody wants it.
+    /// No client wants it.
     pub fn unwanted(&self) -> bool {
         self.wanted_by.is_empty() && self.releasing.is_empty()
     }
 
-    /// The one client that wants it, if no other did after the given time.
+    /// Returns the one client that wants it, if no other did after the given time.
     pub fn sole_holder(&self, since: Micros) -> Option<usize> {
         let disputed = self.contested() && (self.freed_at >= since || !self.releasing.is_empty());
         self.wanted_by.first().copied().filter(|_| self.wanted_by.len() == 1 && !disputed)
@@ -58,7 +58,7 @@ impl Truth {
         claimed.known_by = None;
     }
 
-    /// The application called unregister; the outcome is open.
+    /// The application called unregister; the outcome is unknown.
     pub fn releasing(&mut self, id: &str, client: usize, now: Micros) {
         if let Some(claimed) = self.ids.get_mut(id) {
             claimed.freed_at = now;
@@ -67,7 +67,7 @@ impl Truth {
         }
     }
 
-    /// The client knows that its unregistration was carried out.
+    /// The client received the acknowledgement of its unregistration.
     pub fn unregistered(&mut self, id: &str, client: usize, by: (usize, u64), now: Micros) {
         if let Some(claimed) = self.ids.get_mut(id) {
             claimed.freed_at = now;
@@ -82,7 +82,7 @@ impl Truth {
         }
     }
 
-    /// The client no longer speaks for it, without having unregistered it.
+    /// The client no longer holds it, without having unregistered it.
     pub fn abandoned(&mut self, id: &str, client: usize, now: Micros) {
         if let Some(claimed) = self.ids.get_mut(id) {
             claimed.wanted_by.remove(&client);
@@ -106,7 +106,7 @@ mod tests {
         let mut truth = Truth::default();
         let sole = |truth: &Truth, since| truth.get("m").and_then(|claimed| claimed.sole_holder(since));
         truth.wanted("m", 1, 10);
-        assert_eq!(sole(&truth, 0), Some(1), "nobody else ever wanted it");
+        assert_eq!(sole(&truth, 0), Some(1), "no other client ever wanted it");
         truth.wanted("m", 2, 20);
         assert_eq!(sole(&truth, 1000), None, "two want it");
         truth.releasing("m", 2, 30);

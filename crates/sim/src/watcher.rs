@@ -1,6 +1,6 @@
 //! Watchers: each reads a node's stream at its own pace and keeps the SDK's watch state.
 //!
-//! Beside it the checker folds the node's events itself (`view`), so that the node and the SDK are judged apart.
+//! The checker also folds the node's events itself (`view`), so that node and SDK are checked separately.
 
 use crate::convert;
 use crate::network::Micros;
@@ -13,7 +13,7 @@ use convoke_session::{Event, Member as Shown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How a watcher comes back. The SDK resumes by token, or by versions if it has none; others may do it otherwise.
+/// How a watcher reconnects. The SDK resumes by token, or by versions if it has none; other clients may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Return {
     Fresh,
@@ -26,30 +26,30 @@ pub enum Return {
 pub struct Watcher {
     pub space: Space,
     pub filter: Filter,
-    /// Where it reads now: host, run of the host, handle.
+    /// Where it reads now: host, process number of the host, handle.
     pub at: Option<(usize, u64, WatcherId)>,
     /// Pause between two reads, and how much it reads at once.
     pub pace: Micros,
     pub batch: usize,
-    /// The checker's own: reads at once, everything, and has no SDK.
+    /// The checker's own watcher: it reads everything at once and has no SDK.
     pub observer: bool,
-    /// What the stream of the node says.
+    /// The folded events of the node's stream.
     pub view: BTreeMap<String, Member>,
     /// A caught-up mark has been received in this connection, since the last reset.
     pub complete: bool,
     pub sdk: WatchState,
     pub application: Application,
-    /// A read is on the event heap.
+    /// A read is scheduled on the event heap.
     pub reading: bool,
     pub generation: u64,
     pub resets: u64,
-    /// Nothing more to take at the last read.
+    /// The last read left nothing to read.
     pub drained: bool,
     pub returned: Return,
     pub connected_at: Micros,
 }
 
-/// What the SDK has told the application of a watch.
+/// The application's view, folded from the SDK's events.
 #[derive(Debug, Default)]
 pub struct Application {
     pub view: BTreeMap<String, Arc<Shown>>,
@@ -57,22 +57,22 @@ pub struct Application {
 }
 
 impl Application {
-    /// Takes an event; what is wrong with it, if anything is.
+    /// Applies an event; returns a description of the error if the event is wrong.
     pub fn take(&mut self, event: &Event) -> Option<String> {
         let problem = match event {
             Event::Snapshot(member) | Event::Registered(member) => {
                 let out_of_place = matches!(event, Event::Snapshot(_)) == self.caught_up;
                 let twice = self.view.insert(member.id.clone(), member.clone()).is_some();
-                (out_of_place || twice).then_some("is told twice or at the wrong time")
+                (out_of_place || twice).then_some("comes twice or at the wrong time")
             }
             Event::Updated(member) | Event::StatusChanged(member) | Event::OwnerChanged(member) => {
                 let before = self.view.insert(member.id.clone(), member.clone());
                 let new = before.is_some_and(|before| before.version != member.version);
-                (!new).then_some("tells nothing new")
+                (!new).then_some("changes nothing")
             }
             Event::Unregistered { member, .. } => {
                 let known = self.view.remove(&member.id).is_some_and(|held| held == *member);
-                (!known).then_some("leaves without being there")
+                (!known).then_some("removes a member that is not in the view")
             }
             Event::CaughtUp => std::mem::replace(&mut self.caught_up, true).then_some("comes twice"),
             Event::Reset(_) => {
@@ -80,7 +80,7 @@ impl Application {
                 None
             }
         };
-        problem.map(|problem| format!("the application is told {event:?}, which {problem}"))
+        problem.map(|problem| format!("the application gets {event:?}, which {problem}"))
     }
 }
 
@@ -106,15 +106,15 @@ impl Watcher {
         }
     }
 
-    /// What to resume from, and what that amounts to.
+    /// Returns the resume position, and how it resumes in effect.
     pub fn resume(&mut self, how: Return) -> (Resume, Return) {
         if how == Return::Fresh || self.observer {
             self.forget();
             return (Resume::Fresh, Return::Fresh);
         }
-        let mut told = Vec::new();
-        let mut resume = self.sdk.resume(&mut told);
-        for event in &told {
+        let mut events = Vec::new();
+        let mut resume = self.sdk.resume(&mut events);
+        for event in &events {
             self.application.take(event);
         }
         let Some(asked) = &mut resume else {
@@ -124,7 +124,7 @@ impl Watcher {
         let known = || v1::resume::Known {
             versions: self.sdk.members().iter().map(|(id, member)| (id.clone(), member.version.clone())).collect(),
         };
-        // An application that has just caught up may also come with the versions of all it has.
+        // An application that has just caught up may also resume with the versions of all its members.
         let how = match how {
             _ if asked.token.is_empty() => Return::Known,
             Return::TokenAndKnown | Return::Known if !self.application.caught_up => Return::Token,
@@ -141,18 +141,18 @@ impl Watcher {
         (convert::resume(resume).expect("versions come from nodes"), how)
     }
 
-    /// The SDK takes an event and tells the application; what is wrong, if anything is.
+    /// Passes an event through the SDK to the application; returns the error, if any.
     pub fn pass_on(&mut self, event: StreamEvent) -> (Next, Option<String>) {
-        let mut told = Vec::new();
-        let next = self.sdk.apply(convert::event(event), &mut told);
+        let mut events = Vec::new();
+        let next = self.sdk.apply(convert::event(event), &mut events);
         let mut problem = None;
-        for event in &told {
+        for event in &events {
             problem = problem.or(self.application.take(event));
         }
         (next, problem)
     }
 
-    /// Folds an event of the node.
+    /// Folds an event of the node's stream.
     pub fn apply(&mut self, event: &StreamEvent) {
         match event {
             StreamEvent::Snapshot(member)
@@ -175,7 +175,7 @@ impl Watcher {
         }
     }
 
-    /// Nothing is known any more: the application was started anew.
+    /// Clears all state: the application was restarted.
     pub fn forget(&mut self) {
         self.view.clear();
         self.sdk = WatchState::default();

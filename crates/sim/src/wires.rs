@@ -1,10 +1,10 @@
-//! Connections in motion: dialing, delivering, closing, resetting, cutting and healing.
+//! Connections over time: dialing, delivering, closing, resetting, cutting and healing.
 
 use crate::host::Input;
 use crate::network::{Connection, Cut, End, Item, Kind, Micros, Parcel, Place, SECOND};
 use crate::world::{Event, World, micros};
 
-/// How long a connection attempt may take.
+/// Timeout of a connection attempt.
 const DIAL_TIMEOUT: Micros = 3 * SECOND;
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
             return;
         }
         if self.network.severed(from, target) {
-            // TCP asks again every second while the attempt lasts.
+            // TCP retransmits every second while the attempt lasts.
             if matches!(from, Place::Host(host) if self.hosts[host].dials.contains_key(&dial)) {
                 self.schedule(self.now + SECOND, Event::DialArrives { from, run, dial, to });
             }
@@ -82,7 +82,7 @@ impl World {
         self.network.connections.get(&conn).is_some_and(|connection| connection.ends[side].open)
     }
 
-    /// Puts something into a pipe, behind everything that is already in it.
+    /// Appends an item to a pipe.
     pub(crate) fn push(&mut self, conn: u64, side: usize, item: Item) {
         let Some(connection) = self.network.connections.get(&conn) else { return };
         if !connection.ends[side].open && !matches!(item, Item::EndOfStream) {
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// A host notices it when it comes to it, behind everything that arrived before; a client at once.
+    /// A host processes the end of a stream in order, after everything that arrived before; a client at once.
     fn end_of_stream(&mut self, conn: u64, side: usize, place: Place) {
         let Some(connection) = self.network.connections.get_mut(&conn) else { return };
         connection.ends[side].ended = true;
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// One end lets go. Unless the power is gone, the other end learns it after everything that was sent before.
+    /// Closes one end. Unless the power is off, the other end detects it after everything that was sent before.
     pub(crate) fn close_end(&mut self, conn: u64, side: usize, silent: bool) {
         let Some(connection) = self.network.connections.get_mut(&conn) else { return };
         if !connection.ends[side].open {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// Both ends see the connection break; what was under way is lost.
+    /// Resets a connection at both ends; items in flight are lost.
     pub fn reset(&mut self, conn: u64) {
         let Some(connection) = self.network.connections.get_mut(&conn) else { return };
         let ends = connection.ends;
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Blocks everything from one set of places to another, one way. Returns the cut's number.
+    /// Blocks everything from one set of places to another, in one direction. Returns the cut's number.
     pub fn cut(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
         self.network.cuts.push(Cut { id, from, to, clients_only: false });
@@ -220,7 +220,7 @@ impl World {
         id
     }
 
-    /// Heals a cut: what was held back flows again, unless its sender gave up long ago.
+    /// Heals a cut: held-back items are delivered, unless their sender abandoned them long ago.
     pub fn heal(&mut self, id: u64) {
         let now = self.now;
         let mut touched = 0;
@@ -236,10 +236,10 @@ impl World {
             }
         }
         self.update_reach();
-        self.flow_again();
+        self.resume_flow();
     }
 
-    fn flow_again(&mut self) {
+    fn resume_flow(&mut self) {
         let now = self.now;
         let patience = self.orphan_patience();
         let stalled: Vec<(u64, usize)> = self
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// How long the network keeps trying to deliver what its sender no longer waits for.
+    /// How long the network keeps trying to deliver items that their sender no longer waits for.
     pub(crate) fn orphan_patience(&self) -> Micros {
         micros(self.setup.timers.heartbeat_timeout).min(30 * SECOND)
     }

@@ -1,4 +1,4 @@
-//! What applications do: register, update, unregister, close; names; drains.
+//! Operations of applications: register, update, unregister, close; names; drains.
 
 use crate::client::{Client, Holding, Pending, Process};
 use crate::convert;
@@ -15,7 +15,7 @@ const CLIENTS_MAX: usize = 60;
 const NAMES: u64 = 12;
 
 impl World {
-    /// One operation of somebody.
+    /// Runs one operation of a random client or node.
     pub(crate) fn operate(&mut self) {
         match self.rng.u32(..100) {
             0..8 => self.operate_name(),
@@ -33,10 +33,10 @@ impl World {
     pub(crate) fn client_operation(&mut self, client: usize) {
         let c = &self.clients[client];
         if c.process == Process::Stopped {
-            self.rebirth(client);
+            self.restart_client(client);
             return;
         }
-        let free = c.alive() && c.session.is_some() && !c.closing && !c.hangs;
+        let free = c.alive() && c.session.is_some() && !c.closing && !c.paused;
         let conditional = c.pending.values().any(|p| matches!(p, Pending::Update { conditional: true, .. }));
         if !free || conditional || c.pending.len() >= 3 || c.observes {
             return;
@@ -73,7 +73,7 @@ impl World {
         let metadata = spec.metadata.clone();
         c.members.insert(id.clone(), Holding::new(spec.clone(), takeover));
         self.note(format!("c{client} registers {id}"));
-        // A process that has just been started tells its session when it builds it.
+        // A process that has just been started registers it when it builds its session.
         let Some(result) = self.drive(client, |session, _, _| session.register(convert::spec(spec), takeover, None))
         else {
             return;
@@ -81,7 +81,7 @@ impl World {
         let (operation, registration) = match result {
             Ok(registered) => registered,
             Err(error) => {
-                // The session has given in to another process with its id, and ends with its next attempt to connect (C2).
+                // The session was superseded by another process with its id, and ends with its next attempt to connect (C2).
                 assert_eq!(error.code, convoke_session::ErrorCode::Superseded, "{error}");
                 self.clients[client].members.remove(&id);
                 self.truth.abandoned(&id, client, now);
@@ -105,12 +105,12 @@ impl World {
         self.note(format!("c{client} unregisters {id}"));
         let result = self.drive(client, |session, _, out| session.unregister(id, registration, None, out));
         if let Some(result) = result {
-            let operation = result.expect("the application keeps to the rules of the SDK");
+            let operation = result.expect("the application follows the rules of the SDK");
             self.clients[client].pending.insert(operation, Pending::Unregister { id: id.to_owned() });
         }
     }
 
-    /// Changes metadata; conditional on the acknowledged version if asked and known.
+    /// Changes metadata; conditional on the acknowledged version if requested and known.
     pub fn client_update(&mut self, client: usize, id: &str, update: &MetadataUpdate, conditional: bool) {
         let c = &mut self.clients[client];
         c.changed_at = self.now;
@@ -125,14 +125,14 @@ impl World {
         let update = asked.clone();
         let result = self.drive(client, |session, _, _| session.update(id, registration, asked, None));
         if let Some(result) = result {
-            let operation = result.expect("the application keeps to the rules of the SDK");
+            let operation = result.expect("the application follows the rules of the SDK");
             let conditional = expected.is_some();
             let pending = Pending::Update { id: id.to_owned(), registration, update, conditional };
             self.clients[client].pending.insert(operation, pending);
         }
     }
 
-    /// Asks for a clean close: everything is unregistered at once.
+    /// Requests a clean close: everything is unregistered at once.
     pub fn client_close(&mut self, client: usize) {
         let now = self.now;
         let c = &mut self.clients[client];
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// An id that this client, and nobody else, had before.
+    /// Registers an id that only this client had before.
     fn register_again(&mut self, client: usize) {
         let former: Vec<String> = self
             .truth
@@ -217,8 +217,8 @@ impl World {
         self.client_update(client, &id, &update, conditional);
     }
 
-    /// A process that ended in order is started again later, as a new client.
-    fn rebirth(&mut self, client: usize) {
+    /// Schedules the restart of a client that ended cleanly, as a new client.
+    fn restart_client(&mut self, client: usize) {
         let number = self.rng.u32(..);
         let c = &mut self.clients[client];
         c.process = Process::Dead;
@@ -251,7 +251,7 @@ impl World {
         self.clients.len() - 1
     }
 
-    /// Gives the workload its clients; `fast` liveness and mere observers among them.
+    /// Adds the clients of the workload, some with `fast` liveness, some as observers only.
     pub(crate) fn populate(&mut self, clients: usize, members: usize) {
         for index in 0..clients {
             let client = self.new_client(format!("c{index}"));

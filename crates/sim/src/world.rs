@@ -34,20 +34,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// How nodes learn of each other.
+/// How nodes find each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Everybody is told everybody.
+    /// Every node has every other node as a seed.
     Full,
-    /// Each is told its predecessor.
+    /// Each node has its predecessor as a seed.
     Line,
-    /// Each is told the first.
+    /// Each node has the first one as a seed.
     Star,
-    /// Each is told all before it.
+    /// Each node has all nodes before it as seeds.
     OneSided,
 }
 
-/// What a world is made of.
+/// Parameters of a world.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub seed: u64,
@@ -84,7 +84,7 @@ impl Default for Setup {
 pub enum Crash {
     /// The process dies; the kernel closes its connections.
     Process,
-    /// The power goes; nobody is told.
+    /// The power goes off; peers get no end of stream.
     Silent,
 }
 
@@ -127,7 +127,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// How often the coarse checks run, unless a plan wants to look closer.
+/// Default interval of the coarse checks.
 const CHECK_PERIOD: Micros = 30 * SECOND;
 
 #[derive(Debug)]

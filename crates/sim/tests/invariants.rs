@@ -1,4 +1,4 @@
-//! Every invariant can fail: a deliberate bug that makes it fail, for each.
+//! Every invariant can fail: for each of them, a deliberate bug that violates it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -6,7 +6,7 @@ use convoke_core::{Mutant, Mutation};
 use convoke_sim::{Kind, invariants, run_plan, run_with_two_clocks, scenarios};
 use std::collections::BTreeSet;
 
-/// Where a mutant is noticed.
+/// Where a mutant is caught.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Scenario(&'static str),
@@ -25,15 +25,15 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("inferences_have_a_basis", Mutant::InferredWithoutBasisKept, By::Scenario("expiry_from_a_lagging_copy")),
     ("losses_noticed", Mutant::EndIgnored, By::Seed(Kind::Focused, 4)),
     ("never_vanishes", Mutant::SilentOwnerHidesMember, By::Scenario("unreachable_is_down_not_absent")),
-    ("news_before_trust", Mutant::ReturnedBelievedAtOnce, By::Scenario("no_gap_for_a_written_off_node")),
+    ("returned_owners_current", Mutant::ReturningAdmittedAtOnce, By::Scenario("no_gap_for_a_written_off_node")),
     // During a split that a third node bridges, and at a handover: there `no_false_down` could not fail while a mark excused
     // every node that a fault had touched.
     ("no_false_down", Mutant::NoRelayedEvidence, By::Seed(Kind::Brief, 5)),
     ("no_false_down", Mutant::StopWithoutHandover, By::Seed(Kind::Brief, 17)),
     ("no_lost_registration", Mutant::FullMergeTakesOwn, By::Seed(Kind::Focused, 18)),
     ("no_resurrection", Mutant::FloorNotRaised, By::Seed(Kind::Focused, 1)),
-    ("one_owner", Mutant::EveryoneTakesOver, By::Scenario("kill_node_and_its_client_together")),
-    ("peers_speak", Mutant::ConnectIsProof, By::Scenario("peer_that_accepts_and_never_reads")),
+    ("one_owner", Mutant::EveryNodeExpires, By::Scenario("kill_node_and_its_client_together")),
+    ("up_peers_active", Mutant::ConnectionIsEvidence, By::Scenario("peer_that_accepts_and_never_reads")),
     ("published_is_shown", Mutant::StatusNotPublished, By::Seed(Kind::Focused, 1)),
     ("queues_bounded", Mutant::WatcherQueueUnbounded, By::Seed(Kind::Focused, 30)),
     ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 1)),
@@ -50,8 +50,8 @@ fn a_mutant_violates_each_invariant() {
             }
             By::Scenario(name) => {
                 let scenario = scenarios::find(name).unwrap();
-                let told = |seed| scenarios::run_mutated(scenario, seed, Mutation::of(mutant), false).violation;
-                (1..=scenario.seeds).find_map(told)
+                let run = |seed| scenarios::run_mutated(scenario, seed, Mutation::of(mutant), false).violation;
+                (1..=scenario.seeds).find_map(run)
             }
         };
         if violation.as_ref().is_none_or(|violation| violation.invariant != invariant) {

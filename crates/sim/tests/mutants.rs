@@ -1,12 +1,13 @@
-//! Some deliberate bugs, one per plane, are caught quickly; `convoke-sim mutants` shows it for all (docs/mutants.md).
+//! Some deliberate bugs, one per plane, are caught quickly; `convoke-sim mutants` checks all of them
+//! (docs/mutants.md).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_core::Mutant;
-use convoke_sim::mutants::{self, hunt_all};
+use convoke_sim::mutants::{self, run_all};
 use std::collections::BTreeSet;
 
-/// Each is noticed by one of so many seeds.
+/// Each is caught by one of this many seeds.
 const SEEDS: u64 = 10;
 
 #[test]
@@ -14,18 +15,18 @@ fn some_mutants_are_caught() {
     let chosen = [
         Mutant::SeqBeforeClaim,
         Mutant::FloorNotRaised,
-        Mutant::LosingIsNotTold,
+        Mutant::LossNotNotified,
         Mutant::SilentOwnerHidesMember,
         Mutant::SlowWatcherDropsSilently,
     ];
-    for caught in hunt_all(&chosen, SEEDS, 2, |_| {}) {
-        assert!(caught.seed.is_some(), "{} is not noticed by {SEEDS} seeds", caught.mutant.name());
-        assert!(caught.scenario.is_some(), "{} is not noticed by a scenario", caught.mutant.name());
+    for caught in run_all(&chosen, SEEDS, 2, |_| {}) {
+        assert!(caught.seed.is_some(), "{} is not caught by {SEEDS} seeds", caught.mutant.name());
+        assert!(caught.scenario.is_some(), "{} is not caught by a scenario", caught.mutant.name());
     }
 }
 
 #[test]
-fn the_page_tells_what_was_not_caught() {
+fn the_page_lists_mutants_that_were_not_caught() {
     let nothing =
         mutants::Caught { mutant: Mutant::NoExchange, seed: None, scenario: None, took: std::time::Duration::ZERO };
     assert!(!nothing.is_caught());

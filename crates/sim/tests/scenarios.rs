@@ -1,4 +1,4 @@
-//! Every named story, told for all its seeds. All failures are reported, not just the first.
+//! Runs every named scenario with all its seeds. All failures are reported, not just the first.
 
 #![allow(
     clippy::disallowed_methods,
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
-fn every_story_ends_well() {
+fn every_scenario_passes() {
     let next = AtomicUsize::new(0);
     let failures: Mutex<Vec<String>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -22,15 +22,15 @@ fn every_story_ends_well() {
             scope.spawn(|| {
                 while let Some(scenario) = scenarios::all().get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Some(failure) = failure(scenario) {
-                        failures.lock().expect("no story panics while it reports").push(failure);
+                        failures.lock().expect("no scenario panics while it reports").push(failure);
                     }
                 }
             });
         }
     });
-    let failures = failures.into_inner().expect("all stories are told");
-    // Printed, since the simulator keeps the messages of panics to itself.
-    println!("{} of {} stories failed", failures.len(), scenarios::all().len());
+    let failures = failures.into_inner().expect("no thread panicked");
+    // Printed, because the simulator suppresses panic messages.
+    println!("{} of {} scenarios failed", failures.len(), scenarios::all().len());
     println!("{}", failures.join("\n"));
     assert!(failures.is_empty());
 }

@@ -1,4 +1,4 @@
-//! A hundred brief seeds without a violation, with every kind of fault among them; seeds that once found a defect.
+//! A hundred brief seeds without a violation and with every kind of fault; seeds that once found a defect.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -18,10 +18,10 @@ fn a_hundred_seeds() {
         }
     });
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(total.scarce_faults().is_empty(), "too seldom: {:?}", total.scarce_faults());
+    assert!(total.scarce_faults().is_empty(), "below the minimum count: {:?}", total.scarce_faults());
 }
 
-/// Seeds that found a defect of the core or of a check once. Each comment names the rule of docs/protocol.md.
+/// Seeds that once found a defect of the core or of a check. Each comment names the rule of docs/protocol.md.
 #[test]
 fn seeds_that_found_something() {
     let focused = [
@@ -63,7 +63,7 @@ fn seeds_that_found_something() {
     }
 }
 
-/// Every theme, a few times.
+/// Runs every theme a few times.
 #[test]
 fn themes() {
     let one = |seed| run_plan(&Plan::focused(seed), false);

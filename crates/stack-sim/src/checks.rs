@@ -1,4 +1,4 @@
-//! What must hold of a run, looked at when it is over.
+//! Checks of a completed run.
 
 use crate::record::{AcknowledgedWrite, Record};
 
@@ -14,12 +14,13 @@ pub(crate) fn check(record: &Record, revision: u64) -> Result<Vec<(&'static str,
     done.push(("one place for each write", record.writes.len() as u64));
     in_order(&record.writes).map_err(|what| format!("log order follows real time: {what}"))?;
     done.push(("log order follows real time", record.writes.len() as u64));
-    counted(&record.writes, record.untold, revision).map_err(|what| format!("each write exactly once: {what}"))?;
+    counted(&record.writes, record.outcome_unknown, revision)
+        .map_err(|what| format!("each write exactly once: {what}"))?;
     done.push(("each write exactly once", record.writes.len() as u64));
     Ok(done)
 }
 
-/// No two writes have the same index, nor the same revision if both changed something.
+/// No two writes have the same index, or the same revision if both changed something.
 fn places(writes: &[AcknowledgedWrite]) -> Result<(), String> {
     let mut indexes: Vec<u64> = writes.iter().map(|write| write.index).collect();
     let mut revisions: Vec<u64> = writes.iter().filter(|write| write.changed).map(|write| write.revision).collect();
@@ -32,7 +33,7 @@ fn places(writes: &[AcknowledgedWrite]) -> Result<(), String> {
     Ok(())
 }
 
-/// A write that was answered before another one began stands before it in the log.
+/// A write that was answered before another one started precedes it in the log.
 fn in_order(writes: &[AcknowledgedWrite]) -> Result<(), String> {
     let mut by_answer: Vec<&AcknowledgedWrite> = writes.iter().collect();
     by_answer.sort_unstable_by_key(|write| write.answered);
@@ -50,13 +51,13 @@ fn in_order(writes: &[AcknowledgedWrite]) -> Result<(), String> {
     Ok(())
 }
 
-/// The store has one revision for each write that changed something, give or take those nobody can tell of any more.
-fn counted(writes: &[AcknowledgedWrite], untold: u64, revision: u64) -> Result<(), String> {
+/// The store has one revision for each write that changed something, with a tolerance for writes of unknown outcome.
+fn counted(writes: &[AcknowledgedWrite], outcome_unknown: u64, revision: u64) -> Result<(), String> {
     let known = writes.iter().filter(|write| write.changed).count() as u64;
-    if (known..=known + untold).contains(&revision) {
+    if (known..=known + outcome_unknown).contains(&revision) {
         return Ok(());
     }
-    Err(format!("{known} writes took effect and {untold} may have, but the store is at revision {revision}"))
+    Err(format!("{known} writes took effect and {outcome_unknown} may have, but the store is at revision {revision}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Clients: they write, read, abandon and resolve at random, and write down what they did and what they were told.
+//! Clients: they write, read, abandon and resolve at random, and record their operations and the answers.
 
 use crate::faults::Fault;
 use crate::net::ClientConnect;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const KEYS: Key = 6;
-/// How long a request may go without an answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);
-/// A session that is silent for so long is over: short, so that some are.
+/// Ttl of sessions: short, so that some expire.
 const TTL: Duration = Duration::from_secs(8);
-/// Bytes beside the value itself, so that logs grow.
+/// Bytes in addition to the value itself, so that logs grow.
 const FILLER: usize = 120;
 
 /// A request without an answer.
@@ -31,9 +31,10 @@ struct Unknown {
     request: RequestId,
     call: Call,
     called: u64,
-    /// When a later request of the same handle had its answer, and its index: from then on it cannot take effect.
+    /// When a later request of the same handle was answered, and its index: from then on this one cannot take effect
+    ///
     closed: Option<(u64, Option<u64>)>,
-    /// Its handle is gone, and nobody fences it.
+    /// Its handle is gone, and no request fences it.
     orphaned: bool,
 }
 
@@ -43,10 +44,10 @@ pub(crate) struct Worker {
     random: fastrand::Rng,
     ambassador: Ambassador,
     kv: Kv,
-    /// What keys held when they were last seen: value and modify revision.
+    /// Last observed state of the keys: value and modify revision.
     seen: BTreeMap<Key, (Option<u64>, u64)>,
     unknown: Vec<Unknown>,
-    /// What was told of requests, for good.
+    /// Final fates of requests.
     fates: Vec<(RequestId, FateKind)>,
 }
 
@@ -60,7 +61,7 @@ fn options(id: u64) -> Options {
     if is_named(id) { options.client_name(format!("worker-{id}")) } else { options }
 }
 
-/// Some clients have a name: whoever succeeds them fences them.
+/// Some clients have a name: their successors fence them.
 fn is_named(id: u64) -> bool {
     id.is_multiple_of(2)
 }
@@ -80,13 +81,13 @@ fn decode(record: Option<&KeyValue>) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes))
 }
 
-/// Writes all the time over links that are never broken: shows when writes are possible.
-pub(crate) async fn witness(shared: Arc<Shared>) -> turmoil::Result {
+/// Writes continuously over links without faults: shows when writes are possible.
+pub(crate) async fn probe_writer(shared: Arc<Shared>) -> turmoil::Result {
     let kv = ambassador(&shared)?.kv_with(Options::default().ttl(TTL));
     let book = &shared.book;
     loop {
         let called = now();
-        match kv.put("witness", encode(0)).await {
+        match kv.put("probe_writer", encode(0)).await {
             Ok(written) => {
                 book.wrote(applied(&written, called, now()));
                 let mut record = book.lock();
@@ -95,9 +96,9 @@ pub(crate) async fn witness(shared: Arc<Shared>) -> turmoil::Result {
                     record.recovered = Some(now().saturating_sub(healed));
                 }
             }
-            // A session that was silent for too long is over; this copy did nothing.
+            // A session that was silent for too long has ended; this copy did nothing.
             Err(error) if error.code == ErrorCode::SessionGone => {}
-            Err(error) => book.violated(format!("a write without a time limit is answered: {error}")),
+            Err(error) => book.violated(format!("a write without a time limit failed: {error}")),
         }
         if book.lock().closing {
             return Ok(());
@@ -144,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// Everything that is in doubt is resolved; whoever asks again is told the same.
+    /// Resolves all unknown outcomes; a repeated request must get the same answer.
     async fn finish(&mut self) {
         for _ in 0..5 {
             let open = std::mem::take(&mut self.unknown);
@@ -159,7 +160,7 @@ impl Worker {
         for (request, before) in fates.into_iter().rev().take(10) {
             let Ok(fate) = self.ambassador.resolve(request, Some(RESOLVE_PATIENCE)).await else { continue };
             if fate.kind() != before && fate.kind() != FateKind::TooOld {
-                let what = format!("resolve never changes its mind: {request} was {before:?}, now {:?}", fate.kind());
+                let what = format!("resolve is final: {request} was {before:?}, now {:?}", fate.kind());
                 self.shared.book.violated(what);
             }
         }
@@ -191,7 +192,7 @@ impl Worker {
         self.answered(key, operation, call, called, result);
     }
 
-    /// Several at once: they take effect in the order they were issued.
+    /// Several requests at once: they take effect in the order in which they were issued.
     async fn burst(&mut self, first: Key) {
         let mut issued = Vec::new();
         for place in 0..3 {
@@ -206,7 +207,7 @@ impl Worker {
             if let Ok(written) = &result {
                 if written.index <= last {
                     self.shared.book.violated(format!(
-                        "order of issue: {} took effect at index {}, not behind {last}",
+                        "order of issue: {} took effect at index {}, not after {last}",
                         written.request, written.index
                     ));
                 }
@@ -216,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Gives up after a moment, at whatever point the request is then.
+    /// Abandons a request after a moment, whatever its progress.
     async fn abandon(&mut self, key: Key) {
         let (call, wish) = self.request(key, Wanted::Put);
         let operation = self.shared.book.call(self.id, key, call);
@@ -231,7 +232,7 @@ impl Worker {
                 self.shared.book.fault(now(), Fault::Abandoned, &format!("client {} abandons {request}", self.id));
                 self.unknown.push(Unknown { operation, request, call, called, closed: None, orphaned: false });
             }
-            // No copy has left.
+            // No copy was sent.
             None => self.shared.book.never(operation),
         }
     }
@@ -242,7 +243,7 @@ impl Worker {
         match result {
             Ok(written) => {
                 book.count("writes");
-                book.told(operation, Answer::written());
+                book.answered_with(operation, Answer::written());
                 book.wrote(applied(&written, called, at));
                 book.note(at, &format!("client {} {call:?}: index {}", self.id, written.index));
                 self.close(at, Some(written.index));
@@ -252,7 +253,7 @@ impl Worker {
             Err(error) => match (error.code, error.log.as_ref().and_then(|log| log.request)) {
                 (ErrorCode::FailedPrecondition, _) if is_compare(call) => {
                     book.count("failed compares");
-                    book.told(operation, Answer::mismatch());
+                    book.answered_with(operation, Answer::mismatch());
                     book.note(at, &format!("client {} {call:?}: compare failed", self.id));
                     self.close(at, None);
                     self.seen.remove(&key);
@@ -261,12 +262,12 @@ impl Worker {
                     book.never(operation);
                 }
                 (ErrorCode::OutcomeUnknown, Some(request)) => {
-                    book.fault(at, Fault::OutcomeUnknown, &format!("client {} does not know of {request}", self.id));
+                    book.fault(at, Fault::OutcomeUnknown, &format!("client {} has no outcome of {request}", self.id));
                     self.unknown.push(Unknown { operation, request, call, called, closed: None, orphaned: false });
                 }
-                // It may have taken effect, and cannot any more.
-                (ErrorCode::Compacted, request) => book.untold(request),
-                // Not sent, or its session or its place was gone before: it did nothing.
+                // It may have taken effect, but no longer can.
+                (ErrorCode::Compacted, request) => book.outcome_unknown(request),
+                // Not sent, or its session or number was gone before: it did nothing.
                 (
                     ErrorCode::Timeout | ErrorCode::Superseded | ErrorCode::SessionGone | ErrorCode::ResourceExhausted,
                     _,
@@ -275,7 +276,7 @@ impl Worker {
                     book.never(operation);
                     book.note(at, &format!("client {} {call:?}: {}", self.id, error.code));
                 }
-                _ => book.violated(format!("errors are those of the interface: client {} {call:?}: {error}", self.id)),
+                _ => book.violated(format!("unexpected error: client {} {call:?}: {error}", self.id)),
             },
         }
     }
@@ -291,7 +292,7 @@ impl Worker {
         };
         book.count(if consistency == Consistency::Barrier { "barrier reads" } else { "linearizable reads" });
         let value = decode(record.as_ref());
-        book.told(operation, Answer::Got(value));
+        book.answered_with(operation, Answer::Got(value));
         book.note(now(), &format!("client {} reads {key}: {value:?}", self.id));
         self.seen.insert(key, (value, record.map_or(0, |record| record.mod_revision)));
         if consistency == Consistency::Barrier {
@@ -299,7 +300,7 @@ impl Worker {
         }
     }
 
-    /// Nothing that is in doubt can take effect any more.
+    /// No request of unknown outcome can take effect any more.
     fn close(&mut self, at: u64, index: Option<u64>) {
         for unknown in self.unknown.iter_mut().filter(|unknown| !unknown.orphaned) {
             unknown.closed.get_or_insert((at, index));
@@ -336,7 +337,7 @@ impl Worker {
             }
             FateKind::NotApplied => book.resolved(operation, over, is_compare(call).then(Answer::mismatch)),
             FateKind::Never => book.resolved(operation, over, None),
-            FateKind::TooOld => book.untold(Some(request)),
+            FateKind::TooOld => book.outcome_unknown(Some(request)),
             FateKind::Open | FateKind::Unspecified => {
                 book.violated(format!("resolve is final: {request} is {:?}", fate.kind()));
             }
@@ -355,7 +356,7 @@ impl Worker {
     }
 }
 
-/// What a worker wants to do to a key.
+/// An operation that a worker performs on a key.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Put,

@@ -1,6 +1,6 @@
-//! The nodes and what is done to them.
+//! The nodes and their faults.
 
-use crate::disk::Trouble;
+use crate::disk::DiskFault;
 use crate::drive::machine_name;
 use crate::faults::Fault;
 use crate::links::{LinkFault, Links, set_latency};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use turmoil::Sim;
 
-/// Faults that may be under way at once.
+/// Maximum number of active faults.
 const ACTIVE_MAX: usize = 3;
 /// How often replicas are compared.
 const LOOK: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub(crate) struct Cluster<'a> {
     shared: Arc<Shared>,
     random: fastrand::Rng,
     links: Links,
-    /// What is to be undone, and when.
+    /// Active faults: when to undo them, and how.
     active: Vec<(Duration, Undo)>,
     /// Nodes that are down, and when they start again.
     down: BTreeMap<usize, Duration>,
@@ -36,12 +36,12 @@ pub(crate) struct Cluster<'a> {
     orders: UnboundedSender<Order>,
     next_fault: Duration,
     next_look: Duration,
-    /// State hashes by index, as far as some replica showed them.
+    /// State hashes by index, as observed on the replicas.
     hashes: BTreeMap<u64, u128>,
-    /// Snapshots that each node has been seen to install since it started.
+    /// Snapshots that each node was observed to install since it started.
     installed: Vec<u64>,
-    /// Troubles that each disk has been seen to give.
-    met: Vec<u64>,
+    /// Faults that each disk was observed to cause.
+    faults_met: Vec<u64>,
 }
 
 /// How a fault ends.
@@ -70,7 +70,7 @@ impl<'a> Cluster<'a> {
             next_look: Duration::ZERO,
             hashes: BTreeMap::new(),
             installed: vec![0; nodes],
-            met: vec![0; nodes],
+            faults_met: vec![0; nodes],
             shared,
         }
     }
@@ -87,7 +87,7 @@ impl<'a> Cluster<'a> {
         micros(self.elapsed())
     }
 
-    /// Lets time pass, and does what is due.
+    /// Advances time and performs the due actions.
     pub(crate) fn step(&mut self) -> Result<(), String> {
         let now = self.elapsed();
         for (_, undo) in self.active.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
@@ -106,8 +106,8 @@ impl<'a> Cluster<'a> {
         self.sim.step().map(drop).map_err(|error| format!("hosts run: {error}"))
     }
 
-    /// Something goes wrong, if it is time.
-    pub(crate) fn trouble(&mut self) -> Result<(), String> {
+    /// Injects a fault if one is due.
+    pub(crate) fn inject_due(&mut self) -> Result<(), String> {
         if self.elapsed() < self.next_fault {
             return Ok(());
         }
@@ -153,21 +153,21 @@ impl<'a> Cluster<'a> {
             Fault::CrashLeader => leader.into_iter().for_each(|leader| self.crash(fault, leader, 0.1, 8.0)),
             Fault::LongOutage => self.crash(fault, node, 20.0, 60.0),
             Fault::CrashAll => {
-                self.told(fault, "");
+                self.record_fault(fault, "");
                 for place in self.nodes() {
                     let away = self.seconds(0.1, 3.0);
                     self.stop(place, away);
                 }
             }
-            Fault::SyncFails => self.shared.disks[node].set_trouble(Some(Trouble::Sync)),
+            Fault::SyncFails => self.shared.disks[node].set_fault(Some(DiskFault::Sync)),
             Fault::DiskFull => {
-                self.shared.disks[node].set_trouble(Some(Trouble::Full));
+                self.shared.disks[node].set_fault(Some(DiskFault::Full));
                 self.later(0.5, 8.0, Undo::DiskRoom(node));
             }
             Fault::DiskSlow => {
                 let latency = self.seconds(0.05, 1.2);
                 self.shared.disks[node].set_latency(Some(latency));
-                self.told(fault, &format!("n{node}, {latency:?}"));
+                self.record_fault(fault, &format!("n{node}, {latency:?}"));
                 self.later(0.5, 8.0, Undo::DiskLatency(node));
             }
             Fault::ClockJumps => {
@@ -175,7 +175,7 @@ impl<'a> Cluster<'a> {
                 if let Some(jump) = &self.shared.node(node).jump
                     && jump.send(by).is_ok()
                 {
-                    self.told(fault, &format!("n{node} by {by:?}"));
+                    self.record_fault(fault, &format!("n{node} by {by:?}"));
                 }
             }
             Fault::ClientCut => {
@@ -187,7 +187,7 @@ impl<'a> Cluster<'a> {
                 self.on_links(fault, &name(node), LinkFault::Held(pairs), 0.2, 6.0);
             }
             Fault::Transfer | Fault::Replace | Fault::Grow | Fault::Shrink => self.give_order(fault),
-            // Consequences of the others, or the clients' own doing.
+            // Consequences of other faults, or actions of clients.
             Fault::UnsyncedLost
             | Fault::SnapshotInstalled
             | Fault::Abandoned
@@ -196,7 +196,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn told(&self, fault: Fault, what: &str) {
+    fn record_fault(&self, fault: Fault, what: &str) {
         self.shared.book.fault(self.now(), fault, &format!("{}: {what}", fault.name()));
     }
 
@@ -214,7 +214,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn on_links(&mut self, fault: Fault, what: &str, links: LinkFault, from: f64, to: f64) {
-        self.told(fault, what);
+        self.record_fault(fault, what);
         self.links.begin(&self.sim, &links);
         self.later(from, to, Undo::Links(links));
     }
@@ -244,7 +244,7 @@ impl<'a> Cluster<'a> {
     fn slow(&mut self, node: usize) {
         let latency = self.seconds(0.1, 1.0);
         let pairs: Vec<_> = self.others(node).map(|other| (name(node), name(other))).collect();
-        self.told(Fault::Slow, &format!("n{node}, up to {latency:?}"));
+        self.record_fault(Fault::Slow, &format!("n{node}, up to {latency:?}"));
         set_latency(&self.sim, &pairs, latency);
         self.later(0.5, 10.0, Undo::Latency(pairs));
     }
@@ -253,15 +253,15 @@ impl<'a> Cluster<'a> {
         if self.down.contains_key(&node) {
             return;
         }
-        self.told(fault, &name(node));
+        self.record_fault(fault, &name(node));
         let away = self.seconds(from, to);
         self.stop(node, away);
     }
 
-    /// The power goes: first the disk, so that nothing the dying process does reaches it.
+    /// Cuts the power: first of the disk, so that no write of the dying process reaches it.
     fn stop(&mut self, place: usize, away: Duration) {
         if self.shared.disks[place].power_cut(&mut self.random) {
-            self.told(Fault::UnsyncedLost, &name(place));
+            self.record_fault(Fault::UnsyncedLost, &name(place));
         }
         self.turn_off(place, away);
     }
@@ -284,40 +284,40 @@ impl<'a> Cluster<'a> {
     }
 
     fn undo(&mut self, undo: Undo) {
-        self.shared.book.note(self.now(), &format!("mended: {undo:?}"));
+        self.shared.book.note(self.now(), &format!("undone: {undo:?}"));
         match undo {
             Undo::Links(fault) => self.links.end(&self.sim, &fault),
             Undo::Latency(pairs) => set_latency(&self.sim, &pairs, USUAL_LATENCY),
             Undo::DiskLatency(place) => self.shared.disks[place].set_latency(None),
-            Undo::DiskRoom(place) => self.shared.disks[place].set_trouble(None),
+            Undo::DiskRoom(place) => self.shared.disks[place].set_fault(None),
         }
     }
 
-    /// Everything is mended, and everybody runs.
+    /// Ends all faults and starts all nodes.
     pub(crate) fn heal(&mut self) {
         for (_, undo) in std::mem::take(&mut self.active) {
             self.undo(undo);
         }
         for disk in &self.shared.disks {
-            disk.set_trouble(None);
+            disk.set_fault(None);
         }
         for place in self.down.keys().copied().collect::<Vec<_>>() {
             self.start(place);
         }
-        self.shared.book.note(self.now(), "all is mended");
+        self.shared.book.note(self.now(), "all faults have ended");
     }
 
-    /// A replica stops only because of its disk; then its node is started again.
+    /// A replica stops only because of its disk; then its node is restarted.
     fn watch_failures(&mut self) -> Result<(), String> {
         for place in self.nodes() {
             let Some(why) = self.shared.node(place).failed.take() else { continue };
-            let met = self.shared.disks[place].met();
-            if met == self.met[place] {
+            let faults_met = self.shared.disks[place].faults_met();
+            if faults_met == self.faults_met[place] {
                 return Err(format!("replicas stop only because of their disks: n{place}: {why}"));
             }
-            self.met[place] = met;
+            self.faults_met[place] = faults_met;
             let fault = if why.contains("fsync failed") { Fault::SyncFails } else { Fault::DiskFull };
-            self.told(fault, &format!("n{place}: {why}"));
+            self.record_fault(fault, &format!("n{place}: {why}"));
             let away = self.seconds(0.2, 4.0);
             self.stop(place, away);
         }
@@ -337,13 +337,13 @@ impl<'a> Cluster<'a> {
             (Fault::Shrink, None) => Order::Shrink { old: member },
             _ => return,
         };
-        self.shared.book.note(self.now(), &format!("the operator is to {order:?}"));
+        self.shared.book.note(self.now(), &format!("order of the operator: {order:?}"));
         self.order = Some(order);
         self.shared.book.lock().orders_left += 1;
         let _ = self.orders.send(order);
     }
 
-    /// An order was carried out: whoever left the group gets a new disk and stands by.
+    /// A membership change is complete: a node that left the group gets a new disk and becomes the spare.
     fn watch_order(&mut self) {
         let Some(order) = self.order else { return };
         {
@@ -376,7 +376,7 @@ impl<'a> Cluster<'a> {
         self.nodes().filter_map(|place| Some((place, self.shared.handle(place)?))).collect()
     }
 
-    /// The node that leads, as far as anybody outside can tell.
+    /// Returns the leading node, as far as it is visible from outside.
     fn leader(&self) -> Option<usize> {
         let leading = self.handles().into_iter().filter_map(|(place, handle)| {
             let status = handle.status();
@@ -389,12 +389,12 @@ impl<'a> Cluster<'a> {
         let Some(handle) = self.shared.handle(place) else { return };
         let installed = handle.counters().snapshots_installed;
         for _ in self.installed[place]..installed {
-            self.told(Fault::SnapshotInstalled, &name(place));
+            self.record_fault(Fault::SnapshotInstalled, &name(place));
         }
         self.installed[place] = installed;
     }
 
-    /// Replicas that have applied the same index hold the same.
+    /// Checks that replicas at the same applied index have the same state.
     fn look(&mut self) -> Result<(), String> {
         let mut line = String::new();
         for (place, handle) in self.handles() {
@@ -403,7 +403,9 @@ impl<'a> Cluster<'a> {
             let (index, hash) = (machine.applied().index, machine.state_hash());
             line.push_str(&format!(" n{place}:{index}"));
             if *self.hashes.entry(index).or_insert(hash) != hash {
-                return Err(format!("replicas agree: n{place} holds something else than another one at index {index}"));
+                return Err(format!(
+                    "replicas agree: n{place} has another state than an earlier replica at index {index}"
+                ));
             }
             *self.shared.book.lock().stats.checks.entry("equal states at equal indexes").or_default() += 1;
         }
@@ -411,7 +413,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// What each member has applied, and what it holds.
+    /// Applied index and state hash of each member.
     fn states(&self) -> Vec<(usize, Option<(u64, u128)>)> {
         let state = |place: usize| {
             let machine = self.shared.handle(place)?.local().ok()?;
@@ -429,7 +431,7 @@ impl<'a> Cluster<'a> {
         format!("index and state hash of each: {:?}", self.states())
     }
 
-    /// Of the keys, at the end.
+    /// Revision of the keys at the end.
     pub(crate) fn revision(&self) -> u64 {
         let first = self.members.first().and_then(|place| self.shared.handle(*place));
         first.and_then(|handle| handle.local().ok()).map_or(0, |machine| machine.keys().revision())

@@ -1,6 +1,6 @@
-//! A disk that forgets what was not synced, tears what was being written, and fails when told to.
+//! A disk that loses unsynced data, tears writes in progress, and fails on request.
 //!
-//! It outlives the node that uses it. A crash fences it: whatever is left of the node writes to a disk that is no longer there.
+//! It outlives its node. A crash fences it: late writes of the dying node fail.
 
 use convoke_replica::{Disk, DiskFile};
 use std::collections::BTreeMap;
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SECTOR: usize = 512;
-/// What a write and its fsync take on a healthy disk.
+/// Latency of a write and its fsync on a healthy disk.
 const USUAL_LATENCY: Duration = Duration::from_millis(2);
 
-/// The disk of one node. Copies are the same disk.
+/// The disk of one node. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct SimDisk(Arc<Mutex<Platters>>);
+pub(crate) struct SimDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug)]
-struct Platters {
+struct DiskState {
     files: BTreeMap<u64, Content>,
     /// Names as the process sees them, and as they would be after a crash.
     names: BTreeMap<String, u64>,
@@ -27,16 +27,16 @@ struct Platters {
     /// Counts starts of the node; only the last one may use the disk.
     generation: u64,
     latency: Duration,
-    trouble: Option<Trouble>,
-    /// How often there was trouble.
-    met: u64,
-    /// Says that it has synced, and has not. A planted bug.
-    lies: bool,
+    fault: Option<DiskFault>,
+    /// Number of faults that the node has faults_met.
+    faults_met: u64,
+    /// Reports syncs that it did not perform. A planted bug.
+    fakes_sync: bool,
 }
 
-/// What a disk rejects.
+/// A fault of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum DiskFault {
     /// The next fsync fails, once.
     Sync,
     /// Nothing can be written.
@@ -51,71 +51,71 @@ struct Content {
 }
 
 impl SimDisk {
-    pub(crate) fn new(lies: bool) -> SimDisk {
-        SimDisk(Arc::new(Mutex::new(Platters {
+    pub(crate) fn new(fakes_sync: bool) -> SimDisk {
+        SimDisk(Arc::new(Mutex::new(DiskState {
             files: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             next: 0,
             generation: 0,
             latency: USUAL_LATENCY,
-            trouble: None,
-            met: 0,
-            lies,
+            fault: None,
+            faults_met: 0,
+            fakes_sync,
         })))
     }
 
-    /// The disk for a node that starts. Whoever had it before has it no more.
+    /// Returns the disk for a starting node. Earlier mounts become invalid.
     pub(crate) fn mount(&self) -> Arc<dyn Disk> {
-        let mut platters = self.lock();
-        platters.generation += 1;
-        Arc::new(Mounted { disk: self.clone(), generation: platters.generation })
+        let mut state = self.lock();
+        state.generation += 1;
+        Arc::new(Mounted { disk: self.clone(), generation: state.generation })
     }
 
-    /// The power goes, and with it what was not synced, or some of it. True if anything was lost.
+    /// Cuts the power: unsynced data is lost, completely or in part. Returns whether anything was lost.
     pub(crate) fn power_cut(&self, random: &mut fastrand::Rng) -> bool {
-        let mut platters = self.lock();
-        platters.generation += 1;
+        let mut state = self.lock();
+        state.generation += 1;
         let mut lost = false;
-        for content in platters.files.values_mut() {
+        for content in state.files.values_mut() {
             let found = content.survive(random);
             lost |= found != content.written;
             *content = Content { written: found.clone(), durable: found };
         }
         if random.bool() {
-            lost |= platters.names != platters.durable_names;
-            platters.names = platters.durable_names.clone();
+            lost |= state.names != state.durable_names;
+            state.names = state.durable_names.clone();
         }
-        platters.durable_names = platters.names.clone();
-        let used: Vec<u64> = platters.names.values().copied().collect();
-        platters.files.retain(|id, _| used.contains(id));
+        state.durable_names = state.names.clone();
+        let used: Vec<u64> = state.names.values().copied().collect();
+        state.files.retain(|id, _| used.contains(id));
         lost
     }
 
-    /// A new disk in its place.
+    /// Replaces it with a new disk.
     pub(crate) fn wipe(&self) {
-        let mut platters = self.lock();
-        platters.generation += 1;
-        platters.files.clear();
-        platters.names.clear();
-        platters.durable_names.clear();
+        let mut state = self.lock();
+        state.generation += 1;
+        state.files.clear();
+        state.names.clear();
+        state.durable_names.clear();
     }
 
-    pub(crate) fn set_trouble(&self, trouble: Option<Trouble>) {
-        self.lock().trouble = trouble;
+    pub(crate) fn set_fault(&self, fault: Option<DiskFault>) {
+        self.lock().fault = fault;
     }
 
-    /// How often the node met trouble.
-    pub(crate) fn met(&self) -> u64 {
-        self.lock().met
+    /// Returns how often the node faults_met a fault.
+    pub(crate) fn faults_met(&self) -> u64 {
+        self.lock().faults_met
     }
 
-    /// `None`: as usual.
+    /// Sets the latency; `None` for the default.
     pub(crate) fn set_latency(&self, latency: Option<Duration>) {
         self.lock().latency = latency.unwrap_or(USUAL_LATENCY);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Platters> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,12 +129,12 @@ impl Content {
         match random.u8(0..4) {
             0 => durable.clone(),
             1 => written.clone(),
-            // Half of the bytes made it.
+            // Half of the bytes were written.
             2 => {
                 let grown = written.len().saturating_sub(durable.len());
                 written[..written.len() - grown / 2].to_vec()
             }
-            // Only every other sector did; the file has its full length.
+            // Only every other sector was written; the file has its full length.
             _ => {
                 let (mut found, first) = (durable.clone(), random.bool());
                 found.resize(written.len(), 0);
@@ -150,7 +150,7 @@ impl Content {
     }
 }
 
-/// The disk in the hands of a node that runs.
+/// The disk as used by a running node.
 #[derive(Clone, Debug)]
 struct Mounted {
     disk: SimDisk,
@@ -158,29 +158,29 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn lock(&self) -> io::Result<MutexGuard<'_, Platters>> {
-        let platters = self.disk.lock();
-        if platters.generation == self.generation { Ok(platters) } else { Err(io::Error::other("the power is off")) }
+    fn lock(&self) -> io::Result<MutexGuard<'_, DiskState>> {
+        let state = self.disk.lock();
+        if state.generation == self.generation { Ok(state) } else { Err(io::Error::other("the power is off")) }
     }
 
-    /// For what changes something.
-    fn write(&self) -> io::Result<MutexGuard<'_, Platters>> {
-        let mut platters = self.lock()?;
-        if platters.trouble == Some(Trouble::Full) {
-            platters.met += 1;
+    /// Access for operations that change something.
+    fn write(&self) -> io::Result<MutexGuard<'_, DiskState>> {
+        let mut state = self.lock()?;
+        if state.fault == Some(DiskFault::Full) {
+            state.faults_met += 1;
             return Err(io::ErrorKind::StorageFull.into());
         }
-        Ok(platters)
+        Ok(state)
     }
 
-    fn sync(&self) -> io::Result<MutexGuard<'_, Platters>> {
-        let mut platters = self.write()?;
-        if platters.trouble == Some(Trouble::Sync) {
-            platters.met += 1;
-            platters.trouble = None;
+    fn sync(&self) -> io::Result<MutexGuard<'_, DiskState>> {
+        let mut state = self.write()?;
+        if state.fault == Some(DiskFault::Sync) {
+            state.faults_met += 1;
+            state.fault = None;
             return Err(io::Error::other("fsync failed"));
         }
-        Ok(platters)
+        Ok(state)
     }
 }
 
@@ -190,44 +190,44 @@ impl Disk for Mounted {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        let platters = self.lock()?;
-        let content = platters.names.get(name).and_then(|id| platters.files.get(id));
+        let state = self.lock()?;
+        let content = state.names.get(name).and_then(|id| state.files.get(id));
         Ok(Box::new(Cursor::new(content.ok_or(io::ErrorKind::NotFound)?.written.clone())))
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let mut platters = self.write()?;
-        platters.next += 1;
-        let id = platters.next;
-        platters.files.insert(id, Content::default());
-        platters.names.insert(name.to_owned(), id);
+        let mut state = self.write()?;
+        state.next += 1;
+        let id = state.next;
+        state.files.insert(id, Content::default());
+        state.names.insert(name.to_owned(), id);
         Ok(Box::new(Opened { disk: self.clone(), id }))
     }
 
     fn resume(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>> {
-        let mut platters = self.write()?;
-        let id = *platters.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let mut state = self.write()?;
+        let id = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        platters.files.entry(id).or_default().written.resize(len, 0);
+        state.files.entry(id).or_default().written.resize(len, 0);
         Ok(Box::new(Opened { disk: self.clone(), id }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut platters = self.write()?;
-        let id = platters.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        platters.names.insert(to.to_owned(), id);
+        let mut state = self.write()?;
+        let id = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), id);
         Ok(())
     }
 
-    /// Possible on a full disk, too.
+    /// Also possible on a full disk.
     fn remove(&self, name: &str) -> io::Result<()> {
         self.lock()?.names.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut platters = Mounted::sync(self)?;
-        if !platters.lies {
-            platters.durable_names = platters.names.clone();
+        let mut state = Mounted::sync(self)?;
+        if !state.fakes_sync {
+            state.durable_names = state.names.clone();
         }
         Ok(())
     }
@@ -254,9 +254,9 @@ impl DiskFile for Opened {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let mut platters = self.disk.sync()?;
-        if !platters.lies {
-            let content = platters.files.entry(self.id).or_default();
+        let mut state = self.disk.sync()?;
+        if !state.fakes_sync {
+            let content = state.files.entry(self.id).or_default();
             content.durable = content.written.clone();
         }
         Ok(())
@@ -289,12 +289,12 @@ mod tests {
     fn trouble_is_met_and_counted() {
         let disk = SimDisk::new(false);
         let mut file = disk.mount().create("a").unwrap();
-        disk.set_trouble(Some(Trouble::Sync));
+        disk.set_fault(Some(DiskFault::Sync));
         file.append(b"a").unwrap();
         assert!(file.sync().is_err());
         assert!(file.sync().is_ok(), "once");
-        disk.set_trouble(Some(Trouble::Full));
+        disk.set_fault(Some(DiskFault::Full));
         assert_eq!(file.append(b"a").unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(disk.met(), 2);
+        assert_eq!(disk.faults_met(), 2);
     }
 }

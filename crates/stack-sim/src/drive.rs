@@ -1,7 +1,7 @@
-//! Driving a run: trouble for a while, then everything is mended, then everything must come right.
+//! Drives a run: a period with faults, then recovery, then the final checks.
 
 use crate::checks;
-use crate::clients::{Worker, witness};
+use crate::clients::{Worker, probe_writer};
 use crate::cluster::Cluster;
 use crate::plan::Plan;
 use crate::record::micros;
@@ -18,9 +18,9 @@ use turmoil::Builder;
 /// Simulated time passes in pieces: messages arrive at the beginning of one, timers are exact.
 const TICK: Duration = Duration::from_millis(5);
 const LATENCY_MAX: Duration = Duration::from_millis(30);
-/// The log has to be there by then.
+/// Deadline for the creation of the log.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
-/// Writes are possible again by then, in every run; how soon in most of them is for the summary.
+/// Deadline for writes after the last fault, in every run; the summary shows how soon they resumed in most runs.
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// Within this time in 99 of 100 runs.
 pub const RECOVERY_P99: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const ORDERS_PATIENCE: Duration = Duration::from_secs(200);
 const CLIENTS_PATIENCE: Duration = Duration::from_secs(180);
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
     pub seed: u64,
@@ -42,21 +42,21 @@ pub struct RunOutcome {
 }
 
 /// Runs a plan to its end, or to the first violation.
-pub fn run(plan: &Plan, aloud: bool) -> RunOutcome {
+pub fn run(plan: &Plan, verbose: bool) -> RunOutcome {
     let _keeping = panics::keep();
     fastrand::seed(plan.seed);
     convoke_replica::seed_thread(plan.seed);
-    let shared = Arc::new(Shared::new(plan.clone(), aloud));
+    let shared = Arc::new(Shared::new(plan.clone(), verbose));
     let mut run = Run::new(shared.clone());
     // The simulator itself may panic, too.
-    let result = catch_unwind(AssertUnwindSafe(|| run.through())).unwrap_or_else(|_| Err("nobody panics".to_owned()));
+    let result = catch_unwind(AssertUnwindSafe(|| run.through())).unwrap_or_else(|_| Err("no panics".to_owned()));
     let simulated = run.cluster.elapsed();
-    // Hosts are dropped with the simulation: what they say then is no finding.
+    // Hosts are dropped with the simulation: panics during that are ignored.
     let panic = panics::take();
     drop(run);
     panics::take();
     let mut record = shared.book.lock();
-    let panicked = panic.map(|panic| format!("nobody panics: {panic}"));
+    let panicked = panic.map(|panic| format!("no panics: {panic}"));
     let violation = panicked.or(record.violation.take()).or(result.err());
     record.stats.seeds = 1;
     record.stats.simulated = simulated;
@@ -95,7 +95,7 @@ impl Run<'_> {
             });
         }
         let (orders, taken) = unbounded_channel();
-        sim.client("witness", witness(shared.clone()));
+        sim.client("probe_writer", probe_writer(shared.clone()));
         sim.client("operator", operator::work(shared.clone(), taken));
         Run { cluster: Cluster::new(sim, shared.clone(), orders), shared }
     }
@@ -105,9 +105,9 @@ impl Run<'_> {
         if !begun {
             return Err(format!("a log begins: nothing was written within {BEGIN_PATIENCE:?}"));
         }
-        let end = self.cluster.elapsed() + self.shared.plan.trouble;
+        let end = self.cluster.elapsed() + self.shared.plan.fault_period;
         while self.cluster.elapsed() < end {
-            self.cluster.trouble()?;
+            self.cluster.inject_due()?;
             self.step()?;
         }
         self.cluster.heal();
@@ -135,7 +135,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Everything is mended: writes are possible again before long.
+    /// Ends all faults and requires that writes resume in time.
     fn recover(&mut self) -> Result<(), String> {
         self.shared.book.lock().healed = Some(micros(self.cluster.elapsed()));
         if !self.until(RECOVERY_MAX, |run| run.shared.book.lock().recovered.is_some())? {
@@ -162,7 +162,7 @@ impl Run<'_> {
     fn step(&mut self) -> Result<(), String> {
         self.cluster.step()?;
         if let Some(panic) = panics::first() {
-            return Err(format!("nobody panics: {panic}"));
+            return Err(format!("no panics: {panic}"));
         }
         self.shared.book.lock().violation.take().map_or(Ok(()), Err)
     }

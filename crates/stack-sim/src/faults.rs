@@ -1,8 +1,8 @@
-//! What goes wrong.
+//! Kinds of faults.
 
 macro_rules! faults {
     ($($name:ident: $words:literal;)*) => {
-        /// Something that goes wrong, or that an operator does.
+        /// A fault, or an action of an operator.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Fault { $(#[doc = $words] $name,)* }
 
@@ -20,23 +20,23 @@ faults! {
     Isolate: "a node is cut off";
     IsolateLeader: "the leader is cut off";
     Split: "the nodes are split in two";
-    CutPair: "two nodes do not reach each other";
-    OneWayOut: "a node is heard by nobody";
-    OneWayIn: "a node hears nobody";
-    Hold: "messages of a node are late, all at once";
+    CutPair: "two nodes cannot reach each other";
+    OneWayOut: "messages from a node are lost";
+    OneWayIn: "messages to a node are lost";
+    Hold: "messages of a node are delayed, then delivered at once";
     Slow: "a slow network around a node";
     Crash: "a node crashes";
     CrashLeader: "the leader crashes";
     CrashAll: "all nodes crash";
-    LongOutage: "a node is away for long";
-    UnsyncedLost: "a crash loses what was not synced";
+    LongOutage: "a node is down for a long time";
+    UnsyncedLost: "a crash loses unsynced data";
     SyncFails: "an fsync fails";
     DiskFull: "a disk is full";
     DiskSlow: "a disk is slow";
     ClockJumps: "a node's clock jumps ahead";
     ClientCut: "clients are cut off from a node";
-    ClientLate: "messages of clients are late, all at once";
-    Transfer: "the leader hands over";
+    ClientLate: "messages of clients are delayed, then delivered at once";
+    Transfer: "leadership is transferred";
     Replace: "a node is replaced";
     Grow: "a node is added";
     Shrink: "a node is removed";

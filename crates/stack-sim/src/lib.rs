@@ -1,7 +1,7 @@
-//! The log plane's whole stack in simulation: real replicas (engine, storage format, framing), the real gRPC service and the real SDK,
-//! on a simulated network (turmoil), disk and clock, with faults drawn from a seed.
+//! The log's whole stack in simulation: real replicas (engine, storage format, framing), the real gRPC service and the
+//! real SDK, on a simulated network (turmoil), disk and clock, with faults drawn from a seed.
 //!
-//! What is real and what is not, what is checked, and how far a run repeats itself: `docs/log-simulation.md`.
+//! `docs/log-simulation.md` describes which parts are real, what is checked, and how reproducible a run is.
 
 mod checks;
 mod clients;

@@ -1,4 +1,5 @@
-//! What is cut, held or slow between hosts. Several faults may be on one link at once; it is whole again when the last one is over.
+//! Cut, held and slow links between hosts. Several faults may affect one link; it works again when the last one has
+//! ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +8,16 @@ use turmoil::Sim;
 /// Faults on the link between two hosts, the first of which has the lower name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Link {
-    /// Messages are lost, from the first to the second and back. Connections do not recover from that: TCP is not simulated that far.
+    /// Messages are lost, from the first to the second and back. Connections do not recover: TCP is not simulated in
+    /// that detail.
     cut: [u32; 2],
-    /// Messages are late.
+    /// Messages are delayed.
     held: u32,
 }
 
-/// What the simulator was told of a link.
+/// The link state last set in the simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Told {
+enum Applied {
     #[default]
     Whole,
     Cut([bool; 2]),
@@ -23,16 +25,16 @@ enum Told {
 }
 
 impl Link {
-    fn wanted(self) -> Told {
+    fn wanted(self) -> Applied {
         match (self.cut.map(|count| count > 0), self.held > 0) {
-            ([false, false], false) => Told::Whole,
-            ([false, false], true) => Told::Held,
-            (cut, _) => Told::Cut(cut),
+            ([false, false], false) => Applied::Whole,
+            ([false, false], true) => Applied::Held,
+            (cut, _) => Applied::Cut(cut),
         }
     }
 }
 
-/// One fault on links, to be undone as it was done.
+/// One fault on links, to be undone in the same way.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkFault {
     /// From the first to the second of each pair.
@@ -42,7 +44,7 @@ pub(crate) enum LinkFault {
 
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    links: BTreeMap<(String, String), (Link, Told)>,
+    links: BTreeMap<(String, String), (Link, Applied)>,
 }
 
 impl Links {
@@ -59,39 +61,39 @@ impl Links {
         for (from, to) in pairs {
             let forward = from < to;
             let pair = if forward { (from.clone(), to.clone()) } else { (to.clone(), from.clone()) };
-            let (link, told) = self.links.entry(pair.clone()).or_default();
+            let (link, applied) = self.links.entry(pair.clone()).or_default();
             match fault {
                 LinkFault::Cut(_) => change(&mut link.cut[usize::from(!forward)]),
                 LinkFault::Held(_) => change(&mut link.held),
             }
             let wanted = link.wanted();
-            if wanted != *told {
-                tell(sim, &pair, *told, wanted);
-                *told = wanted;
+            if wanted != *applied {
+                apply(sim, &pair, *applied, wanted);
+                *applied = wanted;
             }
         }
     }
 }
 
-fn tell(sim: &Sim<'_>, (a, b): &(String, String), before: Told, now: Told) {
+fn apply(sim: &Sim<'_>, (a, b): &(String, String), before: Applied, now: Applied) {
     let (a, b) = (a.as_str(), b.as_str());
     match before {
-        Told::Whole => {}
-        Told::Cut(_) => sim.repair(a, b),
-        Told::Held => sim.release(a, b),
+        Applied::Whole => {}
+        Applied::Cut(_) => sim.repair(a, b),
+        Applied::Held => sim.release(a, b),
     }
     match now {
-        Told::Whole => {}
-        Told::Held => sim.hold(a, b),
-        Told::Cut([true, true]) => sim.partition(a, b),
-        Told::Cut([forth, _]) => {
+        Applied::Whole => {}
+        Applied::Held => sim.hold(a, b),
+        Applied::Cut([true, true]) => sim.partition(a, b),
+        Applied::Cut([forth, _]) => {
             let (from, to) = if forth { (a, b) } else { (b, a) };
             sim.partition_oneway(from, to);
         }
     }
 }
 
-/// How slow a link is.
+/// Sets the latency of links.
 pub(crate) fn set_latency(sim: &Sim<'_>, pairs: &[(String, String)], latency: Duration) {
     for (a, b) in pairs {
         sim.set_link_max_message_latency(a.as_str(), b.as_str(), latency);

@@ -1,4 +1,4 @@
-//! Command line of the simulation of the log plane's whole stack.
+//! Command line of the simulation of the log's whole stack.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -10,13 +10,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Runs from here on must have met every kind of fault.
+/// Runs of at least this many seeds must include every kind of fault.
 const SOMETIMES_FROM: u64 = 50;
 
 #[derive(Parser)]
-#[command(
-    about = "Simulation of the log plane's whole stack: real replicas, gRPC and SDK on a simulated network and disk."
-)]
+#[command(about = "Simulation of the log's whole stack: real replicas, gRPC and SDK on a simulated network and disk.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -24,7 +22,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run many seeds and sum up.
+    /// Run many seeds and print a summary.
     Run {
         #[arg(long, default_value_t = 100)]
         seeds: u64,
@@ -32,28 +30,28 @@ enum Command {
         start: u64,
         #[arg(long)]
         threads: Option<usize>,
-        /// Go on after a violation and report all.
+        /// Continue after a violation and report all of them.
         #[arg(long)]
         keep_going: bool,
-        /// Fail if less was simulated in all.
+        /// Fail if fewer hours were simulated in total.
         #[arg(long, value_name = "HOURS", default_value_t = 0.0)]
         at_least: f64,
     },
-    /// Run one seed and show what happens.
+    /// Run one seed and print its trace.
     Replay {
         #[arg(long)]
         seed: u64,
-        /// One line per event.
+        /// Print one line per event.
         #[arg(long)]
         verbose: bool,
-        /// What the nodes log, too.
+        /// Print the logging of the nodes, too.
         #[arg(long)]
         logs: bool,
-        /// With this deliberate bug.
+        /// Run with this deliberate bug.
         #[arg(long)]
         planted: Option<String>,
     },
-    /// Show that every deliberate bug is found.
+    /// Check that every deliberate bug is found.
     Planted {
         #[arg(long, default_value_t = 200)]
         seeds: u64,
@@ -96,11 +94,11 @@ fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool, at
     bar.finish_and_clear();
     summary(&total, started.elapsed().as_secs_f64());
     if failures > 0 {
-        println!("{failures} seeds violated something");
+        println!("{failures} seeds violated a check");
         return Ok(ExitCode::from(1));
     }
     if total.hours() < at_least {
-        println!("{:.1} hours were simulated, {at_least} are wanted: run more seeds", total.hours());
+        println!("{:.1} hours were simulated, fewer than {at_least}: run more seeds", total.hours());
         return Ok(ExitCode::from(1));
     }
     if total.seeds < SOMETIMES_FROM {
@@ -108,11 +106,11 @@ fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool, at
     }
     let missing: Vec<&str> = total.missing().iter().map(|fault| fault.name()).collect();
     if !missing.is_empty() {
-        println!("this never happened, so the run shows nothing about it: {}", missing.join("; "));
+        println!("fault kinds that never occurred: {}", missing.join("; "));
         return Ok(ExitCode::from(1));
     }
     if total.quantile(0.99) > RECOVERY_P99 {
-        println!("writes were not possible again within {RECOVERY_P99:?} of the last mend in 99 of 100 runs");
+        println!("writes did not resume within {RECOVERY_P99:?} of the last repair in 99 of 100 runs");
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
@@ -160,7 +158,7 @@ fn replay(seed: u64, verbose: bool, planted: Option<&str>) -> ExitCode {
             Some(found) => Some(found),
             None => {
                 let names: Vec<&str> = Planted::ALL.iter().map(|planted| planted.name()).collect();
-                eprintln!("there is no planted bug {name:?}; there are {}", names.join(", "));
+                eprintln!("unknown planted bug {name:?}; known ones: {}", names.join(", "));
                 return ExitCode::from(2);
             }
         },

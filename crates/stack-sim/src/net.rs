@@ -9,7 +9,7 @@ use tonic::transport::Endpoint;
 use tower::service_fn;
 use turmoil::net::TcpStream;
 
-/// Ports as in reality.
+/// Ports as in a real cluster.
 pub(crate) const CLIENT_PORT: u16 = 7700;
 pub(crate) const PEER_PORT: u16 = 7701;
 
@@ -19,7 +19,7 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     TcpStream::connect((host, port)).await
 }
 
-/// How replicas reach each other.
+/// Dials replicas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplicaDial;
 
@@ -29,7 +29,7 @@ impl Dial for ReplicaDial {
     }
 }
 
-/// How the SDK reaches a node.
+/// Connects the SDK to nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientConnect;
 

@@ -37,7 +37,7 @@ fn config(shared: &Shared, place: usize) -> Config {
     config
 }
 
-/// The names of nodes are their addresses.
+/// Node names are also their addresses.
 #[derive(Debug)]
 struct Names(String);
 
@@ -55,7 +55,7 @@ impl Directory for Names {
     }
 }
 
-/// Runs until the host crashes. A replica that stops because of a fault leaves its node waiting for that.
+/// Runs until the host crashes. If the replica stops because of a fault, the node waits for the crash.
 pub(crate) async fn run(shared: Arc<Shared>, place: usize) -> turmoil::Result {
     let peers = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PEER_PORT)).await?;
     let clients = TcpListener::bind((Ipv4Addr::UNSPECIFIED, CLIENT_PORT)).await?;
@@ -112,7 +112,7 @@ async fn take_clients(listener: TcpListener, handle: LogHandle, node: String) {
             // Without the date, which is not simulated.
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).auto_date_header(false);
-            // Ends with the connection; how is the client's business.
+            // Ends with the connection; the client handles errors.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }

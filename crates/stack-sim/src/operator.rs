@@ -1,4 +1,4 @@
-//! Somebody who changes the group and moves the leader while everything else goes on.
+//! An operator that changes the group and transfers leadership during the run.
 
 use crate::faults::Fault;
 use crate::net::ClientConnect;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long one attempt may take.
+/// Timeout of one attempt.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(500);
-/// A change that has not arrived after so long is a finding: nothing was broken for that long.
+/// A membership change that is not complete after this time is a violation: no fault lasts that long.
 const GIVE_UP: Duration = Duration::from_secs(150);
 
-/// What is wanted. Nodes by their places.
+/// A requested change. Nodes are given by their indexes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     Transfer { to: usize },
@@ -35,7 +35,7 @@ impl Order {
         }
     }
 
-    /// Who leaves the group.
+    /// Returns the node that leaves the group.
     fn leaving(self) -> Option<usize> {
         match self {
             Order::Replace { old, .. } | Order::Shrink { old } => Some(old),
@@ -43,7 +43,7 @@ impl Order {
         }
     }
 
-    /// What is to be asked for next, if it is not done: every step is one that can be repeated.
+    /// Returns the next step, if one is left: every step can be repeated.
     fn next(self, status: &Status) -> Option<ReplicaChange> {
         let votes = |place: usize| status.voters.contains(&name(place));
         let learns = |place: usize| status.learners.contains(&name(place));
@@ -69,14 +69,14 @@ impl Order {
     }
 }
 
-/// Carries orders out, one after the other.
+/// Executes orders one after the other.
 pub(crate) async fn work(shared: Arc<Shared>, mut orders: mpsc::UnboundedReceiver<Order>) -> turmoil::Result {
     let seeds = (0..shared.plan.nodes()).map(|place| client_address(&name(place)));
     let ambassador = Ambassador::start_with(seeds, Arc::new(ClientConnect))?;
     while let Some(order) = orders.recv().await {
         let done = tokio::time::timeout(GIVE_UP, carry_out(&ambassador, order, &shared.book)).await;
         if done.is_err() && !matches!(order, Order::Transfer { .. }) {
-            shared.book.violated(format!("membership arrives: {order:?} was not done within {GIVE_UP:?}"));
+            shared.book.violated(format!("membership arrives: {order:?} was not complete within {GIVE_UP:?}"));
         }
         let mut record = shared.book.lock();
         record.orders_left -= 1;
@@ -91,7 +91,7 @@ async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        // Only what the engine has arrived at counts: a node that still votes must not lose its disk.
+        // Only the engine's configuration counts: a node that still votes must not lose its disk.
         match order.next(&status) {
             None if status.settled => {
                 book.fault(now(), order.fault(), &format!("{order:?} is done"));
@@ -107,7 +107,7 @@ async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
                 };
                 book.note(now(), &format!("{change:?}: {came_of_it}"));
                 if let (Order::Transfer { .. }, Ok(_)) = (order, &changed) {
-                    book.fault(now(), Fault::Transfer, "the leader hands over");
+                    book.fault(now(), Fault::Transfer, "leadership is transferred");
                     return;
                 }
             }

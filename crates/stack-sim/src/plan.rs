@@ -1,17 +1,17 @@
-//! What a seed decides before the run begins.
+//! Parameters of a run, decided by its seed.
 
 use std::time::Duration;
 
 /// A deliberate bug, to show that the checks can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// Disks say that they have synced, and have not.
+    /// Disks report syncs that they did not perform.
     DisksLie,
-    /// Reads are answered from the state of any replica, and passed off as linearizable.
+    /// Reads are answered from the state of any replica but reported as linearizable.
     ReadsAreLocal,
-    /// A request without an answer is taken for one that did nothing.
+    /// A request without an answer is treated as one that did nothing.
     UnknownMeansFailed,
-    /// A client sends again under a new number instead of the same one.
+    /// A client sends a retry with a new number instead of the same one.
     RetriesAreNew,
 }
 
@@ -33,12 +33,12 @@ impl Planted {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// Nodes that begin the log; one more stands by.
+    /// Nodes that create the log; one more is a spare.
     pub founders: usize,
     /// Workers on each of the two client machines.
     pub workers: u64,
-    /// For how long things go wrong.
-    pub trouble: Duration,
+    /// Duration of the period with faults.
+    pub fault_period: Duration,
     /// Mean time between two faults.
     pub between_faults: Duration,
     pub planted: Option<Planted>,
@@ -51,7 +51,7 @@ impl Plan {
             seed,
             founders: if random.u8(0..4) == 0 { 5 } else { 3 },
             workers: random.u64(1..=3),
-            trouble: Duration::from_secs(random.u64(100..200)),
+            fault_period: Duration::from_secs(random.u64(100..200)),
             between_faults: Duration::from_millis(random.u64(2_000..9_000)),
             planted: None,
         }
@@ -66,7 +66,7 @@ impl Plan {
         self.planted == Some(planted)
     }
 
-    /// With the one that stands by.
+    /// Including the spare.
     pub(crate) fn nodes(&self) -> usize {
         self.founders + 1
     }

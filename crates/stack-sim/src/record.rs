@@ -1,4 +1,4 @@
-//! What happened in a run: the clients' history, what is known of every write, the trace.
+//! The record of a run: the clients' history, the known facts of every write, the trace.
 
 use crate::faults::Fault;
 use crate::stats::Stats;
@@ -15,7 +15,7 @@ const LINES_KEPT: usize = 60;
 /// Keys that clients work on.
 pub(crate) type Key = u8;
 
-/// A write that took effect, as its client was told.
+/// A write that took effect, according to the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct AcknowledgedWrite {
     pub index: u64,
@@ -27,40 +27,40 @@ pub struct AcknowledgedWrite {
     pub answered: u64,
 }
 
-/// Copies are the same record.
+/// Clones share the record.
 #[derive(Clone, Debug)]
 pub(crate) struct Book(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) history: History<Key>,
-    /// The same, as it was before anything was resolved.
+    /// The same history, without resolved outcomes.
     pub(crate) unresolved: History<Key>,
     pub(crate) writes: Vec<AcknowledgedWrite>,
-    /// Writes of which nobody can tell any more whether they took effect.
-    pub(crate) untold: u64,
+    /// Writes whose outcome can no longer be determined.
+    pub(crate) outcome_unknown: u64,
     pub(crate) stats: Stats,
     pub(crate) violation: Option<String>,
-    /// When everything was mended, and when the next write was answered.
+    /// When all faults had ended, and when the next write was answered.
     pub(crate) healed: Option<u64>,
     pub(crate) recovered: Option<u64>,
     /// Clients are to finish.
     pub(crate) closing: bool,
     pub(crate) workers_left: u64,
     pub(crate) orders_left: u64,
-    /// Nodes that are out of the group for good.
+    /// Nodes that were permanently removed from the group.
     pub(crate) removed: Vec<usize>,
     pub(crate) answered: u64,
     values: u64,
     pub(crate) trace: Trace,
 }
 
-/// What a run looked like from outside. Equal hashes: equal runs.
+/// The observable trace of a run. Equal hashes mean equal runs.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     hash: DefaultHasher,
     pub(crate) lines: VecDeque<String>,
-    pub(crate) aloud: bool,
+    pub(crate) verbose: bool,
 }
 
 impl Trace {
@@ -68,7 +68,7 @@ impl Trace {
         self.hash.write_u64(at);
         self.hash.write(line.as_bytes());
         let line = format!("{:>10.3} s  {line}", at as f64 / 1e6);
-        if self.aloud {
+        if self.verbose {
             println!("{line}");
         }
         if self.lines.len() == LINES_KEPT {
@@ -82,7 +82,7 @@ impl Trace {
     }
 }
 
-/// Simulated time of the host that asks, in microseconds.
+/// Simulated time of the calling host, in microseconds.
 pub(crate) fn now() -> u64 {
     micros(turmoil::sim_elapsed().unwrap_or_default())
 }
@@ -92,8 +92,8 @@ pub(crate) fn micros(time: Duration) -> u64 {
 }
 
 impl Book {
-    pub(crate) fn new(workers: u64, aloud: bool) -> Book {
-        let trace = Trace { aloud, ..Trace::default() };
+    pub(crate) fn new(workers: u64, verbose: bool) -> Book {
+        let trace = Trace { verbose, ..Trace::default() };
         Book(Arc::new(Mutex::new(Record { workers_left: workers, trace, ..Record::default() })))
     }
 
@@ -119,7 +119,7 @@ impl Book {
         *self.lock().stats.operations.entry(operation).or_default() += 1;
     }
 
-    /// A value that nobody else writes.
+    /// Returns a value that no other write uses.
     pub(crate) fn value(&self) -> u64 {
         let mut record = self.lock();
         record.values += 1;
@@ -134,22 +134,22 @@ impl Book {
         id
     }
 
-    /// A client was told by whoever it asked.
-    pub(crate) fn told(&self, id: CallId, answer: Answer) {
+    /// Records the answer to an operation.
+    pub(crate) fn answered_with(&self, id: CallId, answer: Answer) {
         let (mut record, at) = (self.lock(), now());
         record.unresolved.answer(id, at, answer);
         record.history.answer(id, at, answer);
         record.answered = at;
     }
 
-    /// It is certain that it did not and will not take effect.
+    /// Records that an operation did not and will not take effect.
     pub(crate) fn never(&self, id: CallId) {
         let mut record = self.lock();
         record.unresolved.never(id);
         record.history.never(id);
     }
 
-    /// A request without an answer was resolved: it was over by `at`.
+    /// Records the resolved outcome of a request without an answer: it had ended by `at`.
     pub(crate) fn resolved(&self, id: CallId, at: u64, answer: Option<Answer>) {
         let mut record = self.lock();
         match answer {
@@ -162,11 +162,11 @@ impl Book {
         self.lock().writes.push(write);
     }
 
-    /// Nobody can tell any more.
-    pub(crate) fn untold(&self, request: Option<RequestId>) {
+    /// Records that the outcome of a request can no longer be determined.
+    pub(crate) fn outcome_unknown(&self, request: Option<RequestId>) {
         let mut record = self.lock();
-        record.untold += 1;
+        record.outcome_unknown += 1;
         let request = request.map_or("a request".to_owned(), |request| request.to_string());
-        record.trace.note(now(), &format!("{request} is too long ago to be known"));
+        record.trace.note(now(), &format!("the outcome of {request} is no longer kept"));
     }
 }

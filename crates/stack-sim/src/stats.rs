@@ -1,4 +1,4 @@
-//! What runs did, added up for the summary.
+//! Statistics of runs, summed up for the summary.
 
 use crate::faults::Fault;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::time::Duration;
 pub struct Stats {
     pub seeds: u64,
     pub simulated: Duration,
-    /// What clients did, by kind.
+    /// Client operations by kind.
     pub operations: BTreeMap<&'static str, u64>,
     pub faults: BTreeMap<Fault, u64>,
-    /// What was checked, and how often.
+    /// Checks, and how often they were made.
     pub checks: BTreeMap<&'static str, u64>,
     /// Times from the last heal to the next write that was answered.
     pub recoveries: Vec<Duration>,
@@ -31,7 +31,7 @@ impl Stats {
         self.simulated.as_secs_f64() / 3600.0
     }
 
-    /// The share `q` of recoveries took at most this.
+    /// Returns the recovery time that the share `q` of all does not exceed.
     pub fn quantile(&self, q: f64) -> Duration {
         let mut sorted = self.recoveries.clone();
         sorted.sort_unstable();
@@ -39,7 +39,7 @@ impl Stats {
         sorted.get(index).copied().unwrap_or_default()
     }
 
-    /// Kinds of faults that never happened: the run shows nothing about them.
+    /// Returns the kinds of faults that never occurred: the run proves nothing about them.
     pub fn missing(&self) -> Vec<Fault> {
         Fault::ALL.iter().copied().filter(|fault| !self.faults.contains_key(fault)).collect()
     }

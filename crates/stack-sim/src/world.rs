@@ -1,4 +1,4 @@
-//! What hosts and driver share.
+//! State shared by hosts and driver.
 
 use crate::disk::SimDisk;
 use crate::plan::{Plan, Planted};
@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 /// A node as the driver sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    /// Of its replica, while it runs.
+    /// Handle of its replica, while it runs.
     pub(crate) handle: Option<LogHandle>,
     /// Makes its clock jump ahead.
     pub(crate) jump: Option<UnboundedSender<Duration>>,
@@ -28,11 +28,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(plan: Plan, aloud: bool) -> Shared {
+    pub(crate) fn new(plan: Plan, verbose: bool) -> Shared {
         let nodes = plan.nodes();
         let workers = 2 * plan.workers;
         Shared {
-            book: Book::new(workers, aloud),
+            book: Book::new(workers, verbose),
             disks: (0..nodes).map(|_| SimDisk::new(plan.is_planted(Planted::DisksLie))).collect(),
             nodes: (0..nodes).map(|_| Mutex::default()).collect(),
             plan,

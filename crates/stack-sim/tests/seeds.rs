@@ -1,6 +1,6 @@
-//! A few seeds without a violation; planted bugs are found; where tokio can be seeded, runs repeat themselves.
+//! A few seeds without a violation; planted bugs are found; where tokio can be seeded, runs are reproducible.
 //!
-//! CI runs many more seeds from the command line (`.ci/run`), where they are optimised.
+//! CI runs many more seeds from the command line (`.ci/run`), in an optimised build.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Shorter than usual: debug builds are slow.
 fn brief(seed: u64) -> Plan {
-    Plan { trouble: Duration::from_secs(40), founders: 3, ..Plan::new(seed) }
+    Plan { fault_period: Duration::from_secs(40), founders: 3, ..Plan::new(seed) }
 }
 
 #[test]
@@ -32,12 +32,12 @@ fn a_few_seeds() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Tokio chooses at random now and then; its choices follow from the seed only in builds with `--cfg tokio_unstable`
+/// Tokio makes some choices at random; they follow from the seed only in builds with `--cfg tokio_unstable`
 /// (docs/log-simulation.md).
 #[cfg(tokio_unstable)]
 #[test]
 fn same_seed_same_trace() {
-    let plan = Plan { trouble: Duration::from_secs(20), ..brief(7) };
+    let plan = Plan { fault_period: Duration::from_secs(20), ..brief(7) };
     let (one, two) = (run(&plan, false), run(&plan, false));
     assert_eq!(one.hash, two.hash);
     assert_eq!(one.stats.operations, two.stats.operations);
@@ -58,25 +58,25 @@ fn found(planted: Planted, by: std::ops::Range<u64>) {
             }
         },
     );
-    assert!(found.is_some(), "{planted:?} is not noticed");
+    assert!(found.is_some(), "{planted:?} is not detected");
 }
 
 #[test]
-fn a_disk_that_lies_is_noticed() {
+fn a_disk_that_fakes_syncs_is_detected() {
     found(Planted::DisksLie, 1..30);
 }
 
 #[test]
-fn reads_without_confirmation_are_noticed() {
+fn reads_without_confirmation_are_detected() {
     found(Planted::ReadsAreLocal, 1..30);
 }
 
 #[test]
-fn unknown_outcomes_taken_for_failures_are_noticed() {
+fn unknown_outcomes_taken_for_failures_are_detected() {
     found(Planted::UnknownMeansFailed, 1..30);
 }
 
 #[test]
-fn retries_under_new_numbers_are_noticed() {
+fn retries_under_new_numbers_are_detected() {
     found(Planted::RetriesAreNew, 1..30);
 }

@@ -1,4 +1,4 @@
-//! A client that speaks to a node directly.
+//! A client that calls a node directly.
 
 use convoke_core::Rejection;
 use convoke_core::member::MemberSpec;

@@ -163,7 +163,7 @@ impl Cluster {
 
     /// Waits until all nodes have the same records.
     pub async fn agreed(&self) {
-        eventually("all nodes hold the same", async || {
+        eventually("all nodes have the same records", async || {
             let mut hashes = Vec::new();
             for node in self.running() {
                 hashes.push(context_hash(node).await);

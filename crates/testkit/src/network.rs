@@ -215,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_cut_and_healed() {
+    fn directions_are_cut_and_healed() {
         let network = match NamespaceNetwork::create(3) {
             Ok(network) => network,
-            Err(why) => return skip("ways_are_cut_and_healed", why),
+            Err(why) => return skip("directions_are_cut_and_healed", why),
         };
         let all = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
         let open = || all.into_iter().filter(|(from, to)| reaches(&network, *from, *to)).collect::<Vec<_>>();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_this_kit_made_is_swept() {
+    fn only_namespaces_of_this_kit_are_removed() {
         assert_eq!(maker("convoke-test-123-0-host1"), Some("123"));
         assert_eq!(maker("convoke-test-123-0-switch"), Some("123"));
         for name in ["convoke-test", "convoke-test-x-0", "other-123-0-switch", "convoke-test--0"] {

@@ -178,7 +178,7 @@ fn places(line: &str) -> (String, String) {
     let (clients, peers) = line
         .split_once("clients ")
         .and_then(|(_, places)| places.split_once(", peers "))
-        .unwrap_or_else(|| panic!("no places in {line:?}"));
+        .unwrap_or_else(|| panic!("no addresses in {line:?}"));
     let peers = peers.split_once(',').map_or(peers, |(peers, _)| peers);
     (clients.to_owned(), peers.to_owned())
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Time after which a test gives up; generous, because machines are busy.
+/// Time after which a test fails; generous, because machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Longest pause between two checks. A check may start processes, so pauses grow.
-const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
+const POLL_MAX: Duration = Duration::from_millis(100);
 
 /// Waits until the condition holds.
 ///
@@ -31,6 +31,6 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "did not happen: {what}");
         std::thread::sleep(pause);
-        pause = (pause * 2).min(LOOK_AGAIN_MAX);
+        pause = (pause * 2).min(POLL_MAX);
     }
 }

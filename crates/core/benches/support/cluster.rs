@@ -1,4 +1,5 @@
-//! A network in memory and in virtual time: real nodes, real frames, in-order links that take about a millisecond.
+//! A network in memory and in virtual time: real nodes, real frames, in-order links with about one millisecond of
+//! latency.
 
 use super::{WALL_MS, config, start};
 use bytes::Bytes;
@@ -7,14 +8,14 @@ use convoke_core::time::Duration;
 use convoke_core::{Config, Node, Output, Time};
 use std::collections::BTreeMap;
 
-/// A frame on its way, for those who listen in.
+/// A frame in flight, recorded by the tap.
 pub struct Tapped {
     pub from: usize,
     pub to: usize,
     pub bytes: Bytes,
 }
 
-/// Bytes of frames, by what they are for. Framing, TCP and IP come on top.
+/// Bytes of frames by purpose, without framing, TCP and IP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traffic {
     pub pings: u64,
@@ -55,9 +56,9 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     pub now: Time,
     pub traffic: Traffic,
-    /// Collects every frame sent while it is there.
+    /// Collects every frame sent while it is set.
     pub tap: Option<Vec<Tapped>>,
-    /// This node's dials fail: it has to wait until it is dialed.
+    /// This node's dials fail: it has to be dialed.
     pub cannot_dial: Option<usize>,
     /// The node at each end of each link; the other end of link i is i ^ 1.
     ends: Vec<usize>,
@@ -68,13 +69,13 @@ pub struct Cluster {
     out: Output,
 }
 
-/// Node 0 starts the cluster, all others know its address.
+/// Node 0 starts the cluster; all others have its address as a seed.
 pub fn config_of(index: usize) -> Config {
     let mut config = config(&format!("node-{index:03}"));
     if index > 0 {
         config.seeds.push(config_of(0).peer_address);
     }
-    // Spreads the moments at which nodes ping.
+    // Spreads the ping times of the nodes.
     config.random_seed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     config
 }
@@ -116,7 +117,7 @@ impl Cluster {
         self.with(index, Node::begin);
     }
 
-    /// Calls a node as its shell would, and lets its effects happen.
+    /// Calls a node as its shell would, and performs its effects.
     pub fn with<R>(&mut self, index: usize, call: impl FnOnce(&mut Node, Time, &mut Output) -> R) -> R {
         let mut out = std::mem::take(&mut self.out);
         let result = call(&mut self.nodes[index], self.now, &mut out);
@@ -149,7 +150,7 @@ impl Cluster {
                 self.later(latency, Arrival::Closed { link: LinkId(link.0 ^ 1) });
             }
             Effect::Persist { .. } | Effect::Readable { .. } | Effect::Notify { .. } => {}
-            other => panic!("a healthy cluster does not do this: {other:?}"),
+            other => panic!("unexpected effect in a healthy cluster: {other:?}"),
         }
     }
 
@@ -162,7 +163,7 @@ impl Cluster {
         self.run_until(self.now + Duration::from_millis(millis));
     }
 
-    /// Goes from one moment at which something happens to the next.
+    /// Advances from one event to the next.
     pub fn run_until(&mut self, end: Time) {
         loop {
             let wake = self.nodes.iter().map(Node::next_wake).min().unwrap_or(Time::MAX);

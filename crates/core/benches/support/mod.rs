@@ -11,14 +11,14 @@ use convoke_core::node::{Attach, AttachMember, ConnId, Effect, LinkId, SessionId
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Output, Time};
 
-/// The benches of a single node stand still here: no timer is ever due, so only the call under test is measured.
+/// Time does not advance in single-node benches: no timer is ever due, so only the call under test is measured.
 pub const NOW: Time = Time::from_secs(1);
 pub const WALL_MS: u64 = 1_790_000_000_000;
 pub const SERVICES: usize = 1_000;
 /// Members per session where it does not matter.
 pub const PER_SESSION: usize = 100;
 
-/// Whether figures are wanted; otherwise cargo merely tests that the benches run.
+/// Whether figures are wanted; otherwise cargo only tests that the benches run.
 #[allow(clippy::disallowed_methods, reason = "cargo states the mode as an argument")]
 pub fn measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
@@ -49,7 +49,7 @@ pub fn lone_node() -> Node {
     node
 }
 
-/// How ids look: both are common, and only short ones fit into the record itself.
+/// Formats of ids: both are common, and only short ones fit into the record itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// 15 bytes.
@@ -119,7 +119,7 @@ pub struct Pair {
     pub now: Time,
 }
 
-/// Node a holds the members; b has joined and knows them all.
+/// Node a holds the members; b has joined and received all of them.
 pub fn pair(members: usize, per_session: usize) -> Pair {
     let (mut cluster, sessions, _) = join(members, per_session);
     let [a_link, b_link] = cluster.link_between(0, 1);
@@ -160,7 +160,7 @@ pub fn joining_node() -> (Node, LinkId) {
     (node, LinkId(0))
 }
 
-/// Feeds frames to a node and throws its answers away.
+/// Feeds frames to a node and discards its answers.
 pub fn receive_all<'a>(node: &mut Node, now: Time, link: LinkId, frames: impl IntoIterator<Item = &'a Bytes>) {
     let mut out = Output::default();
     for frame in frames {

@@ -1,4 +1,4 @@
-//! Inferred `left` records: what the responsible node says about members of a silent owner (L4).
+//! Inferred `left` records: records of the responsible node about members of a silent owner (L4).
 
 use crate::member::{Origin, Record};
 use crate::version::{NodeId, OriginId};
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Inferred {
-    /// Who says so, in which write.
+    /// The author of the inference, and its write.
     pub(crate) origin: Arc<Origin>,
     pub(crate) n: u64,
-    /// The claim it speaks of: number and owner.
+    /// The claim it is about: number and owner.
     pub(crate) claim: u64,
     pub(crate) about: Arc<Origin>,
     /// The write that was current when it was made.
     pub(crate) about_n: u64,
-    /// The owner had shown no life after this number.
+    /// The highest liveness counter of the owner known at that time.
     pub(crate) liveness_counter: u64,
-    /// Met by the full merge under way.
+    /// Marked by the full merge in progress.
     pub(crate) marked: bool,
 }
 
 impl Inferred {
-    /// Whether it still speaks of this record, given the highest liveness counter known of the owner.
+    /// Whether it still applies to this record, given the highest liveness counter known of the owner.
     pub(crate) fn applies(&self, record: &Record, liveness_counter: u64) -> bool {
         self.claim == record.claim && liveness_counter <= self.liveness_counter && self.about.id == record.origin.id
     }
 
-    /// Between two inferred records of one id the higher stays.
+    /// Of two inferred records of one id, the one with the higher precedence is kept.
     pub(crate) fn precedence(&self) -> (u64, &OriginId, u64, &NodeId, &OriginId, u64) {
         (self.claim, &self.about.id, self.liveness_counter, &self.origin.id.node, &self.origin.id, self.n)
     }

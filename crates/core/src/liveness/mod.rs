@@ -1,4 +1,4 @@
-//! Liveness as opinion: inferred records (L4).
+//! Judgements about liveness: inferred records (L4).
 
 mod inferred;
 

@@ -1,5 +1,5 @@
-//! Which live members a client has (C8): a list through the slots for each client id, so that it costs eight bytes per
-//! slot and a few per client.
+//! The live members of each client (C8): a list through the slots per client id, which costs eight bytes per slot and
+//! a few per client.
 
 use super::slots::Slots;
 use crate::member::Record;
@@ -55,7 +55,7 @@ impl Clients {
         }
     }
 
-    /// Takes the slot out of the list of the client its record had.
+    /// Removes the slot from the list of its record's client.
     pub(super) fn remove(&mut self, slot: u32, record: &Record) {
         let Link { previous, next } = self.links[slot as usize];
         if next != NONE {
@@ -75,7 +75,7 @@ impl Clients {
         }
     }
 
-    /// The slots of a client's live members, the youngest first.
+    /// The slots of a client's live members, the latest first.
     pub(super) fn of<'a>(&'a self, client: &str, slots: &Slots) -> impl Iterator<Item = u32> + use<'a> {
         let hash = self.hasher.hash_one(client);
         let head = self.heads.find(hash, |head| client_of(slots, *head) == client).copied();

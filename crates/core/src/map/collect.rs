@@ -1,34 +1,35 @@
-//! Collection of tombstones and of inferred `left` records (D8), and what others collected of silent origins (D10).
+//! Collection of tombstones and of inferred `left` records (D8), and of silent origins' records that others wrote off
+//! (D10).
 
 use super::{CausalMap, ItemRef, Key};
 use crate::liveness::Inferred;
 use crate::member::{Member, Record, RecordKind};
 use crate::mutant::seam;
-use crate::time::{Clock, Duration, Heard, Time};
+use crate::time::{Clock, Duration, ReceivedAt, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The rest waits for the next time: a node that is busy for long looks dead to others.
+/// The rest waits for the next tick: a node that is busy for too long looks dead to its peers.
 const COLLECTED_AT_ONCE: usize = 20_000;
 
-/// Every tombstone and inference, by when it was learnt. Its age travels with it, so that a fresh node does not keep it for
-/// longer than the others (D8).
+/// Every tombstone and inference, by the time it was received. Its age is sent with it, so that a new node does not
+/// keep it for longer than the others (D8).
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
-    by_age: BTreeSet<(Heard, ItemRef)>,
+    by_age: BTreeSet<(ReceivedAt, ItemRef)>,
     learnt: BTreeMap<ItemRef, Tombstone>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Tombstone {
-    learnt: Heard,
+    learnt: ReceivedAt,
     /// The write it is about: tag of the origin, and n.
     tag: u32,
     n: u64,
 }
 
 impl Tombstones {
-    pub(super) fn add(&mut self, item: ItemRef, learnt: Heard, tag: u32, n: u64) {
+    pub(super) fn add(&mut self, item: ItemRef, learnt: ReceivedAt, tag: u32, n: u64) {
         if let Some(old) = self.learnt.insert(item.clone(), Tombstone { learnt, tag, n }) {
             self.by_age.remove(&(old.learnt, item.clone()));
         }
@@ -39,12 +40,12 @@ impl Tombstones {
         self.learnt.len()
     }
 
-    /// How long ago this tombstone was first learnt by anyone in the line it came along.
+    /// Age of this tombstone since the first node on its path received it.
     pub(super) fn age(&self, item: &ItemRef, clock: Clock) -> Duration {
         self.learnt.get(item).map_or(Duration::ZERO, |tombstone| tombstone.learnt.silence(clock))
     }
 
-    fn oldest(&self) -> Option<(Heard, &ItemRef)> {
+    fn oldest(&self) -> Option<(ReceivedAt, &ItemRef)> {
         self.by_age.first().map(|(learnt, item)| (*learnt, item))
     }
 
@@ -93,7 +94,7 @@ impl CausalMap {
         removed
     }
 
-    /// The origin of the write a tombstone is about, if that is still what is held.
+    /// The origin of the write a tombstone is about, if that write is still held.
     fn origin_if_held(&self, item: &ItemRef, tombstone: Tombstone) -> Option<u32> {
         let (origin, n) = match item {
             ItemRef::Stated(slot) => {
@@ -165,8 +166,8 @@ impl CausalMap {
         entry.floor = entry.floor.max(n.min(entry.seen));
     }
 
-    /// Drops the live records that others have written off of an origin that fell silent before it stated them again (D10).
-    /// Returns the slots, and what they showed.
+    /// Drops the live records that others have written off of an origin that fell silent before it restated them
+    /// (D10). Returns the slots, and their members as shown before.
     pub(crate) fn drop_written_off(&mut self, index: u32) -> Vec<(u32, Member)> {
         let entry = self.origins.entry(index);
         let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);

@@ -1,4 +1,4 @@
-//! What a peer misses, in O(changes) (D5, D6).
+//! Records that a peer misses, found in O(changes) (D5, D6).
 
 use super::{CausalMap, Key};
 use crate::mutant::{Mutant, seam};
@@ -6,7 +6,7 @@ use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
 use std::collections::BTreeSet;
 
-/// Where an item is found when its turn to be sent comes; by then it may have been replaced by a newer one.
+/// A reference to an item that is resolved when the item is sent; by then a newer one may have replaced it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ItemRef {
     Stated(u32),
@@ -21,7 +21,7 @@ pub(crate) enum Delta {
 }
 
 impl CausalMap {
-    /// Everything a peer with this context has not taken in.
+    /// Returns everything that a peer with this context has not received.
     pub(crate) fn delta(&self, context: &Context) -> Delta {
         if self.below_floor(context) {
             return Delta::Full;
@@ -72,7 +72,7 @@ impl CausalMap {
         let me = self.origins.me();
         let mut items = ItemsWriter::default();
         for item in distinct {
-            // What was collected meanwhile cannot be pushed, and must not be claimed either.
+            // A write that was collected meanwhile cannot be pushed, so the push must not cover it either.
             let superseded = match item {
                 ItemRef::Stated(slot) => self.slots.get(*slot)?.origin.index != me,
                 ItemRef::Inferred(_) => false,
@@ -85,10 +85,10 @@ impl CausalMap {
         Some(items)
     }
 
-    /// The next item at or after a cursor over the whole state: slots first, then inferred records.
+    /// Returns the next item at or after a cursor over the whole state: slots first, then inferred records.
     ///
-    /// What was inferred of a slot comes along with it as well, to be sent in the same chunk: if both were collected before
-    /// its own turn came, the receiver would be left with a record that nobody else has (D12).
+    /// The inference about a slot is sent in the same chunk as the slot. If both were collected before its own turn,
+    /// the receiver would be left with a record that no other node has (D12).
     pub(crate) fn next_items(&self, from: &Cursor) -> Option<(ItemRef, Option<ItemRef>, Cursor)> {
         match from {
             Cursor::Slot(start) => {

@@ -9,43 +9,44 @@ use super::{CausalMap, ItemRef, Key, OriginEntry, key};
 use crate::liveness::Inferred;
 use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
-use crate::time::{Clock, Heard};
+use crate::time::{Clock, ReceivedAt};
 use crate::version::{OriginId, VectorClock};
 use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, MAX_SEQ_TAKEN, RecordItem};
 use smol_str::SmolStr;
 use std::sync::Arc;
 
-/// What became of a record.
+/// Result of applying a record.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Its dot was covered: old news.
+    /// Its dot was covered already.
     Known,
-    /// The record held ranks higher; the other one is returned for what it may still tell.
+    /// The held record ranks higher. The other one is returned because it may still require an action.
     Outranked(Arc<Record>),
     Stored(Stored),
-    /// An inferred record was taken in; the shown status of this id may have changed.
+    /// An inferred record was stored; the shown status of this id may have changed.
     Inferred,
-    /// Too many origins, a retired one, a record that speaks in this node's own name, or one whose counters leave no room.
+    /// Too many origins, a retired origin, a record in this node's own name, or one whose counters leave no room.
     Rejected,
 }
 
-/// A slot changed hands.
+/// A slot got another record.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) old: Option<Arc<Record>>,
     pub(crate) new: Arc<Record>,
-    /// The two were written without knowing of each other (D9).
+    /// The two were written concurrently (D9).
     pub(crate) conflict: bool,
 }
 
-/// What a finished full merge removed.
+/// Records that a finished full merge removed.
 #[derive(Debug, Default)]
 pub(crate) struct FullMerge {
-    /// Slots, and what they showed until then.
+    /// Slots, and their members as shown before.
     pub(crate) removed: Vec<(u32, Member)>,
-    /// What members showed until the inferred record about them was dropped.
+    /// Members as shown before the inferred record about them was dropped.
     pub(crate) uninferred: Vec<Member>,
-    /// Slots of live records of this node that the sender collected: it has yet to hear that somebody stands by them.
+    /// Slots of live records of this node that the sender collected, because it does not know that they have a live
+    /// client.
     pub(crate) own: Vec<u32>,
 }
 
@@ -58,7 +59,7 @@ impl CausalMap {
         }
     }
 
-    /// Applies one record of the full merge under way, and marks its key as held by the sender. Records from other nodes do
+    /// Applies one record of the full merge in progress, and marks its key as held by the sender. Records from other nodes do
     /// not mark anything: a third node that lags behind may still hold what the sender has collected (D12).
     pub(crate) fn apply_merging(&mut self, item: &Item<'_>, clock: Clock) -> Outcome {
         let outcome = self.apply(item, clock);
@@ -109,13 +110,13 @@ impl CausalMap {
             endpoints: item.endpoints.to_metadata(),
             metadata: item.metadata.to_metadata(),
         };
-        match self.store(record, Heard::ago(clock, item.age)) {
+        match self.store(record, ReceivedAt::ago(clock, item.age)) {
             Outcome::Outranked(loser) => self.repeat_tombstone(loser, clock),
             outcome => outcome,
         }
     }
 
-    /// Whether the next owner could not count on from the counters of a record (P7).
+    /// Whether the counters of a record leave no room for the next owner to increment them (P7).
     fn leaves_no_room(&self, item: &RecordItem<'_>) -> bool {
         seam!(self, CountersUnbounded => return false);
         item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN
@@ -131,11 +132,11 @@ impl CausalMap {
     ///
     /// Example: this node holds the tombstone of claim 9, and a node that was cut off brings claim 5 of another origin. A
     /// third node has collected the tombstone and stores claim 5. Its context covers the tombstone's dot, so only a
-    /// tombstone with a new dot reaches it. If a connected client registered claim 5, its node claims it anew (C9).
+    /// tombstone with a new dot reaches it. If a connected client registered claim 5, its node claims it again (C9).
     fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
         let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
         let settled = self.shown(held) != Status::Left || !loser.is_live() || held.origin.index == loser.origin.index;
-        if settled || !self.may_write || self.stays_silent(held) {
+        if settled || !self.may_write || self.repetition_suppressed(held) {
             return Outcome::Outranked(loser);
         }
         let again = held.ended();
@@ -143,7 +144,7 @@ impl CausalMap {
     }
 
     /// Whether a mutant suppresses the repetition.
-    fn stays_silent(&self, held: &Record) -> bool {
+    fn repetition_suppressed(&self, held: &Record) -> bool {
         seam!(self, InferenceNotRepeated => return held.is_live());
         seam!(self, TombstoneNotRepeated => return !held.is_live());
         false
@@ -167,12 +168,12 @@ impl CausalMap {
             liveness_counter: item.liveness_counter,
             marked: false,
         };
-        // It came from a lagging copy.
+        // The sender lags behind: its inference is about a collected record.
         let key = key(item.space, item.id);
         if self.is_baseless(&key, &inferred) {
             return Outcome::Known;
         }
-        self.store_inferred(&key, inferred, Heard::ago(clock, item.age));
+        self.store_inferred(&key, inferred, ReceivedAt::ago(clock, item.age));
         Outcome::Inferred
     }
 
@@ -189,8 +190,8 @@ impl CausalMap {
         Some(self.origins.add(origin.clone(), clock))
     }
 
-    /// Puts a record into its slot if it outranks what is there (D3).
-    pub(super) fn store(&mut self, record: Record, learnt: Heard) -> Outcome {
+    /// Stores a record in its slot if it outranks the held one (D3).
+    pub(super) fn store(&mut self, record: Record, learnt: ReceivedAt) -> Outcome {
         let Some(held) = self.slots.find(record.space, &record.id) else {
             let new = self.slots.insert(record);
             self.index(&new, learnt);
@@ -218,7 +219,7 @@ impl CausalMap {
         new.claim == old.claim || (n > 0 && self.origins.iter().any(|(_, entry)| predecessor_seen(entry)))
     }
 
-    pub(super) fn store_inferred(&mut self, key: &Key, inferred: Inferred, learnt: Heard) {
+    pub(super) fn store_inferred(&mut self, key: &Key, inferred: Inferred, learnt: ReceivedAt) {
         if let Some(held) = self.inferred.get(key) {
             if held.precedence() >= inferred.precedence() {
                 return;
@@ -232,7 +233,7 @@ impl CausalMap {
         self.inferred.insert(key.clone(), inferred);
     }
 
-    /// An ordinary update changes nothing but the dot: the service index stays as it is. False if more changed.
+    /// An ordinary update changes only the dot: the service index stays as it is. False if more changed.
     fn move_index(&mut self, old: &Record, new: &Record) -> bool {
         if !(old.is_live() && new.is_live() && old.deployment.service == new.deployment.service) {
             return false;
@@ -249,7 +250,7 @@ impl CausalMap {
         true
     }
 
-    fn index(&mut self, record: &Record, learnt: Heard) {
+    fn index(&mut self, record: &Record, learnt: ReceivedAt) {
         let slot = record.slot;
         let entry = self.origins.entry_mut(record.origin.index);
         entry.stated.insert(record.n, slot);
@@ -301,8 +302,8 @@ impl CausalMap {
         }
     }
 
-    /// Remembers what the sender of a context has written off, for origins of which this node has received as much: no delta
-    /// follows whose end would join it.
+    /// Records writes that the sender of a context has written off, for origins of which this node has received as
+    /// much: no delta follows whose end would join them.
     pub(crate) fn note_written_off(&mut self, context: &Context) {
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin).filter(|index| self.origins.covers(*index, n)) {
@@ -386,7 +387,7 @@ impl CausalMap {
     /// Whether a record that the sender of a full merge did not send was collected there (D12).
     fn was_collected(&self, record: &Record, context: &Context) -> bool {
         seam!(self, FullMergeKeepsAbsent => return false);
-        context.covers(&record.origin.id, record.n) && !self.known_better(record, context)
+        context.covers(&record.origin.id, record.n) && !self.overrides_collection(record, context)
     }
 
     /// Whether a record is a live one of this node, which no full merge takes away.
@@ -397,7 +398,7 @@ impl CausalMap {
 
     /// Whether the sender of a full merge collected an inference that this node knows to be wrong: the sender has written the
     /// record off, this node admits its origin, and it has received as much of that origin as the sender.
-    fn known_better(&self, record: &Record, context: &Context) -> bool {
+    fn overrides_collection(&self, record: &Record, context: &Context) -> bool {
         let (entry, origin) = (self.origins.entry(record.origin.index), &record.origin.id);
         context.written_off.get(origin) >= record.n
             && entry.standing.is_admitted()

@@ -21,7 +21,7 @@ use crate::intern::Interner;
 use crate::liveness::Inferred;
 use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::{Mutation, seam};
-use crate::time::{Clock, Heard};
+use crate::time::{Clock, ReceivedAt};
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
 use clients::Clients;
@@ -31,7 +31,7 @@ use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// What a slot is found by.
+/// The key of a slot.
 pub(crate) type Key = (Space, SmolStr);
 
 pub(crate) fn key(space: Space, id: &str) -> Key {
@@ -43,17 +43,17 @@ pub(crate) struct CausalMap {
     pub(crate) origins: Origins,
     pub(crate) interner: Interner,
     slots: Slots,
-    /// Inferred records (L4). One may be here before the stated record it is about.
+    /// Inferred records (L4). An inference may arrive before its stated record.
     inferred: BTreeMap<Key, Inferred>,
     /// Live members by service.
     services: BTreeMap<SmolStr, BTreeSet<u32>>,
     /// Live members by client.
     clients: Clients,
     tombstones: Tombstones,
-    /// What this node wrote last, for pushing: entry i is write `recent_base + 1 + i`.
+    /// The latest writes of this node, for pushing: entry i is write `recent_base + 1 + i`.
     recent: VecDeque<ItemRef>,
     recent_base: u64,
-    /// Slots met by the full merge under way.
+    /// Slots marked by the full merge in progress.
     marking: Option<slots::Marks>,
     live_members: usize,
     live_names: usize,
@@ -158,7 +158,7 @@ impl CausalMap {
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
         let Some(mut liveness_counter) = judged else { return record.status };
         seam!(self, SilentOwnerHidesMember => return Status::Left);
-        seam!(self, InferredIgnoresLife => liveness_counter = 0);
+        seam!(self, InferredIgnoresCounter => liveness_counter = 0);
         match self.inferred.get(&record.key()) {
             Some(inferred) if inferred.applies(record, liveness_counter) => Status::Left,
             _ => Status::Down,
@@ -179,7 +179,7 @@ impl CausalMap {
         draft.predecessor = self.predecessor(draft.space, &draft.id);
         let n = draft.n;
         self.origins.raise(me, n);
-        let outcome = self.store(draft, Heard::now(clock));
+        let outcome = self.store(draft, ReceivedAt::now(clock));
         let Outcome::Stored(stored) = outcome else {
             unreachable!("a node only writes what outranks the record it holds: {outcome:?}");
         };
@@ -210,7 +210,7 @@ impl CausalMap {
             marked: false,
         };
         self.origins.raise(me, inferred.n);
-        self.store_inferred(&basis.key(), inferred, Heard::now(clock));
+        self.store_inferred(&basis.key(), inferred, ReceivedAt::now(clock));
         self.remember(ItemRef::Inferred(basis.key()));
     }
 
@@ -237,12 +237,12 @@ impl CausalMap {
         self.claim_floor
     }
 
-    /// The context as it is sent to peers.
+    /// The context as sent to peers.
     pub(crate) fn context(&self) -> Context {
         Context { claim_floor: self.claim_floor, ..self.origins.context() }
     }
 
-    /// Whether one more live record of this space fits. As many again may have left: they are remembered for a while (D8).
+    /// Whether one more live record of this space fits. As many tombstones may be held for a while (D8).
     pub(crate) fn has_room(&self, space: Space) -> bool {
         let (live, limit) = match space {
             Space::Member => (self.live_members, self.members_limit),
@@ -252,7 +252,7 @@ impl CausalMap {
     }
 
     /// Highest incarnation of `node` in any table, other than `except`.
-    pub(crate) fn heard_of(&self, node: &NodeId, except: &OriginId) -> Option<Incarnation> {
+    pub(crate) fn known_incarnation(&self, node: &NodeId, except: &OriginId) -> Option<Incarnation> {
         let known = self.origins.incarnations(node).map(|(i, _)| i).filter(|i| *i != except.incarnation).max();
         known.max(self.origins.retired().get(node).copied().filter(|i| *i != except.incarnation))
     }

@@ -4,7 +4,7 @@ use super::Key;
 use super::standing::{Known, Standing};
 use super::writes::Writes;
 use crate::member::{Origin, Space};
-use crate::time::{Clock, Heard};
+use crate::time::{Clock, ReceivedAt};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
@@ -31,7 +31,7 @@ pub(crate) struct OriginEntry {
     pub(crate) standing: Standing,
     /// Records stored so far.
     pub(crate) stores: u64,
-    /// What the periodic rules saw when they last dealt with it.
+    /// The state in which the periodic rules last processed it.
     pub(crate) looked: Option<Look>,
 }
 
@@ -41,14 +41,14 @@ impl OriginEntry {
         self.stated.last().max(self.inferred.last_key_value().map_or(0, |(n, _)| *n))
     }
 
-    /// What a sign about this origin is judged by.
+    /// The input for judging a sign of this origin.
     pub(crate) fn known(&self) -> Known {
         let Evidence { liveness_counter, written, .. } = self.evidence;
         Known { liveness_counter, written, seen: self.seen, held: self.stated.last() }
     }
 }
 
-/// Everything that the periodic rules about a silent origin depend on. An origin that looks as it did last time is skipped:
+/// Everything that the periodic rules about a silent origin depend on. An origin with an unchanged value is skipped:
 /// it may have a million records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
@@ -59,14 +59,14 @@ pub(crate) struct Look {
     pub(crate) expires: Option<Space>,
 }
 
-/// The youngest evidence of an origin (L2).
+/// The latest evidence of an origin (L2).
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
     /// Highest liveness counter known; 0 if none.
     pub(crate) liveness_counter: u64,
     /// How many writes the origin had made by then.
     pub(crate) written: u64,
-    pub(crate) heard: Heard,
+    pub(crate) received_at: ReceivedAt,
     /// The peer that relayed it; `None` if the origin sent it itself.
     pub(crate) via: Option<NodeId>,
     /// No evidence was received yet; the origin counts as alive until the admission window has passed.
@@ -132,7 +132,13 @@ impl Origins {
             written_off: 0,
             stated: Writes::default(),
             inferred: BTreeMap::new(),
-            evidence: Evidence { liveness_counter: 0, written: 0, heard: Heard::now(clock), via: None, assumed: true },
+            evidence: Evidence {
+                liveness_counter: 0,
+                written: 0,
+                received_at: ReceivedAt::now(clock),
+                via: None,
+                assumed: true,
+            },
             standing: Standing::Admitted,
             stores: 0,
             looked: None,
@@ -175,7 +181,7 @@ impl Origins {
         if n == 0 { 0 } else { self.hasher.hash_one((tag_input(origin), n)) }
     }
 
-    /// Remembers that records of `index` up to `n` were written off (D10).
+    /// Records that writes of `index` up to `n` were written off (D10).
     pub(crate) fn write_off(&mut self, index: u32, n: u64) {
         let before = self.written_off_term(self.entry(index));
         let entry = self.entry_mut(index);
@@ -188,7 +194,7 @@ impl Origins {
         if n == 0 { 0 } else { self.hasher.hash_one((tag_input(&entry.origin.id), "written off", n)) }
     }
 
-    /// Hash of the context and of what was written off, for comparison in pings (D7).
+    /// Hash of the context and of the written-off numbers, for comparison in pings (D7).
     pub(crate) fn context_hash(&self) -> u64 {
         self.hash
     }
@@ -211,7 +217,7 @@ impl Origins {
         self.clock_of(|entry| entry.written_off)
     }
 
-    /// The last writes that are held though the context does not tell of them (D7).
+    /// The last writes that are held although the context does not cover them (D7).
     pub(crate) fn beyond(&self) -> VectorClock {
         self.clock_of(|entry| if entry.last() > entry.seen { entry.last() } else { 0 })
     }
@@ -220,7 +226,7 @@ impl Origins {
         self.iter().map(|(_, entry)| (entry.origin.id.clone(), part(entry))).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Whether writes up to `n` of `index` have been taken in.
+    /// Whether all writes of `index` up to `n` have been received.
     pub(crate) fn covers(&self, index: u32, n: u64) -> bool {
         self.entry(index).seen >= n
     }
@@ -244,7 +250,7 @@ impl Origins {
         let outlived = self.by_id.iter().zip(self.by_id.keys().skip(1)).filter(|((id, _), next)| id.node == next.node);
         for ((_, index), _) in outlived {
             let entry = self.entries[*index as usize].as_mut().expect("an index in use has an entry");
-            entry.evidence.heard = Heard::ago(clock, entry.evidence.heard.silence(clock));
+            entry.evidence.received_at = ReceivedAt::ago(clock, entry.evidence.received_at.silence(clock));
         }
     }
 

@@ -1,6 +1,6 @@
-//! Slots: a slab of records, and a hash table of the same records by key. Slot numbers are small, stable while in use, and
-//! give every walk over the registry its order. A record knows its slot, and the table holds records rather than slot
-//! numbers: a lookup among a million members waits for memory, and this is one wait less.
+//! Slots: a slab of records, and a hash table of the same records by key. Slot numbers are small, stable while in use,
+//! and give every walk over the registry its order. A record contains its slot number, and the table holds records
+//! instead of slot numbers: a lookup among a million members is bound by memory latency, and this saves one access.
 
 use crate::member::{Record, Space};
 use foldhash::fast::FixedState;
@@ -38,7 +38,7 @@ impl Slots {
         self.by_key.find(hash(&self.hasher, space, id), |record| record.id == id && record.space == space)
     }
 
-    /// Gives a record whose key is not held yet a slot of its own.
+    /// Allocates a slot for a record whose key is not held yet.
     pub(super) fn insert(&mut self, mut record: Record) -> Arc<Record> {
         record.slot = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
@@ -52,7 +52,7 @@ impl Slots {
         record
     }
 
-    /// Puts a record in the place of the one with the same key, which is returned.
+    /// Replaces the record with the same key and returns it.
     pub(super) fn replace(&mut self, record: Arc<Record>) -> Arc<Record> {
         let hash = hash(&self.hasher, record.space, &record.id);
         let held = self.by_key.find_mut(hash, |held| held.slot == record.slot).expect("only a key in use is replaced");

@@ -1,18 +1,19 @@
-//! How a node judges an origin: one state, changed by four signs (L8). docs/protocol.md prints the table.
+//! A node's judgement of an origin: one state, changed by four signs (L8). docs/protocol.md prints the table.
 
-/// The judgement of one node about one origin. An origin that is *retired* has no entry any more, so it is no state here.
+/// The judgement of one node about one origin. A *retired* origin has no entry, so it is not a state here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Its records show the status it stated.
     Admitted,
     /// Its records show `down`, or `left` where an inference applies. Inferences are judged by this liveness counter.
     Silent { liveness_counter: u64 },
-    /// It gives signs of life again, but not all its writes are here yet. Records up to write `above` are judged as if it
-    /// were silent, later ones show what it stated. It is admitted once its first `written` writes have been received.
+    /// There is evidence again, but not all its writes have been received. Records up to write `above` are judged as
+    /// if it were silent, later ones show what it stated. It is admitted once its first `written` writes have been
+    /// received.
     Returning { liveness_counter: u64, above: u64, written: u64 },
 }
 
-/// What can happen to a standing.
+/// An event that may change a standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// Evidence with a higher liveness counter, younger than the admission window.
@@ -25,7 +26,7 @@ pub(crate) enum Sign {
     Quiet,
 }
 
-/// What a node knows of an origin when a sign arrives.
+/// A node's knowledge of an origin when a sign arrives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// Its highest liveness counter.
@@ -34,17 +35,17 @@ pub(crate) struct Known {
     pub(crate) written: u64,
     /// How many of them the context covers.
     pub(crate) seen: u64,
-    /// Its last write that is held. It may be beyond the context: part of a delta that was cut off.
+    /// Its last write that is held. It may be beyond the context: part of a delta that was interrupted.
     pub(crate) held: u64,
 }
 
 impl Standing {
-    /// The next state.
+    /// Returns the next state.
     ///
-    /// Example: node A last received write 7 of B and has not heard of it for the admission window, so B is
-    /// `Silent { life: 40 }`. A ping of B arrives: its liveness counter is 55, and it has made 9 writes. B becomes
-    /// `Returning { life: 40, above: 7, written: 9 }`. Write 8 arrives and shows at once; the older records still show
-    /// `down`. Write 9 arrives, and B is admitted.
+    /// Example: node A last received write 7 of B and has had no evidence of it for the admission window, so B is
+    /// `Silent { liveness_counter: 40 }`. A ping of B arrives: its liveness counter is 55, and it has made 9 writes. B
+    /// becomes `Returning { liveness_counter: 40, above: 7, written: 9 }`. Write 8 arrives and shows at once; the
+    /// older records still show `down`. Write 9 arrives, and B is admitted.
     pub(crate) fn next(self, sign: Sign, known: Known) -> Standing {
         let Known { liveness_counter, written, seen, held } = known;
         match (self, sign) {
@@ -58,7 +59,7 @@ impl Standing {
             (Standing::Silent { .. }, Sign::Old) => Standing::Silent { liveness_counter },
             (Standing::Silent { .. }, _) => self,
             (Standing::Returning { written, .. }, Sign::Received) if seen >= written => Standing::Admitted,
-            // Its news may be lost with it; the sign of life counts all the same.
+            // Its missing writes may be lost with it; its evidence counts nevertheless.
             (Standing::Returning { .. }, Sign::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Returning { .. }, _) => self,
         }
@@ -105,7 +106,7 @@ mod tests {
         STATES.iter().find(|(_, state)| std::mem::discriminant(state) == std::mem::discriminant(&standing)).unwrap().0
     }
 
-    /// What follows from a transition.
+    /// The consequence of a transition.
     fn action(was: Standing, is: Standing) -> &'static str {
         match (was, is) {
             _ if was == is => "none",
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_returning_origin_shows_its_news_and_not_its_past() {
+    fn a_returning_origin_shows_only_its_new_writes() {
         let returning = Standing::Returning { liveness_counter: 40, above: 7, written: 9 };
         assert_eq!([7, 8].map(|n| returning.judges(n)), [Some(40), None]);
         assert_eq!(Standing::Silent { liveness_counter: 3 }.judges(8), Some(3));

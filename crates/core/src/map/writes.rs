@@ -9,9 +9,9 @@ const NONE: u32 = u32::MAX;
 /// The ring may be this many times longer than what it holds.
 const SPARSE_MAX: u64 = 4;
 
-/// A map from n to slot. A new write takes the number above all others and supersedes an old one, so the last writes lie
-/// close together: they are a ring addressed by n, where an old one is removed without a search. What stays behind while
-/// the ring moves on, and what comes late, is in a tree.
+/// A map from n to slot. A new write has the number above all others and supersedes an old one, so the last writes lie
+/// close together: they are a ring addressed by n, from which an old one is removed without a search. Writes that the
+/// ring has moved past, and writes that arrive late, are in a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     /// Writes below `start`.
@@ -48,7 +48,7 @@ impl Writes {
 
     pub(crate) fn insert(&mut self, n: u64, slot: u32) {
         while !self.ring.is_empty() && n.saturating_sub(self.start) >= SPARSE_MAX * (self.held + 1) {
-            self.leave_behind();
+            self.move_first_to_tree();
         }
         if self.ring.is_empty() && n >= self.start {
             self.start = n;
@@ -77,12 +77,12 @@ impl Writes {
             self.ring.pop_back();
         }
         while self.ring.front() == Some(&NONE) {
-            self.leave_behind();
+            self.move_first_to_tree();
         }
     }
 
-    /// The ring gives its first write to the tree.
-    fn leave_behind(&mut self) {
+    /// Moves the first write of the ring to the tree.
+    fn move_first_to_tree(&mut self) {
         if let Some(slot) = self.ring.pop_front().filter(|slot| *slot != NONE) {
             self.held -= 1;
             self.tree.insert(self.start, slot);
@@ -102,7 +102,7 @@ mod tests {
         Next(u64),
         /// A write that comes late.
         Late(u64),
-        /// The i-th write that is held goes.
+        /// Removes the i-th write that is held.
         Remove(usize),
     }
 

@@ -1,4 +1,4 @@
-//! Members: what clients register, how it is checked, and how it is held.
+//! Members: registration data, its validation, and its storage.
 
 mod metadata;
 mod record;

@@ -1,4 +1,4 @@
-//! Records: how members and names are held and replicated. Immutable; a change is a new record.
+//! Records: the stored and replicated form of members and names. Immutable; a change is a new record.
 
 use super::{Metadata, Status};
 use crate::filter::Subject;
@@ -42,7 +42,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// What runs where: the part of a member that many others share, held once.
+/// The attributes that many members share, held once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment {
     pub(crate) service: SmolStr,
@@ -52,14 +52,14 @@ pub struct Deployment {
 
 /// A stated record (D2).
 ///
-/// The order counts: with the reference counts before it, all that a lookup touches (up to `weight`) is 64 bytes. A cache
-/// line, where the allocator aligns to one.
+/// The field order matters: with the reference counts before it, everything that a lookup touches (up to `weight`) is
+/// 64 bytes. That is one cache line, if the allocator aligns to one.
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
     pub(crate) id: SmolStr,
     pub(crate) origin: Arc<Origin>,
-    /// Where this node keeps it. Filled in when stored; a draft may say anything.
+    /// Slot number at this node. Set when stored; any value in a draft.
     pub(crate) slot: u32,
     /// Odd = drained (C7).
     pub(crate) drain: u32,
@@ -71,8 +71,8 @@ pub struct Record {
     pub(crate) n: u64,
     pub(crate) claim: u64,
     pub(crate) seq: u64,
-    /// Dot of the record this one replaced, tag of the origin and n; (0, 0) if there was none. As long as its node goes on
-    /// with a live record, the last one of another origin.
+    /// Dot of the record this one replaced, tag of the origin and n; (0, 0) if there was none. While a node updates
+    /// its own live record, the dot of the last record of another origin.
     pub(crate) predecessor: (u32, u64),
     pub(crate) client: Arc<ClientProcess>,
     pub(crate) deployment: Arc<Deployment>,
@@ -86,7 +86,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What its slot is found by.
+    /// The key of its slot.
     pub(crate) fn key(&self) -> (Space, SmolStr) {
         (self.space, self.id.clone())
     }
@@ -109,7 +109,7 @@ impl Record {
         self.kind == RecordKind::Live
     }
 
-    /// What is remembered of it when it has left, as a draft: who and when. The rest is large, and nobody asks for it again.
+    /// Its tombstone, as a draft: client and times. The rest is large and not needed any more.
     pub(crate) fn ended(&self) -> Record {
         let (endpoints, metadata) = (Metadata::default(), Metadata::default());
         Record { kind: RecordKind::Left, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
@@ -162,7 +162,7 @@ impl fmt::Debug for Record {
     }
 }
 
-/// Who feeds a member.
+/// The node that owns a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner<'a> {
     pub node: &'a str,
@@ -215,7 +215,7 @@ impl Member {
     pub fn is_name(&self) -> bool {
         self.record.space == Space::Name
     }
-    /// The node that wrote the record, and in which run.
+    /// The origin that wrote the record.
     pub fn origin(&self) -> &OriginId {
         &self.record.origin.id
     }
@@ -280,7 +280,7 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     #[test]
-    fn what_a_lookup_touches_is_64_bytes_and_the_whole_is_192() {
+    fn a_lookup_touches_64_of_192_bytes() {
         let reference_counts = 2 * size_of::<usize>();
         assert_eq!(reference_counts + offset_of!(Record, n), 64);
         assert_eq!(reference_counts + size_of::<Record>(), 192);

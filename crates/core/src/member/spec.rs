@@ -1,4 +1,4 @@
-//! What a client says when it registers a member, and the checks on it.
+//! The description of a member that a client registers, and its validation.
 
 use crate::config::Limits;
 use crate::error::{ErrorCode, Rejection};
@@ -42,7 +42,7 @@ impl MemberSpec {
         MemberSpec { id: id.into(), service: service.into(), ..Self::default() }
     }
 
-    /// Checks everything a client may have got wrong; the rejection names the field and the limit.
+    /// Validates all fields; the rejection names the field and the limit.
     pub fn check(&self, limits: &Limits) -> Result<(), Rejection> {
         check_id(&self.id, limits)?;
         check_text("service", &self.service, limits.attribute_bytes, Empty::Rejected)?;
@@ -118,10 +118,10 @@ fn check_text(field: &'static str, text: &str, limit: usize, empty: Empty) -> Re
     check_value(field, text, limit)
 }
 
-/// Checks a key of a map. That the map may be empty and its keys may not needs words of its own.
+/// Checks a key of a map. An empty map is valid but an empty key is not, so the message differs.
 fn check_key(field: &'static str, what: &str, key: &str, limits: &Limits) -> Result<(), Rejection> {
     if key.is_empty() {
-        return Err(invalid(field, format!("{what} is empty: name it, or leave it out")));
+        return Err(invalid(field, format!("{what} is empty: give it a value or remove it")));
     }
     check_value(field, key, limits.metadata_key_bytes)
 }
@@ -205,12 +205,12 @@ mod tests {
         let unnamed = rejection(|s| drop(s.metadata.insert(String::new(), "v".into())));
         assert_eq!(
             (unnamed.field, unnamed.message.as_str()),
-            (Some("metadata"), "a metadata key is empty: name it, or leave it out")
+            (Some("metadata"), "a metadata key is empty: give it a value or remove it")
         );
         let unnamed = rejection(|s| drop(s.endpoints.insert(String::new(), "h:1".into())));
         assert_eq!(
             (unnamed.field, unnamed.message.as_str()),
-            (Some("endpoints"), "an endpoint name is empty: name it, or leave it out")
+            (Some("endpoints"), "an endpoint name is empty: give it a value or remove it")
         );
         assert_eq!(rejection(|s| drop(s.metadata.insert("k".into(), "v".repeat(5000)))).limit, Some(4096));
         let many = (0..65).map(|i| (i.to_string(), String::new())).collect();

@@ -1,4 +1,4 @@
-//! What goes into a node and what comes out of it.
+//! Inputs and outputs of a node.
 
 use crate::error::Rejection;
 use crate::filter::Filter;
@@ -46,7 +46,7 @@ pub struct Attach {
     /// The claim of this process's last accepted attach; 0 if there was none.
     pub previous_claim: u64,
     pub liveness: Liveness,
-    /// Heartbeat timeout wished for this session.
+    /// Requested heartbeat timeout of this session.
     pub timeout: Option<Duration>,
     pub members: Vec<AttachMember>,
     /// Ids whose unregistration was not yet acknowledged.
@@ -60,23 +60,23 @@ pub struct AttachMember {
     pub takeover: bool,
 }
 
-/// A client without a memory of its own attaches again: the registry says what it had (C8).
+/// A client without state of its own attaches again: the registry provides its members (C8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reattach {
     pub client: String,
     pub nonce: u64,
     pub liveness: Liveness,
-    /// Heartbeat timeout wished for this session.
+    /// Requested heartbeat timeout of this session.
     pub timeout: Option<Duration>,
-    /// How far above the highest known claim to go, at least 1. Random, so that two nodes asked at once differ.
+    /// Increment above the highest known claim, at least 1. Random, so that two nodes asked at once differ.
     pub raise: u64,
     /// One more member, which may have been registered with a higher number before.
     pub member: Option<AttachMember>,
-    /// A new process: it takes over from whoever used this client id, and nothing is recalled.
+    /// A new process: it takes over from the current user of this client id, and no members are restored.
     pub fresh: bool,
 }
 
-/// Which node feeds a client's members, and how to reach it.
+/// The node that owns a client's members, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feeder {
     pub node: NodeId,
@@ -95,10 +95,10 @@ pub struct Attached {
     pub rejected: Vec<(String, Rejection)>,
 }
 
-/// What a client is told without having asked.
+/// An unsolicited message to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A newer attach of the same process took over; attach again with more than `known` if that was not meant.
+    /// A newer attach of the same process took over; attach again with a claim above `known` if that was not intended.
     Lost { known: u64 },
     /// Another process with the same client id took over.
     Superseded { known: u64 },
@@ -114,17 +114,17 @@ pub struct HandoverTarget {
     pub client_address: String,
 }
 
-/// What a watcher wants to see.
+/// Selection of a watcher.
 #[derive(Clone, Debug)]
 pub struct Interest {
     pub space: Space,
     pub filter: Filter,
 }
 
-/// Where a watcher left off.
+/// The position from which a watcher resumes.
 #[derive(Clone, Debug, Default)]
 pub enum Resume {
-    /// Nothing known: snapshot.
+    /// No position: snapshot.
     #[default]
     Fresh,
     /// The token of the last mark received, and the versions of everything received after it (unregistrations too).
@@ -149,7 +149,7 @@ pub enum StreamEvent {
         id: String,
         version: Version,
     },
-    /// Forget everything; a snapshot follows.
+    /// Drop everything; a snapshot follows.
     Reset(ResetReason),
     /// Everything before this has been delivered; resume from here with the token.
     Mark(Vec<u8>),
@@ -159,7 +159,7 @@ pub enum StreamEvent {
 pub enum ResetReason {
     /// The watcher read too slowly.
     Overflow,
-    /// The token is older than what this node remembers.
+    /// The token is older than this node's history.
     TooOld,
     /// This node did not catch up with the token in time.
     Ahead,
@@ -167,7 +167,7 @@ pub enum ResetReason {
     Unreadable,
 }
 
-/// What the shell has to do.
+/// An effect for the shell to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Dial {
@@ -190,36 +190,36 @@ pub enum Effect {
     },
     /// Close every client connection without reading what it has buffered (L5).
     CloseAllClients,
-    /// There is something to take for this watcher.
+    /// There are events to take for this watcher.
     Readable {
         watcher: WatcherId,
     },
-    /// Remember this incarnation number on disk before the next start (N1).
+    /// Store this incarnation number on disk before the next start (N1).
     Persist {
         incarnation: u64,
     },
-    /// Start a new run of this node, with a higher incarnation (N5, or a collision of incarnations).
+    /// Start a new incarnation of this node, with a higher number (N5, or a collision of incarnations).
     Restart {
         reason: RestartReason,
         incarnation: u64,
         legacy: Legacy,
     },
-    /// The graceful stop is complete, or the node must not go on.
+    /// The graceful stop is complete, or the node must not continue.
     Stop {
         reason: StopReason,
     },
 }
 
-/// What a run leaves to the next one in the same process.
+/// State that an incarnation passes to the next one in the same process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Legacy {
-    /// The new run may have no seed that leads to them (N3).
+    /// The new incarnation may have no seed that leads to them (N3).
     pub(crate) peers: Vec<KnownPeer>,
-    /// Tombstones that this node wrote and that others may reject to hear, because its number was too low (N1).
+    /// Tombstones that this node wrote and that others may have rejected, because its number was too low (N1).
     pub(crate) ends: Vec<Arc<Record>>,
 }
 
-/// Where a peer can be reached.
+/// Address of a known peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownPeer {
     pub(crate) node: NodeId,
@@ -229,7 +229,7 @@ pub(crate) struct KnownPeer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartReason {
-    SleptTooLong,
+    PausedTooLong,
     IncarnationCollision,
 }
 
@@ -240,7 +240,7 @@ pub enum StopReason {
     IdentityConflict,
 }
 
-/// What an operator would put on a timeline.
+/// An event that an operator would put on a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistryEvent {
     PeerUp {
@@ -262,7 +262,8 @@ pub enum RegistryEvent {
         node: Option<NodeId>,
         reason: String,
     },
-    /// While this node starts: another live process has its id, says a peer. It goes on trying for so long, in case that one has just died (N4).
+    /// While this node starts: a peer reports another live process with its id. It keeps trying for this long, in case
+    /// that process has just died (N4).
     IdInUse {
         patience: Duration,
     },
@@ -275,7 +276,7 @@ pub enum RegistryEvent {
     OriginReturned {
         origin: OriginId,
     },
-    /// An old run of a node was forgotten.
+    /// An old incarnation of a node was retired.
     OriginRetired {
         origin: OriginId,
     },
@@ -302,7 +303,7 @@ pub enum RegistryEvent {
         from: NodeId,
         removed: usize,
     },
-    /// What a peer had and this node had not is here: often, and nothing for a timeline.
+    /// An exchange brought everything that this node missed: frequent, and not for a timeline.
     Exchanged {
         from: NodeId,
         full: bool,
@@ -335,7 +336,7 @@ pub enum DegradedReason {
 pub struct Output {
     pub effects: Vec<Effect>,
     pub events: Vec<RegistryEvent>,
-    /// How members and names are shown from now on, in order; `left` = no longer. Only with `Start::publish`.
+    /// Members and names as shown from now on, in order; `left` = no longer shown. Only with `Start::publish`.
     pub changes: Vec<Member>,
 }
 

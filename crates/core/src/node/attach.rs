@@ -1,19 +1,19 @@
-//! Clients attach: what they say is complete, and decides over older claims (C1–C4, C7).
+//! Attaching clients: an attach is complete and decides over older claims (C1–C4, C7).
 
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id};
 use crate::mutant::{Mutant, seam};
 use crate::sessions::Session;
-use crate::time::{Heard, Time};
+use crate::time::{ReceivedAt, Time};
 use crate::version::Version;
 use crate::wire::MAX_CLAIM;
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A client counts its attempts; nobody gets further ahead of what is known by counting. Without a bound one client
-/// could use all numbers up.
+/// A client increments its claim per attempt and cannot get further ahead of the known claim by that. Without a bound
+/// one client could use up all numbers.
 const CLAIM_JUMP_MAX: u64 = 1 << 20;
 
 impl Node {
@@ -32,10 +32,10 @@ impl Node {
         self.count_rejection(result)
     }
 
-    /// Everything that can be wrong with an attach. Returns the claim to use.
+    /// Validates an attach. Returns the claim to use.
     fn check_attach(&self, request: &Attach) -> Result<u64, Rejection> {
         if !matches!(self.phase, Phase::Ready { .. }) {
-            return Err(self.takes_no_clients(&request.client));
+            return Err(self.not_accepting_clients(&request.client));
         }
         let limits = &self.config.limits;
         check_client_id(&request.client, limits)?;
@@ -53,20 +53,20 @@ impl Node {
         }
         let count = request.members.len() + request.unregistered.len();
         if count > limits.members_per_session {
-            let message = format!("{count} members in one session, at most {} fit", limits.members_per_session);
+            let message = format!("{count} members in one session, at most {} are allowed", limits.members_per_session);
             return Err(Rejection::new(ErrorCode::ResourceExhausted, message)
                 .field("members")
                 .limit(limits.members_per_session));
         }
         if self.sessions.len() >= limits.sessions {
-            let message = format!("this node has {} sessions already; attach to another", limits.sessions);
+            let message = format!("this node has {} sessions already; attach to another node", limits.sessions);
             return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("client").limit(limits.sessions));
         }
         let mut ids = BTreeSet::new();
         for member in &request.members {
             member.spec.check(limits)?;
             if !ids.insert(member.spec.id.as_str()) {
-                let message = format!("member {:?} is named twice", member.spec.id);
+                let message = format!("member {:?} is listed twice", member.spec.id);
                 return Err(Rejection::new(ErrorCode::InvalidMember, message).field("id"));
             }
         }
@@ -123,7 +123,7 @@ impl Node {
             claim,
             liveness: request.liveness,
             timeout,
-            heard: Heard::now(self.clock),
+            received_at: ReceivedAt::now(self.clock),
             last_seq: 0,
             conn: Some(conn),
             cut_at: None,
@@ -160,7 +160,7 @@ impl Node {
         attached
     }
 
-    /// A newer attach of the same client arrived here: the older session ends, its connection is told.
+    /// A newer attach of the same client arrived here: the older session ends, and its connection is notified.
     fn supersede_here(&mut self, old: SessionId, conn: ConnId, client: &ClientProcess, claim: u64, out: &mut Output) {
         let other = self.sessions.get(old).is_some_and(|s| s.client.nonce != client.nonce);
         if let Some(old_conn) = self.sessions.supersede(old)
@@ -185,7 +185,7 @@ impl Node {
         let held = self.map.record(Space::Member, &spec.id).cloned();
         if held.as_ref().is_none_or(|held| !held.is_live()) && !self.map.has_room(Space::Member) {
             let limit = self.config.limits.members;
-            let message = format!("the registry holds {limit} members already, or remembers as many that have left");
+            let message = format!("the registry holds {limit} members or as many tombstones already");
             return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
         let live = held.as_ref().filter(|held| held.is_live());
@@ -219,12 +219,12 @@ impl Node {
             metadata: Metadata::from_map(&spec.metadata),
         };
         let stored = self.write(draft, out);
-        self.tell_taken_over(stored.new.slot, client, out);
+        self.notify_taken_over(stored.new.slot, client, out);
         self.sessions.give(session, stored.new.slot, stored.new.n);
         Ok(self.map.member(&stored.new).version())
     }
 
-    /// Rejects what another live client has registered (C2), unless it is to be taken.
+    /// Rejects a member that another live client has registered (C2), unless the request is a takeover.
     pub(super) fn check_held(&self, client: &ClientProcess, member: &AttachMember) -> Result<(), Rejection> {
         let id = &member.spec.id;
         match self.map.record(Space::Member, id) {
@@ -236,8 +236,8 @@ impl Node {
         }
     }
 
-    /// If another client's session at this node had the slot, it is told (C4).
-    fn tell_taken_over(&mut self, slot: u32, client: &ClientProcess, out: &mut Output) {
+    /// Notifies another client's session at this node that had the slot (C4).
+    fn notify_taken_over(&mut self, slot: u32, client: &ClientProcess, out: &mut Output) {
         let Some(loser) = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)) else { return };
         if loser.client.id != client.id
             && let Some(conn) = loser.conn
@@ -247,10 +247,10 @@ impl Node {
         }
     }
 
-    /// An unregistration whose answer the client never got (C3).
+    /// Repeats an unregistration whose answer the client never received (C3).
     fn repeat_unregister(&mut self, id: &str, client: &Arc<ClientProcess>, claim: u64, out: &mut Output) {
         let held = self.map.record(Space::Member, id).cloned();
-        // Even a tombstone is written anew: the registration may be known elsewhere only.
+        // Even a tombstone is written again: the registration may be known at other nodes only.
         if held.as_ref().is_some_and(|held| held.client.id != client.id && held.is_live()) {
             return;
         }
@@ -287,7 +287,7 @@ impl Node {
 }
 
 pub(super) fn not_ready() -> Rejection {
-    Rejection::new(ErrorCode::NotReady, "this node does not take clients now; try another")
+    Rejection::new(ErrorCode::NotReady, "this node does not accept clients now; try another node")
 }
 
 pub(super) fn session_gone() -> Rejection {

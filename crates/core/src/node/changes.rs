@@ -1,4 +1,4 @@
-//! The consequences of a changed slot: watchers and losing sessions are notified, peers are learnt (C4, C7, C9, D9).
+//! The consequences of a changed slot: watchers and losing sessions are notified, peers are added (C4, C7, C9, D9).
 
 use super::{Effect, LinkId, Node, Notice, Output, RegistryEvent};
 use crate::map::{Outcome, Stored};
@@ -10,7 +10,7 @@ use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
 use std::sync::Arc;
 
 impl Node {
-    /// Takes in the items of a frame, which may be part of a full merge. Promises nothing about the context.
+    /// Applies the items of a frame, which may be part of a full merge. Does not raise the context.
     pub(super) fn apply_items(&mut self, items: &Items<'_>, merging: bool, out: &mut Output) {
         for item in items.iter() {
             let before = match &item {
@@ -45,7 +45,7 @@ impl Node {
         }
     }
 
-    /// The record of a key as it is shown now, tombstones and inferred ones included.
+    /// The record of a key as shown now, tombstones and inferred ones included.
     fn shown_member(&self, space: Space, id: &str) -> Option<Member> {
         if !self.is_watched() {
             return None;
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// Tells watchers; members shown as `left` count as not there.
+    /// Routes a change to watchers; members shown as `left` count as absent.
     pub(super) fn route(
         &mut self,
         slot: u32,
@@ -94,7 +94,7 @@ impl Node {
         self.route(slot, Some(before), None, true, out);
     }
 
-    /// A record took a slot, from a peer or from this node's own write.
+    /// A record was stored in a slot, from a peer or from this node's own write.
     pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
         if let Some(draft) = self.reclaimed(stored) {
             self.counters.local_writes += 1;
@@ -128,8 +128,8 @@ impl Node {
         self.defend_own(new, out);
     }
 
-    /// The record with which this node claims a member anew, if a received record outranks the registration of a client that
-    /// is connected here and does not end it (C9).
+    /// The record with which this node claims a member again, if a received record outranks the registration of a
+    /// client that is connected here and does not end it (C9).
     fn reclaimed(&self, stored: &Stored) -> Option<Record> {
         let Stored { old, new, .. } = stored;
         let me = self.map.origins.me();
@@ -142,7 +142,7 @@ impl Node {
         if self.is_end(old, new, &session.client) {
             return None;
         }
-        // A drain mark outlives a change of owner (C7), not the registration it was set on.
+        // A drain mark survives a change of owner (C7), but not the registration it was set on.
         let drain = if new.is_live() { old.drain.max(new.drain) } else { old.drain };
         Some(Record { claim: next_claim(new.claim), seq: new.seq.max(old.seq) + 1, drain, ..Record::clone(old) })
     }
@@ -195,7 +195,7 @@ impl Node {
             self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, out);
         }
         let Some(session) = self.sessions.of_slot(new.slot) else { return };
-        seam!(self, LosingIsNotTold => return);
+        seam!(self, LossNotNotified => return);
         self.sessions.take(new.slot);
         let Some(entry) = self.sessions.get(session) else { return };
         let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
@@ -243,7 +243,7 @@ impl Node {
         }
     }
 
-    /// Records of nodes tell where they are (P8).
+    /// Records of nodes contain their addresses (P8).
     fn learn_node(&mut self, record: &Arc<Record>, out: &mut Output) {
         if record.space != Space::Member || record.deployment.service != NODE_SERVICE || !record.is_live() {
             return;
@@ -257,7 +257,7 @@ impl Node {
         }
     }
 
-    /// Writes a record as this node and lets everyone know.
+    /// Writes a record as this node and notifies watchers and sessions.
     pub(super) fn write(&mut self, draft: Record, out: &mut Output) -> Stored {
         self.counters.local_writes += 1;
         let stored = self.map.write(draft, self.clock);
@@ -265,7 +265,7 @@ impl Node {
         stored
     }
 
-    /// Writes the tombstone of a record in a slot, whoever's it was.
+    /// Writes the tombstone of the record in a slot, whatever its owner.
     pub(super) fn write_left(&mut self, slot: u32, out: &mut Output) {
         let held = self.map.at(slot);
         let draft = held.ended();

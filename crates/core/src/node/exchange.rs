@@ -4,14 +4,14 @@ use super::{Effect, LinkId, Node, Output, Phase, RegistryEvent};
 use crate::map::{CausalMap, Cursor, Delta, OriginEntry};
 use crate::mutant::Mutant;
 use crate::peer::{Incoming, Link, Outgoing, Pending};
-use crate::time::{Clock, Duration, Heard, Time};
+use crate::time::{Clock, Duration, ReceivedAt, Time};
 use crate::version::{NodeId, OriginId, VectorClock};
 use crate::wire::{Chunk, Context, EvidenceItem, Items, ItemsWriter, Message};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
 impl Node {
-    /// Sends what was written since the last call to the peers; call after every batch of inputs.
+    /// Sends the writes since the last call to the peers; call after every batch of inputs.
     pub fn flush(&mut self, now: Time, out: &mut Output) {
         self.observe(now, out);
         if self.phase == Phase::Over {
@@ -50,8 +50,8 @@ impl Node {
         }
     }
 
-    /// A peer reads more slowly than this node writes: nothing more is pushed to it, and an exchange, which waits for its
-    /// acknowledgements, brings what it misses (D5).
+    /// A peer reads more slowly than this node writes: pushes to it stop. An exchange, which waits for its
+    /// acknowledgements, brings the missing writes (D5).
     pub fn congested(&mut self, id: LinkId) {
         if let Some(link) = self.peers.links.get_mut(&id)
             && link.sent.take().is_some()
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// Passes a push on across a region link, or from one into the region, to those that are pushed to (P9, D5).
+    /// Forwards a push across a region link, or from one into the region, to peers that receive pushes (P9, D5).
     fn forward(&mut self, from: LinkId, origin: &OriginId, frame: &[u8], out: &mut Output) {
         let home = &self.config.region;
         let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
@@ -107,7 +107,7 @@ impl Node {
             .peers
             .up()
             .filter(|(node, link)| link.id != from && **node != origin.node && distant(node) != came_from_afar)
-            // Who is not pushed to reads too slowly, or gets it all by an exchange.
+            // A peer without pushes reads too slowly, or gets everything by an exchange.
             .filter(|(_, link)| link.sent.is_some())
             .map(|(_, link)| link.id)
             .collect();
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Asks a peer for what this node misses, and offers the same (D7). False if it is too early for that.
+    /// Requests a delta from a peer, and offers one (D7). False if it is too early for that.
     pub(super) fn want(&mut self, id: LinkId, out: &mut Output) -> bool {
         let (interval, timeout) = (self.config.timers.gossip_interval, self.config.timers.ping_timeout);
         let clock = self.clock;
@@ -128,7 +128,7 @@ impl Node {
         if recent || under_way {
             return false;
         }
-        link.wanted = Some(Heard::now(clock));
+        link.wanted = Some(ReceivedAt::now(clock));
         if link.incoming.take().is_some_and(|incoming| incoming.full) {
             self.map.abort_full_merge();
         }
@@ -140,8 +140,8 @@ impl Node {
         true
     }
 
-    /// Asks for the exchanges that are due (D7), except in the middle of a full merge: another could not begin.
-    pub(super) fn ask_who_is_due(&mut self, out: &mut Output) {
+    /// Requests the exchanges that are due (D7), except during a full merge: another could not start.
+    pub(super) fn request_due_exchanges(&mut self, out: &mut Output) {
         if self.map.is_merging() {
             return;
         }
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    /// The context, and for how long this node itself calls nothing absent.
+    /// The context, and for how long this node itself reports no member as absent.
     fn context_to_send(&self) -> Context {
         let grace = match self.phase {
             Phase::Ready { absence_from, .. } => absence_from.since(self.clock.now),
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Starts sending what a peer with this context misses.
+    /// Starts sending the delta for a peer with this context.
     pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
         let context = self.context_to_send();
         let pending = match self.map.delta(&receiver) {
@@ -181,11 +181,11 @@ impl Node {
         let nothing = matches!(&pending, Pending::List { items, .. } if items.is_empty());
         let written = self.written();
         let Some(link) = self.peers.links.get_mut(&id) else { return };
-        // A delta under way is not started over for a peer that did not ask for that: it might never end.
+        // A delta in progress is not restarted for a peer that did not request that: it might never end.
         if !reply && link.outgoing.is_some() {
             return;
         }
-        // Once this delta is through the peer has all of this node's writes; pushes go on from here.
+        // Once this delta is complete the peer has all of this node's writes; pushes continue from here.
         link.sent = Some(written);
         if nothing && !reply && receiver.clock.includes(&context.clock) {
             return;
@@ -232,7 +232,7 @@ impl Node {
             },
         };
         let full = matches!(outgoing.pending, Pending::Full(_));
-        // Something the receiver has not seen was collected meanwhile: it needs a full merge instead (D12).
+        // A record that the receiver has not seen was collected meanwhile: it needs a full merge instead (D12).
         if done && !full && self.map.below_floor(&outgoing.receiver) {
             let exchange = outgoing.exchange;
             link.outgoing = None;
@@ -281,7 +281,7 @@ impl Node {
 
     pub(super) fn handle_chunk(&mut self, id: LinkId, node: &NodeId, chunk: Chunk<'_>, out: &mut Output) {
         for context in chunk.reply.iter().chain(chunk.end.iter().map(|(context, _)| context)) {
-            if self.check_namesakes(context, out) {
+            if self.check_duplicate_ids(context, out) {
                 return;
             }
         }
@@ -313,8 +313,8 @@ impl Node {
         }
     }
 
-    /// Whether the chunk is the next of its stream. The first one starts the stream anew. Of any other the sender is told
-    /// that nobody follows: it would wait for the acknowledgement, and neither push nor send another delta.
+    /// Whether the chunk is the next of its stream. The first one restarts the stream. For any other chunk the sender
+    /// gets an abort: it would wait for the acknowledgement, and neither push nor send another delta.
     fn begin_chunk(&mut self, id: LinkId, chunk: &Chunk<'_>, out: &mut Output) -> bool {
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return false };
@@ -324,7 +324,7 @@ impl Node {
             }
             if chunk.full && self.map.is_merging() {
                 // One at a time.
-                self.ask_again_later(id, chunk.exchange, out);
+                self.abort_incoming(id, chunk.exchange, out);
                 return false;
             }
             if chunk.full {
@@ -336,7 +336,7 @@ impl Node {
                 full: chunk.full,
                 records: 0,
                 began: clock.now,
-                progress: Heard::now(clock),
+                progress: ReceivedAt::now(clock),
             });
         }
         match &mut link.incoming {
@@ -347,19 +347,19 @@ impl Node {
             {
                 incoming.next_index += 1;
                 incoming.records += chunk.items.len() as u64;
-                incoming.progress = Heard::now(clock);
+                incoming.progress = ReceivedAt::now(clock);
                 true
             }
             _ => {
-                self.ask_again_later(id, chunk.exchange, out);
+                self.abort_incoming(id, chunk.exchange, out);
                 false
             }
         }
     }
 
-    /// The sender of a delta is told to stop. It neither pushes nor is pushed to before the next exchange, so that one is due
-    /// even if both come to know the same meanwhile.
-    fn ask_again_later(&mut self, id: LinkId, exchange: u64, out: &mut Output) {
+    /// Tells the sender of a delta to stop. It neither pushes nor receives pushes before the next exchange, so that
+    /// one is due even if both contexts become equal meanwhile.
+    fn abort_incoming(&mut self, id: LinkId, exchange: u64, out: &mut Output) {
         self.send(id, &Message::ChunkAbort { exchange }, out);
         self.to_ask.insert(id);
     }
@@ -385,7 +385,7 @@ impl Node {
                 self.on_removed(*slot, before, out);
             }
             for slot in merge.own {
-                self.claim_anew(slot, out);
+                self.claim_again(slot, out);
             }
             for before in merge.uninferred {
                 let (space, id) = before.record.key();
@@ -394,27 +394,28 @@ impl Node {
         } else {
             self.map.join(context, self.clock);
         }
-        // Young evidence after the records: it admits an owner, and what others wrote over its records has just arrived (L3).
+        // Young evidence after the records: it admits an owner, and records that others wrote over its own have just
+        // arrived (L3).
         self.relayed_all(evidence, node, out);
         self.try_readmit_all(out);
         self.apply_peer_forgetting(context, out);
         self.watchers.stamp += 1;
         if self.has_been_ready(node) {
-            self.slept = Duration::ZERO;
+            self.paused_for = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);
             self.become_ready(false, Duration::from_millis(context.grace_ms), out);
         }
     }
 }
 
-/// The latest evidence of every origin but this node's own, for a peer that may never have heard of them (L2).
+/// The latest evidence of every origin but this node's own, for a peer that may have none (L2).
 fn evidence(map: &CausalMap, clock: Clock) -> Vec<EvidenceItem> {
     let others = map.origins.iter().filter(|(index, _)| *index != map.origins.me());
     others.map(|(_, entry)| evidence_item(entry, clock)).collect()
 }
 
 fn evidence_item(entry: &OriginEntry, clock: Clock) -> EvidenceItem {
-    let age_ms = entry.evidence.heard.silence(clock).as_millis() as u64;
+    let age_ms = entry.evidence.received_at.silence(clock).as_millis() as u64;
     let (liveness_counter, written) = (entry.evidence.liveness_counter, entry.evidence.written);
     EvidenceItem { origin: entry.origin.id.clone(), liveness_counter, written, age_ms }
 }

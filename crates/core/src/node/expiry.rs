@@ -1,5 +1,5 @@
-//! Expiry and forgetting: members of lost origins, records others wrote off, old incarnations; and the restating of
-//! records that others forgot (L4, D10).
+//! Expiry: members of lost origins, records that others wrote off, old incarnations; and the restating of records that
+//! others dropped (L4, D10).
 
 use super::{Node, Output, Phase, RegistryEvent};
 use crate::map::{Look, OriginEntry};
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
 impl Node {
-    /// Applies the rules for silent origins. Each looks at all records of an origin, so an origin that looks as it did
-    /// last time is skipped.
-    pub(super) fn forget_the_lost(&mut self, out: &mut Output) {
+    /// Applies the rules for silent origins. Each examines all records of an origin, so an origin whose state is
+    /// unchanged since the last time is skipped.
+    pub(super) fn expire_lost_origins(&mut self, out: &mut Output) {
         let window = self.config.timers.admission_window();
         for index in self.origins_that(|index, entry| !entry.standing.is_admitted() && self.silence(index) > window) {
             let look = self.look_at(index);
@@ -24,7 +24,7 @@ impl Node {
                 continue;
             }
             if last.is_none_or(|last| last.stores != look.stores) && entry.stated.last() > entry.seen {
-                // Part of a delta that was cut off. No context covers these records, so only exchanges spread them (D7).
+                // Part of an interrupted delta. No context covers these records, so only exchanges spread them (D7).
                 self.to_ask.extend(self.peers.up_links());
             }
             self.drop_written_off(index, out);
@@ -55,7 +55,7 @@ impl Node {
     }
 
     fn is_responsible_for(&self, origin: &OriginId) -> bool {
-        seam!(self, EveryoneTakesOver => return true);
+        seam!(self, EveryNodeExpires => return true);
         self.responsible_for(origin).as_ref() == Some(&self.me.node)
     }
 
@@ -66,7 +66,7 @@ impl Node {
         let slots: Vec<u32> = entry.stated.values().copied().collect();
         for slot in slots {
             let record = self.map.at(slot).clone();
-            let gone = self.map.shown(&record) == Status::Left && !self.mutation.is(Mutant::EveryoneTakesOver);
+            let gone = self.map.shown(&record) == Status::Left && !self.mutation.is(Mutant::EveryNodeExpires);
             if !record.is_live() || record.space > due || gone {
                 continue;
             }
@@ -99,7 +99,7 @@ impl Node {
         nodes.into_iter().max_by_key(|node| (weight(node), *node)).cloned()
     }
 
-    /// Drops records that another node has written off (D10). Their origin fell silent before it stated them again, and
+    /// Drops records that another node has written off (D10). Their origin fell silent before it restated them, and
     /// the node that dropped them may be the one responsible for expiring them.
     fn drop_written_off(&mut self, index: u32, out: &mut Output) {
         seam!(self, WrittenOffKept => return);
@@ -117,7 +117,7 @@ impl Node {
         let nodes: BTreeSet<NodeId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.node.clone()).collect();
         let (clock, long) = (self.clock, self.config.timers.retirement());
         for node in nodes {
-            self.retire(&node, |entry| entry.evidence.heard.silence(clock) >= long, out);
+            self.retire(&node, |entry| entry.evidence.received_at.silence(clock) >= long, out);
         }
     }
 
@@ -127,8 +127,8 @@ impl Node {
         out.events.extend(retired.into_iter().map(|origin| RegistryEvent::OriginRetired { origin }));
     }
 
-    /// Applies what a peer's context says it has forgotten: incarnations that this node retires too, and records that were
-    /// written off. This node states its own again.
+    /// Applies the dropped state in a peer's context: incarnations that this node retires too, and records that were
+    /// written off. This node restates its own.
     pub(super) fn apply_peer_forgetting(&mut self, context: &Context, out: &mut Output) {
         for (node, incarnation) in &context.retired {
             self.repeat_ends(node, *incarnation, out);

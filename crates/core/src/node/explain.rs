@@ -1,16 +1,16 @@
-//! Why a member has the status it has: who said so, on what evidence.
+//! Explains the status of a member, with the evidence for it.
 
 use super::Node;
 use crate::member::{Space, Status};
 use crate::time::Duration;
 use crate::version::{Dot, NodeId, Version};
 
-/// The whole reasoning behind one member's status at this node.
+/// The complete reasoning behind one member's status at this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     pub id: String,
     pub shown: Status,
-    /// What the owner last stated.
+    /// The last status that the owner stated.
     pub stated: Status,
     pub version: Version,
     pub written: Dot,
@@ -20,25 +20,25 @@ pub struct Explanation {
     pub owner_admitted: bool,
     pub evidence: EvidenceView,
     pub inferred: Option<InferredView>,
-    /// If the owner is silent: who would unregister its members (L4).
+    /// If the owner is silent: the node that would expire its members (L4).
     pub responsible: Option<NodeId>,
     /// If this node is the owner.
     pub session: Option<SessionView>,
 }
 
-/// The youngest sign of life of the owner's node.
+/// The latest evidence of the owner's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvidenceView {
     pub liveness_counter: u64,
     pub age: Duration,
-    /// Who passed it on; `None` = heard directly.
+    /// The peer that relayed it; `None` if it was received directly.
     pub via: Option<NodeId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InferredView {
     pub by: NodeId,
-    /// No life after this number was known when it was written.
+    /// The highest liveness counter known when it was written.
     pub liveness_counter: u64,
     pub applies: bool,
 }
@@ -52,7 +52,7 @@ pub struct SessionView {
 }
 
 impl Node {
-    /// Explains a member, tombstones included; `None` if nothing is known under this id.
+    /// Explains a member, tombstones included; `None` if this id is unknown.
     pub fn explain(&self, id: &str) -> Option<Explanation> {
         let record = self.map.record(Space::Member, id)?;
         let owner = self.map.origins.entry(record.origin.index);
@@ -60,7 +60,7 @@ impl Node {
         let age = if record.origin.index == self.map.origins.me() {
             Duration::ZERO
         } else {
-            owner.evidence.heard.silence(self.clock)
+            owner.evidence.received_at.silence(self.clock)
         };
         let inferred = self.map.inferred(&record.key()).map(|inferred| InferredView {
             by: inferred.origin.id.node.clone(),
@@ -72,7 +72,7 @@ impl Node {
         });
         let session = self.sessions.of_slot(record.slot).and_then(|id| self.sessions.get(id));
         let session = session.map(|session| SessionView {
-            silence: session.heard.attentive_silence(self.clock, self.config.timers.dead_peer_timeout),
+            silence: session.received_at.attentive_silence(self.clock, self.config.timers.dead_peer_timeout),
             timeout: session.timeout,
             connected: session.conn.is_some(),
             superseded: session.superseded,

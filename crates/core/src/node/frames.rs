@@ -2,13 +2,13 @@
 
 use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent};
 use crate::peer::LinkPhase;
-use crate::time::{Heard, Time};
+use crate::time::{ReceivedAt, Time};
 use crate::version::NodeId;
 use crate::wire::{CodecError, Message, RejectReason};
 use bytes::Bytes;
 
 impl Node {
-    /// A frame came in.
+    /// Handles a received frame.
     pub fn received(&mut self, now: Time, link: LinkId, frame: &[u8], out: &mut Output) {
         self.observe(now, out);
         if self.phase == Phase::Over || !self.peers.links.contains_key(&link) {
@@ -32,12 +32,12 @@ impl Node {
 
     fn handle(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), CodecError> {
         let Some(link) = self.peers.links.get_mut(&id) else { return Ok(()) };
-        link.received = Heard::now(self.clock);
+        link.received = ReceivedAt::now(self.clock);
         match (link.phase, link.dialed, message) {
             (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
             (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
-            (LinkPhase::Handshake, true, Message::Reject { reason, node, heard }) => {
-                self.handle_reject(id, reason, node, heard, out);
+            (LinkPhase::Handshake, true, Message::Reject { reason, node, known_incarnation }) => {
+                self.handle_reject(id, reason, node, known_incarnation, out);
             }
             (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(CodecError::Invalid("message order")),
             (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
@@ -55,11 +55,11 @@ impl Node {
     ) -> Result<(), CodecError> {
         let Some(link) = self.peers.links.get(&id) else { return Ok(()) };
         let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return Ok(()) };
-        // The peer still uses this link: a second connection of it is superfluous (P5).
+        // The peer still uses this link: its second connection is not needed (P5).
         if let Some(candidate) = self.peers.peers.get_mut(&node).and_then(|peer| peer.candidate.take()) {
             self.peers.links.remove(&candidate);
             let node = self.me.node.clone();
-            self.send(candidate, &Message::Reject { reason: RejectReason::Linked, node, heard: None }, out);
+            self.send(candidate, &Message::Reject { reason: RejectReason::Linked, node, known_incarnation: None }, out);
             out.effects.push(Effect::CloseLink { link: candidate });
         }
         let ping = if let Message::Ping(ping) = &message { Some((ping.liveness_counter, ping.written)) } else { None };
@@ -69,7 +69,7 @@ impl Node {
             Message::Push { origin, from, to, items } => self.handle_push(id, &origin, from, to, &items, frame, out),
             Message::Want { exchange, context, evidence } => {
                 self.relayed_all(&evidence, &node, out);
-                if !self.check_namesakes(&context, out) {
+                if !self.check_duplicate_ids(&context, out) {
                     self.apply_peer_forgetting(&context, out);
                     self.send_delta(id, exchange, context, true, out);
                 }
@@ -84,7 +84,7 @@ impl Node {
             }
             Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
             Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
-            Message::Reject { heard, .. } => self.handle_late_reject(heard, out),
+            Message::Reject { known_incarnation, .. } => self.handle_late_reject(known_incarnation, out),
             Message::Hello(_) | Message::Welcome(_) => return Err(CodecError::Invalid("message order")),
         }
         Ok(())

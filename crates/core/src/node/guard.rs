@@ -1,15 +1,15 @@
-//! Second thoughts when most sessions or most nodes fall silent at once (L6).
+//! The mass-failure guard: judgements wait when most sessions or most nodes fall silent at once (L6).
 
 use super::{DegradedReason, Node, Output, RegistryEvent};
 use crate::mutant::seam;
 use crate::node::PeerState;
 use crate::time::{Duration, Time};
 
-/// From this many silent sessions (other nodes) on, a mass failure is considered.
+/// With at least this many silent sessions (other nodes), a mass failure is considered.
 pub(super) const MASS_SESSIONS_MIN: usize = 8;
 const MASS_NODES_MIN: usize = 2;
 
-/// Second thoughts about mass failures (L6).
+/// The mass-failure guard (L6).
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     pub(super) sessions: Hold,
@@ -22,8 +22,8 @@ pub(super) struct Hold {
     pub(super) holding_until: Time,
     /// The wait is over: judgements pass until then.
     pub(super) passing_until: Time,
-    /// Looked a moment ago, and there was no reason to wait: not looked again before. To look at all of many for each that is
-    /// judged would take longer than they have.
+    /// Until then, a recent check that found no reason to wait stays valid. Checking all sessions for each one that is
+    /// judged would take too long.
     pub(super) sound_until: Time,
 }
 
@@ -33,7 +33,7 @@ impl Hold {
         self.holding_until
     }
 
-    /// Until when judgements wait, if they do. A wait that is over lets them pass, even before the next tick.
+    /// Returns until when judgements wait, if they do. Judgements pass after the wait, even before the next tick.
     pub(super) fn holds(&mut self, now: Time, pass: Duration) -> Option<Time> {
         self.expire(now, pass);
         self.is_holding(now).then_some(self.holding_until)
@@ -78,7 +78,7 @@ impl Node {
             id.node != self.me.node
                 && self.map.origins.incarnations(&id.node).all(|(incarnation, _)| incarnation <= id.incarnation)
         };
-        // Those about to follow count too: nodes lost at once are not judged in the same instant.
+        // Nodes that are about to be judged count too: nodes lost at once are not judged in the same instant.
         let soon = self.config.timers.heartbeat_timeout;
         let fading = self.map.origins.iter().filter(|(index, entry)| {
             *index != self.map.origins.me() && entry.standing.is_admitted() && self.silence(*index) > soon
@@ -91,7 +91,7 @@ impl Node {
             self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Failed && peer.confirmed)
         });
         let mass = lost.len() >= MASS_NODES_MIN && lost.len() as f64 > others as f64 * self.config.mass_failure_share;
-        seam!(self, NoSecondThoughts => return false);
+        seam!(self, NoMassFailureGuard => return false);
         if !mass || confirmed {
             return false;
         }
@@ -103,7 +103,7 @@ impl Node {
         true
     }
 
-    /// What this node doubts at the moment.
+    /// The reasons for which this node is degraded at the moment.
     pub fn degraded(&self) -> Vec<DegradedReason> {
         let now = self.clock.now;
         let holds = [(&self.guard.sessions, DegradedReason::Sessions), (&self.guard.nodes, DegradedReason::Nodes)];

@@ -1,17 +1,17 @@
-//! Hello, Welcome, Reject; one link per pair; who is who (P2, P5, N1, N4).
+//! Handshakes: Hello, Welcome, Reject; one link per pair; node identity (P2, P5, N1, N4).
 
 use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, StopReason};
 use crate::mutant::{Mutant, seam};
 use crate::peer::{LinkPhase, Peer};
-use crate::time::Heard;
+use crate::time::ReceivedAt;
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RejectReason};
 
-/// So often a process starts a new run because its number is taken; then it gives in.
+/// Number of new incarnations of one process because its number was taken; then it stops.
 const COLLISIONS_MAX: u32 = 3;
 
 impl Node {
-    /// What this node says of itself, to the origin it speaks to if known.
+    /// This node's Hello, for the given origin if known.
     pub(super) fn hello(&self, to: Option<&OriginId>) -> Hello {
         let nodes = self
             .peers
@@ -28,7 +28,7 @@ impl Node {
             peer_address: self.config.peer_address.clone(),
             client_address: self.config.client_address.clone(),
             ready: self.is_ready(),
-            heard: to.and_then(|origin| self.map.heard_of(&origin.node, origin)),
+            known_incarnation: to.and_then(|origin| self.map.known_incarnation(&origin.node, origin)),
             nodes,
         }
     }
@@ -51,38 +51,45 @@ impl Node {
         }
     }
 
-    fn reject(&mut self, id: LinkId, node: NodeId, reason: RejectReason, heard: Option<Incarnation>, out: &mut Output) {
+    fn reject(
+        &mut self,
+        id: LinkId,
+        node: NodeId,
+        reason: RejectReason,
+        known_incarnation: Option<Incarnation>,
+        out: &mut Output,
+    ) {
         self.counters.handshakes_rejected += 1;
         if reason != RejectReason::Oneself {
             out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
         }
         let me = self.me.node.clone();
-        self.send(id, &Message::Reject { reason, node: me, heard }, out);
+        self.send(id, &Message::Reject { reason, node: me, known_incarnation }, out);
         self.close(id, LossReason::Closed, out);
     }
 
-    /// Somebody dialed this node and says who it is.
+    /// A peer that dialed this node identifies itself.
     pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
-            let heard = (reason == RejectReason::Identity).then_some(self.me.incarnation);
-            self.reject(id, node, reason, heard, out);
+            let known_incarnation = (reason == RejectReason::Identity).then_some(self.me.incarnation);
+            self.reject(id, node, reason, known_incarnation, out);
             if reason == RejectReason::Identity {
-                self.meet_namesake(hello.origin.incarnation, hello.ready, out);
+                self.handle_duplicate_id(hello.origin.incarnation, hello.ready, out);
             }
             return;
         }
         if let Some(current) = self.in_use_by_another(hello) {
-            // Both are alive: this one is rejected, and the older of the two has to go (N4).
+            // Both are alive: this one is rejected, and the older of the two has to stop (N4).
             self.reject(id, node.clone(), RejectReason::Identity, Some(current), out);
             if hello.ready
                 && hello.origin.incarnation > current
                 && let Some(link) = self.peers.link_to(&node)
             {
                 let link = link.id;
-                let heard = Some(hello.origin.incarnation);
+                let known_incarnation = Some(hello.origin.incarnation);
                 let me = self.me.node.clone();
-                self.send(link, &Message::Reject { reason: RejectReason::Identity, node: me, heard }, out);
+                self.send(link, &Message::Reject { reason: RejectReason::Identity, node: me, known_incarnation }, out);
             }
             return;
         }
@@ -91,9 +98,10 @@ impl Node {
         let current = peer.link.and_then(|link| self.peers.links.get(&link));
         let wait = match current.map(|link| link.phase) {
             None => false,
-            // The same run dials although a link is up: it may have lost that one. Whichever proves alive stays.
+            // The same incarnation dials although a link is up: it may have lost that link. The one that proves alive
+            // stays.
             Some(LinkPhase::Up) => peer.incarnation == Some(hello.origin.incarnation),
-            // Both dialed: the smaller id's dial wins.
+            // Both dialed: the dial of the smaller id wins.
             Some(_) => self.me.node < node,
         };
         if wait && !self.mutation.is(Mutant::EveryDialReplaces) {
@@ -119,7 +127,7 @@ impl Node {
         (current != hello.origin.incarnation && fresh).then_some(current)
     }
 
-    /// The node this one dialed says who it is.
+    /// The node that this one dialed identifies itself.
     pub(super) fn handle_welcome(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
@@ -127,14 +135,14 @@ impl Node {
             self.reject(id, node, reason, None, out);
             return;
         }
-        if self.numbered_too_low(hello.heard, out) {
+        if self.numbered_too_low(hello.known_incarnation, out) {
             return;
         }
         if let Phase::Starting { rejected, .. } = &mut self.phase {
             *rejected = None;
         }
         self.note_seed(id, &node, false);
-        // Both dialed at once, and the other's dial is up already: the smaller id's stays (P5).
+        // Both dialed at once, and the other's dial is up already: the one of the smaller id stays (P5).
         let linked = self.peers.link_to(&node).filter(|link| link.id != id);
         let same = linked.is_some_and(|link| link.origin.as_ref() == Some(&hello.origin));
         if same && self.me.node > node {
@@ -146,14 +154,14 @@ impl Node {
         self.establish(id, out);
     }
 
-    /// The link belongs to this node from now on.
+    /// Binds the link to a node.
     fn identify(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = &hello.origin.node;
         let previous = self.peers.links.get(&id).and_then(|link| link.peer.clone());
         if let Some(previous) = previous.filter(|previous| previous != node)
             && let Some(peer) = self.peers.peers.get_mut(&previous)
         {
-            // Somebody else lives at that address now.
+            // Another node has that address now.
             if peer.link == Some(id) {
                 peer.link = None;
             }
@@ -190,12 +198,12 @@ impl Node {
         }
     }
 
-    /// The link becomes the one to its peer: proof of life was received on it (P1).
+    /// The link becomes the one to its peer: evidence was received on it (P1).
     pub(super) fn establish(&mut self, id: LinkId, out: &mut Output) {
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return };
         link.phase = LinkPhase::Up;
-        link.received = Heard::now(self.clock);
+        link.received = ReceivedAt::now(self.clock);
         let dialed = link.dialed;
         let Some(peer) = self.peers.peers.get_mut(&node) else { return };
         let old = peer.link.replace(id).filter(|old| *old != id);
@@ -232,7 +240,7 @@ impl Node {
         id: LinkId,
         reason: RejectReason,
         node: NodeId,
-        heard: Option<Incarnation>,
+        known_incarnation: Option<Incarnation>,
         out: &mut Output,
     ) {
         match reason {
@@ -242,8 +250,8 @@ impl Node {
                 self.note_seed(id, &me, true);
             }
             RejectReason::Identity => {
-                if let Some(heard) = heard {
-                    self.meet_namesake(heard, true, out);
+                if let Some(known_incarnation) = known_incarnation {
+                    self.handle_duplicate_id(known_incarnation, true, out);
                 }
             }
             RejectReason::Cluster | RejectReason::Version | RejectReason::Full => {
@@ -253,15 +261,15 @@ impl Node {
         self.close(id, LossReason::Closed, out);
     }
 
-    /// A peer says on an established link that a newer process with this node's id is alive.
-    pub(super) fn handle_late_reject(&mut self, heard: Option<Incarnation>, out: &mut Output) {
-        if let Some(heard) = heard {
-            self.meet_namesake(heard, true, out);
+    /// A peer reports on an established link that a newer process with this node's id is alive.
+    pub(super) fn handle_late_reject(&mut self, known_incarnation: Option<Incarnation>, out: &mut Output) {
+        if let Some(known_incarnation) = known_incarnation {
+            self.handle_duplicate_id(known_incarnation, true, out);
         }
     }
 
     /// Another process with this id is alive (N4).
-    fn meet_namesake(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
+    fn handle_duplicate_id(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
         seam!(self, TwinsTolerated => return);
         match &mut self.phase {
             Phase::Starting { rejected, .. } => {
@@ -285,34 +293,39 @@ impl Node {
     }
 
     /// A context that names a higher incarnation of this node's id (N1).
-    pub(super) fn check_namesakes(&mut self, context: &Context, out: &mut Output) -> bool {
+    pub(super) fn check_duplicate_ids(&mut self, context: &Context, out: &mut Output) -> bool {
         let claimed = context.clock.iter().map(|(origin, _)| origin).filter(|origin| origin.node == self.me.node);
         let highest = claimed.map(|origin| origin.incarnation).filter(|other| *other != self.me.incarnation).max();
         let highest = highest.max(context.retired.get(&self.me.node).copied());
         self.numbered_too_low(highest, out)
     }
 
-    /// A peer has heard of a higher incarnation of this node than the present one (N1).
-    fn numbered_too_low(&mut self, heard: Option<Incarnation>, out: &mut Output) -> bool {
+    /// A peer knows a higher incarnation of this node than the current one (N1).
+    fn numbered_too_low(&mut self, known_incarnation: Option<Incarnation>, out: &mut Output) -> bool {
         let me = self.me.incarnation;
         seam!(self, IncarnationNotRaised => return false);
-        let Some(heard) = heard.filter(|heard| *heard != me) else { return false };
+        let Some(known_incarnation) = known_incarnation.filter(|known_incarnation| *known_incarnation != me) else {
+            return false;
+        };
         match self.phase {
-            // While the number can still rise it tells runs apart by itself; the nonce is for those that never met.
-            Phase::Starting { .. } if heard.number >= me.number => {
-                self.renumber(heard.number + 1, out);
+            // While the number can still rise it distinguishes incarnations by itself; the nonce is for those that
+            // never met.
+            Phase::Starting { .. } if known_incarnation.number >= me.number => {
+                self.renumber(known_incarnation.number + 1, out);
                 true
             }
-            // A lost disk explains this once or twice; then it is another process that does the same (N4).
-            Phase::Ready { .. } | Phase::Stopping { .. } if heard > me && self.collisions >= COLLISIONS_MAX => {
+            // A lost disk explains this once or twice; after that, another process does the same (N4).
+            Phase::Ready { .. } | Phase::Stopping { .. }
+                if known_incarnation > me && self.collisions >= COLLISIONS_MAX =>
+            {
                 self.stop_now(StopReason::IdentityConflict, out);
                 true
             }
-            Phase::Ready { .. } | Phase::Stopping { .. } if heard > me => {
-                self.restart_above(RestartReason::IncarnationCollision, heard.number, out);
+            Phase::Ready { .. } | Phase::Stopping { .. } if known_incarnation > me => {
+                self.restart_above(RestartReason::IncarnationCollision, known_incarnation.number, out);
                 true
             }
-            Phase::Over => heard > me,
+            Phase::Over => known_incarnation > me,
             _ => false,
         }
     }

@@ -1,4 +1,4 @@
-//! Asking others about a lost peer (P3, R-42).
+//! Health queries about a lost peer (P3, R-42).
 
 use super::{LinkId, Node, Output, PeerState, RegistryEvent};
 use crate::mutant::Mutant;
@@ -9,7 +9,7 @@ use crate::wire::{LinkState, Message};
 use std::collections::BTreeMap;
 
 impl Node {
-    /// A short while after losing a peer: ask the others.
+    /// Queries the other peers, a short while after losing a peer.
     pub(super) fn query_health(&mut self, node: &NodeId, out: &mut Output) {
         let id = self.peers.next_query();
         let links = self.peers.up_links();
@@ -53,7 +53,7 @@ impl Node {
         let Some(peer) = self.peers.peers.get_mut(about) else { return };
         let Some(open) = peer.query.as_mut().filter(|open| open.id == query) else { return };
         match state {
-            // Who never had a link has no view to count.
+            // A peer that never had a link has no view to count.
             LinkState::Unknown => open.asked = open.asked.saturating_sub(1),
             LinkState::Up | LinkState::Lost => drop(open.answers.insert(from.clone(), state == LinkState::Up)),
         }

@@ -5,29 +5,29 @@ use super::{Node, Output, RegistryEvent, StopReason};
 use crate::map::{Evidence, OriginEntry, Sign, Standing};
 use crate::member::{Member, Space};
 use crate::mutant::{Mutant, seam};
-use crate::time::{Duration, Heard};
+use crate::time::{Duration, ReceivedAt};
 use crate::version::{NodeId, OriginId};
 use crate::wire::EvidenceItem;
 
 impl Node {
-    /// Takes in a message that came from the origin itself. Only a ping with a higher liveness counter is evidence: any
+    /// Applies a message that came from the origin itself. Only a ping with a higher liveness counter is evidence: any
     /// other message may have waited in a queue since before its sender died.
     pub(super) fn direct_evidence(&mut self, origin: &OriginId, ping: Option<(u64, u64)>, out: &mut Output) {
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
-        let heard = Heard::now(self.clock);
+        let received_at = ReceivedAt::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
         if let Some((liveness_counter, written)) = ping
             && liveness_counter > entry.evidence.liveness_counter
         {
             let written = entry.evidence.written.max(written);
-            entry.evidence = Evidence { liveness_counter, written, heard, via: None, assumed: false };
+            entry.evidence = Evidence { liveness_counter, written, received_at, via: None, assumed: false };
             self.judge(index, Sign::Young, out);
         }
     }
 
-    /// Takes in what a peer knows of an origin's life (L2). Only a higher liveness counter is evidence. Without one, an
-    /// older age counts in two cases: nobody has heard of the origin yet, or it has a newer incarnation and will send
-    /// nothing more. So a fresh node, and one that was paused, waits no longer than the others.
+    /// Applies relayed evidence (L2). Only a higher liveness counter is evidence. Without one, an older age counts in
+    /// two cases: there is no evidence of the origin yet, or it has a newer incarnation and will send nothing more. So
+    /// a new node, and one that was paused, waits no longer than the others.
     pub(super) fn relayed_evidence(&mut self, item: &EvidenceItem, via: &NodeId, out: &mut Output) {
         seam!(self, NoRelayedEvidence => return);
         if item.origin == self.me {
@@ -36,15 +36,16 @@ impl Node {
         let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
-        let heard = Heard::ago(self.clock, age);
+        let received_at = ReceivedAt::ago(self.clock, age);
         let outlived = self.map.origins.is_outlived(&item.origin);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let (first, newer) = (evidence.assumed, item.liveness_counter > evidence.liveness_counter);
-        let unheard = first && item.liveness_counter == 0;
-        if (unheard || outlived && item.liveness_counter == evidence.liveness_counter) && evidence.heard.is_after(heard)
+        let without_evidence = first && item.liveness_counter == 0;
+        if (without_evidence || outlived && item.liveness_counter == evidence.liveness_counter)
+            && evidence.received_at.is_after(received_at)
         {
-            evidence.heard = heard;
-            if unheard && !young {
+            evidence.received_at = received_at;
+            if without_evidence && !young {
                 self.judge(index, Sign::Quiet, out);
             }
         }
@@ -54,13 +55,13 @@ impl Node {
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         evidence.liveness_counter = evidence.liveness_counter.max(item.liveness_counter);
         evidence.written = evidence.written.max(item.written);
-        if first || heard.is_after(evidence.heard) {
-            (evidence.heard, evidence.via, evidence.assumed) = (heard, Some(via.clone()), false);
+        if first || received_at.is_after(evidence.received_at) {
+            (evidence.received_at, evidence.via, evidence.assumed) = (received_at, Some(via.clone()), false);
         }
         // If a newer incarnation of this node's own id lives on, two processes use the id: the older one stops (N4). A
         // single piece of evidence may be of an incarnation that has just died.
-        let namesake = item.origin.node == self.me.node && item.origin.incarnation > self.me.incarnation;
-        if namesake && young && !first && newer {
+        let duplicate = item.origin.node == self.me.node && item.origin.incarnation > self.me.incarnation;
+        if duplicate && young && !first && newer {
             self.stop_now(StopReason::IdentityConflict, out);
             return;
         }
@@ -78,7 +79,7 @@ impl Node {
         let entry = self.map.origins.entry(index);
         let was = entry.standing;
         let mut standing = was.next(sign, entry.known());
-        if sign == Sign::Young && self.mutation.is(Mutant::ReturnedBelievedAtOnce) {
+        if sign == Sign::Young && self.mutation.is(Mutant::ReturningAdmittedAtOnce) {
             standing = Standing::Admitted;
         }
         if standing == was {
@@ -101,7 +102,7 @@ impl Node {
         }
     }
 
-    /// The live records of an origin as they are shown, if anybody watches.
+    /// The live records of an origin as shown, if anything watches them.
     fn shown_of(&self, index: u32) -> Vec<(u32, Member)> {
         if !self.is_watched() {
             return Vec::new();
@@ -124,7 +125,8 @@ impl Node {
         }
     }
 
-    /// Withdraws admission from origins that have been silent for the admission window (L2), with second thoughts (L6).
+    /// Withdraws admission from origins that have been silent for the admission window (L2), unless the guard holds
+    /// (L6).
     pub(super) fn judge_origins(&mut self, out: &mut Output) {
         self.try_readmit_all(out);
         self.end_degraded(out);
@@ -146,10 +148,11 @@ impl Node {
     }
 
     pub(super) fn silence(&self, index: u32) -> Duration {
-        self.map.origins.entry(index).evidence.heard.attentive_silence(self.clock, Duration::MAX)
+        self.map.origins.entry(index).evidence.received_at.attentive_silence(self.clock, Duration::MAX)
     }
 
-    /// Whether a linked peer is ready, or was in its present run and is stopping by now: what it holds is complete (N3).
+    /// Whether a linked peer is ready, or was ready in its current incarnation and is stopping by now: its registry is
+    /// complete (N3).
     pub(super) fn has_been_ready(&self, node: &NodeId) -> bool {
         let Some(peer) = self.peers.peers.get(node) else { return false };
         let run = peer.incarnation.map(|incarnation| OriginId { node: node.clone(), incarnation });
@@ -157,7 +160,7 @@ impl Node {
         peer.ready || index.is_some_and(|index| self.is_serving(self.map.origins.entry(index)))
     }
 
-    /// Whether an origin's own word is that it is there: its node record, which it unregisters when it leaves.
+    /// Whether an origin states that it is serving, by its node record, which it unregisters when it leaves.
     pub(super) fn is_serving(&self, entry: &OriginEntry) -> bool {
         let own = self.map.record(Space::Member, &node_member_id(&entry.origin.id.node));
         own.is_some_and(|record| record.is_live() && record.origin.index == entry.origin.index)

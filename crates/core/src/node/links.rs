@@ -1,4 +1,4 @@
-//! Dialing, losing, retrying: the life of links (P1, P4, P5, P9).
+//! The lifecycle of links: dialing, losing, retrying (P1, P4, P5, P9).
 
 use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent};
 use crate::mutant::{Mutant, seam};
@@ -8,8 +8,8 @@ use crate::timers::Timer;
 use crate::version::NodeId;
 use crate::wire::Message;
 
-/// The pause before the second attempt at a seed, which each further one doubles; also how soon peers are tried when another one
-/// came up (P4).
+/// Delay before the second attempt at a seed, doubled for each further one; also the delay before peers are tried when
+/// another one came up (P4).
 const SOON: Duration = Duration::from_millis(250);
 
 impl Node {
@@ -32,7 +32,7 @@ impl Node {
             return;
         }
         let address = peer.peer_address.clone();
-        // Counted from here, so that a dial that hangs does not delay the next one.
+        // Counted from here, so that a slow dial does not delay the next one.
         self.schedule_retry(node);
         let dial = self.peers.start_dial(Dial::Peer(node.clone()));
         if let Some(peer) = self.peers.peers.get_mut(node) {
@@ -58,7 +58,7 @@ impl Node {
                 };
                 peer.link = Some(link);
                 entry.peer = Some(node.clone());
-                if self.mutation.is(Mutant::ConnectIsProof) {
+                if self.mutation.is(Mutant::ConnectionIsEvidence) {
                     peer.state = PeerState::Up;
                 }
             }
@@ -140,16 +140,16 @@ impl Node {
             self.timers.set(at, Timer::HealthQuery(node.clone()));
             out.events.push(RegistryEvent::PeerLost { node: node.clone(), reason });
         }
-        // Whoever gave this node up while it slept is there: no reason to wait.
-        if was_up && self.clock.now.since(self.awake_since) < self.config.timers.ping_timeout {
+        // A peer that closed its link while this node was paused is reachable: no reason to wait.
+        if was_up && self.clock.now.since(self.running_since) < self.config.timers.ping_timeout {
             self.retry_after(&node, SOON);
         } else {
             self.schedule_retry(&node);
         }
     }
 
-    /// All links are closed unread: this node slept, its peers have given it up, and what is buffered is history that
-    /// would be played back as news (L5). Fresh links start with an exchange.
+    /// Closes all links unread: this node was paused and its peers have closed their links. Buffered frames are
+    /// outdated and must not be processed as current (L5). New links start with an exchange.
     pub(super) fn drop_links(&mut self, out: &mut Output) {
         let links: Vec<LinkId> = self.peers.links.keys().copied().collect();
         for link in links {
@@ -161,19 +161,20 @@ impl Node {
         }
     }
 
-    /// The next attempt (P4).
+    /// Schedules the next attempt (P4).
     pub(super) fn schedule_retry(&mut self, node: &NodeId) {
         self.retry_after(node, self.retry_interval());
     }
 
-    /// To whom no link leads nobody else brings news: such a node tries twice as often (P4).
+    /// A node without any link gets no records from other peers either, so it retries twice as often (P4).
     fn retry_interval(&self) -> Duration {
         let interval = self.config.timers.peer_retry_interval;
         let linked = self.peers.peers.values().any(|peer| peer.state == PeerState::Up);
         if linked { interval } else { interval / 2 }
     }
 
-    /// Whoever cannot be reached may have become so with the peer that was just found: they are tried soon (P4).
+    /// Unreachable peers may have become reachable together with the peer that was just found: they are tried soon
+    /// (P4).
     pub(super) fn hasten_retries(&mut self) {
         let later = self.clock.now + SOON.mul_f64(2.0);
         let waiting = |peer: &Peer| peer.link.is_none() && peer.retry_at.is_some_and(|at| at > later);
@@ -191,7 +192,8 @@ impl Node {
         self.timers.set(at, Timer::RetryPeer(node.clone()));
     }
 
-    /// The next look at a seed. Nodes that start together miss each other by moments, so the first ones come sooner.
+    /// Schedules the next dial of a seed. Nodes that start together miss each other by moments, so the first retries
+    /// come sooner.
     pub(super) fn schedule_seed(&mut self, index: usize) {
         let interval = self.retry_interval();
         let Some(seed) = self.peers.seeds.get_mut(index) else { return };
@@ -220,8 +222,8 @@ impl Node {
 
     pub(super) fn retry_seed(&mut self, seed: usize, out: &mut Output) {
         let Some(entry) = self.peers.seeds.get(seed) else { return };
-        // Where the node found there last, or one that says it lives there, is dialed at the same address anyway, one attempt is
-        // enough.
+        // If the last node found at this seed, or one that advertises its address, is dialed at the same address
+        // anyway, one attempt is enough.
         let there = |peer: &&Peer| peer.peer_address == entry.address;
         let found = entry.node.as_ref().and_then(|node| self.peers.peers.get(node));
         let peer = found.or_else(|| self.peers.peers.values().find(there));
@@ -231,13 +233,13 @@ impl Node {
         if !covered {
             self.dial_seed(seed, out);
         }
-        // Once everything is quiet this costs one look per interval; it is what makes any split heal.
+        // When everything is linked this costs one check per interval; it makes any split heal.
         if !self.peers.seeds[seed].oneself {
             self.schedule_seed(seed);
         }
     }
 
-    /// A node was heard of.
+    /// Adds a node to the known peers.
     pub(super) fn learn_peer(&mut self, node: &NodeId, region: &str, address: &str, out: &mut Output) {
         seam!(self, PeersNotLearned => return);
         if *node == self.me.node || address.is_empty() {
@@ -246,7 +248,7 @@ impl Node {
         let full = self.peers.peers.len() >= self.config.limits.peers;
         match self.peers.peers.get_mut(node) {
             Some(peer) => {
-                // A connected peer's own word counts more than what others say.
+                // A connected peer's own statement takes precedence over relayed ones.
                 if peer.state != PeerState::Up {
                     region.clone_into(&mut peer.region);
                     address.clone_into(&mut peer.peer_address);

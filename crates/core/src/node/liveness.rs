@@ -5,23 +5,23 @@ use super::{ConnId, DegradedReason, Effect, Node, Output, Phase, RegistryEvent, 
 use crate::error::Rejection;
 use crate::member::{Liveness, Record, Status};
 use crate::mutant::{Mutant, seam};
-use crate::time::{Duration, Heard, Time};
+use crate::time::{Duration, ReceivedAt, Time};
 use crate::timers::Timer;
 
-/// With `fast` liveness: how long after losing its connection a session is down.
+/// With `fast` liveness: time from losing the connection until a session is down.
 const FAST_GRACE: Duration = Duration::from_millis(750);
-/// How long it holds that there is no mass failure (L6). Short beside an interval of heartbeats, in which one shows.
+/// How long the finding of no mass failure stays valid (L6). Short compared with a heartbeat interval.
 const SOUND: Duration = Duration::from_millis(100);
 
 impl Node {
-    /// The client lives. No allocation, no lock, nothing replicated.
+    /// Handles a heartbeat. No allocation, no lock, no replication.
     pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
         self.counters.heartbeats += 1;
         let superseded_counts = self.mutation.is(Mutant::OldSessionHeartbeats);
         match self.sessions.get_mut(session) {
             Some(s) if !s.superseded || superseded_counts => {
-                s.heard = Heard::now(self.clock);
+                s.received_at = ReceivedAt::now(self.clock);
                 s.cut_at = None;
                 if s.down {
                     self.revive(session, out);
@@ -49,7 +49,7 @@ impl Node {
         self.count_rejection(result)
     }
 
-    /// The connection of a client is gone. That alone changes nothing, except with `fast` liveness.
+    /// Handles the loss of a client connection. That alone changes nothing, except with `fast` liveness.
     pub fn disconnected(&mut self, now: Time, conn: ConnId, out: &mut Output) {
         self.observe(now, out);
         for id in self.sessions.of_conn(conn) {
@@ -62,7 +62,8 @@ impl Node {
         }
     }
 
-    /// All client streams are closed unread: this node slept, and what they buffered is as old as the sleep (L5).
+    /// Closes all client streams unread: this node was paused, and their buffered messages are as old as the pause
+    /// (L5).
     pub(super) fn drop_clients(&mut self, out: &mut Output) {
         let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in ids {
@@ -72,18 +73,18 @@ impl Node {
         out.effects.push(Effect::CloseAllClients);
     }
 
-    /// A session's timer: is it down, or gone? (C6)
+    /// A session's timer: checks whether it is down or expired (C6).
     pub(super) fn check_session(&mut self, id: SessionId, out: &mut Output) {
         let now = self.clock.now;
         let Some(session) = self.sessions.get_mut(id).filter(|session| session.check_at <= now) else { return };
         session.check_at = Time::MAX;
         let timers = &self.config.timers;
         let forgiven = timers.dead_peer_timeout;
-        let silence = session.heard.attentive_silence(self.clock, forgiven);
-        // Connections to a node that stops are lost because it does (N6).
+        let silence = session.received_at.attentive_silence(self.clock, forgiven);
+        // A stopping node closes its connections itself, so their loss does not count (N6).
         let cut_at = session.cut_at.filter(|_| !session.down && !matches!(self.phase, Phase::Stopping { .. }));
         let cut = cut_at.is_some_and(|at| now >= at + FAST_GRACE);
-        // A little more than the client was promised, for the news that it attached elsewhere in the last moment.
+        // A little longer than the promised timeout, so that an attach elsewhere just before the deadline can arrive.
         let down_at = session.timeout + timers.ping_interval / 2;
         let leave_at = down_at + timers.reconnect_timeout;
         if session.down && silence >= leave_at && !self.mutation.is(Mutant::DownNeverLeaves) {
@@ -106,11 +107,11 @@ impl Node {
             next = leave_at;
         }
         if let Some(session) = self.sessions.get(id) {
-            let mut due = session.heard.due(self.clock, next, forgiven);
+            let mut due = session.received_at.due(self.clock, next, forgiven);
             if let Some(cut) = cut_at.filter(|_| !session.down) {
                 due = due.min(cut + FAST_GRACE);
             }
-            // A due time in the past means that lateness was capped; look again soon.
+            // A due time in the past means that lateness was capped; check again soon.
             self.check_session_at(id, due.max(now + Duration::from_millis(1)));
         }
     }
@@ -124,16 +125,16 @@ impl Node {
         }
     }
 
-    /// How often a client with this timeout is to be heard: two heartbeats may be late or lost (C6).
+    /// Heartbeat interval for a client with this timeout: two heartbeats may be late or lost (C6).
     pub(super) fn heartbeat_interval(&self, timeout: Duration) -> Duration {
         self.config.timers.heartbeat_interval.min(timeout / 3)
     }
 
-    /// Whether so many sessions fell silent at once that this node doubts itself first (L6). Returns until when.
+    /// Whether so many sessions fell silent at once that judgements wait first (L6). Returns until when.
     fn hold_mass_failure(&mut self, cut: bool, out: &mut Output) -> Option<Time> {
         let now = self.clock.now;
         let held = self.guard.sessions.holds(now, self.config.timers.heartbeat_timeout);
-        seam!(self, NoSecondThoughts => return None);
+        seam!(self, NoMassFailureGuard => return None);
         if cut || now < self.guard.sessions.passing_until {
             return None;
         }
@@ -143,7 +144,7 @@ impl Node {
         let (mut silent, mut silent_members, mut members) = (0, 0, 0);
         for (_, session) in self.sessions.iter().filter(|(_, s)| !s.down && !s.superseded) {
             members += session.members.len();
-            let silence = session.heard.attentive_silence(self.clock, self.config.timers.dead_peer_timeout);
+            let silence = session.received_at.attentive_silence(self.clock, self.config.timers.dead_peer_timeout);
             if silence + self.heartbeat_interval(session.timeout) > session.timeout {
                 silent += 1;
                 silent_members += session.members.len();

@@ -1,6 +1,6 @@
-//! A node: one owner of all state, fed by calls, answering with effects.
+//! A node: one struct that holds all state, receives calls and returns effects.
 //!
-//! Every public method takes the present moment and an [`Output`] to fill. Each file here is one concern; none of them
+//! Every public method takes the current time and an [`Output`] to fill. Each file here is one concern; none of them
 //! waits, sleeps or reads a clock.
 
 mod api;
@@ -50,16 +50,16 @@ use std::sync::Arc;
 /// Lateness below this is ordinary scheduling.
 const LATE_MIN: Duration = Duration::from_millis(200);
 
-/// What the shell knows at start that is not configuration.
+/// Start parameters that are not configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
-    /// Incarnation number of the last run, from disk; 0 if there is none.
+    /// Incarnation number of the last start, from disk; 0 if there is none.
     pub persisted: u64,
-    /// Random, different for every run.
+    /// Random, different for every incarnation.
     pub nonce: u64,
-    /// How often this process already started a new run because of an incarnation collision.
+    /// How often this process already started a new incarnation because of a collision.
     pub collisions: u32,
-    /// Of the run before, if it was in this process: see [`Effect::Restart`].
+    /// Of the previous incarnation, if it was in this process: see [`Effect::Restart`].
     pub legacy: Legacy,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
@@ -74,15 +74,15 @@ pub struct Node {
     me: OriginId,
     /// Id of this node as a member.
     member_id: SmolStr,
-    /// Stands for the node itself where records name a client.
+    /// Represents the node itself where records name a client.
     self_client: Arc<ClientProcess>,
     clock: Clock,
-    /// How long this node has slept since it last heard what the others have (N5).
-    slept: Duration,
-    /// When it last woke from a sleep that cost it its links.
-    woke: Time,
-    /// Since when it has not been late by so much that peers may have given it up.
-    awake_since: Time,
+    /// How long this node was paused since its last complete exchange (N5).
+    paused_for: Duration,
+    /// When it last resumed from a pause that cost it its links.
+    resumed_at: Time,
+    /// Time since which it has not been late by so much that peers may have closed their links.
+    running_since: Time,
     wall_ms: u64,
     phase: Phase,
     map: CausalMap,
@@ -95,14 +95,14 @@ pub struct Node {
     collisions: u32,
     /// Own liveness counter (L2).
     liveness_counter: u64,
-    /// Names registered by the application, kept to be claimed again if an older run of this node had them.
+    /// Names registered by the application, kept to be claimed again if an older incarnation of this node had them.
     own_names: BTreeMap<SmolStr, SmolStr>,
-    /// Names of older runs have been dealt with (N2).
+    /// Names of older incarnations have been processed (N2).
     names_settled: bool,
-    /// Own writes up to which others may have written this node off without it having stated them again (D10).
+    /// Own writes up to which others may have written this node off and it has not restated them (D10).
     restated_at: u64,
-    /// [`Legacy::ends`], until they are said again.
-    inherited_ends: Vec<Arc<Record>>,
+    /// [`Legacy::ends`], until they are restated.
+    inherited_tombstones: Vec<Arc<Record>>,
     guard: guard::Guard,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
@@ -116,22 +116,22 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting {
-        /// Since when no ready node could be reached.
+        /// Time since which no ready node could be reached.
         since: Time,
-        /// One has been met: there is a registry to be had.
+        /// A ready node has been reached: there is a registry to receive.
         met: bool,
-        /// Since when others say that this id is in use.
+        /// Time since which others report that this id is in use.
         rejected: Option<Time>,
     },
     Ready {
         since: Time,
-        /// Before this, nothing is called absent (N3).
+        /// Before this time, no member is reported as absent (N3).
         absence_from: Time,
     },
     Stopping {
         deadline: Time,
     },
-    /// Stop or Restart has been said; nothing is done any more.
+    /// Stop or Restart has been emitted; the node does nothing any more.
     Over,
 }
 
@@ -147,16 +147,16 @@ impl Node {
         let self_client = map.interner.client(&member_id, start.nonce);
         Ok(Node {
             peers: Peers::new(&config.seeds, start.legacy.peers),
-            inherited_ends: start.legacy.ends,
+            inherited_tombstones: start.legacy.ends,
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,
             member_id,
             self_client,
             clock,
-            slept: Duration::ZERO,
-            woke: now,
-            awake_since: now,
+            paused_for: Duration::ZERO,
+            resumed_at: now,
+            running_since: now,
             wall_ms: start.wall_ms,
             phase: Phase::Starting { since: now, met: false, rejected: None },
             map,
@@ -177,7 +177,7 @@ impl Node {
         })
     }
 
-    /// `wake` wants to be called then.
+    /// Time at which `wake` must be called.
     pub fn next_wake(&self) -> Time {
         if self.phase == Phase::Over { Time::MAX } else { self.timers.next().unwrap_or(Time::MAX) }
     }
@@ -200,8 +200,8 @@ impl Node {
         }
     }
 
-    /// Notes the time, and how much of it was slept through (L5, N5). First in every call. False if the node slept so
-    /// long that its clients were dropped: what they sent is as old as the sleep.
+    /// Records the time, and how much of it the node was paused (L5, N5). First in every call. False if the node was
+    /// paused so long that its clients were dropped: their messages are as old as the pause.
     fn observe(&mut self, now: Time, out: &mut Output) -> bool {
         if self.phase == Phase::Over {
             return false;
@@ -213,24 +213,24 @@ impl Node {
             return true;
         }
         if late >= self.config.timers.ping_interval {
-            self.awake_since = now;
+            self.running_since = now;
         }
         out.events.push(RegistryEvent::Late { by: late });
-        self.forgive(late);
+        self.subtract_lateness(late);
         let timers = &self.config.timers;
         let deeply = late >= timers.heartbeat_timeout;
         if deeply {
-            // Whoever is awake for so long judges by what it hears: then nothing is left to be forgiven.
-            let rested = expected.since(self.woke) >= timers.admission_window();
-            self.slept = if rested { late } else { self.slept + late };
-            self.woke = now;
+            // After running for this long, the node judges by what it receives: no lateness is left to subtract.
+            let recovered = expected.since(self.resumed_at) >= timers.admission_window();
+            self.paused_for = if recovered { late } else { self.paused_for + late };
+            self.resumed_at = now;
         }
-        seam!(self, LongSleepForgiven => self.slept = Duration::ZERO);
-        if self.slept >= timers.dead_peer_timeout {
-            self.restart(RestartReason::SleptTooLong, out);
+        seam!(self, LongPauseTolerated => self.paused_for = Duration::ZERO);
+        if self.paused_for >= timers.dead_peer_timeout {
+            self.restart(RestartReason::PausedTooLong, out);
             return false;
         }
-        seam!(self, SleeperReadsBufferedMessages => return true);
+        seam!(self, PausedNodeReadsBufferedMessages => return true);
         if deeply {
             self.drop_clients(out);
             self.drop_links(out);
@@ -240,31 +240,31 @@ impl Node {
     }
 
     /// The clock on which silence is measured stops while this node is late (L5).
-    fn forgive(&mut self, late: Duration) {
-        seam!(self, LatenessNotForgiven => return);
+    fn subtract_lateness(&mut self, late: Duration) {
+        seam!(self, PauseNotSubtracted => return);
         self.clock.lost += late;
     }
 
-    /// A client's message: not carried out if it was waiting while the node slept.
+    /// Checks a client's message: not executed if it was waiting while the node was paused.
     fn observe_client(&mut self, now: Time, out: &mut Output) -> Result<(), Rejection> {
         let awake = self.observe(now, out);
         self.count_rejection(if awake { Ok(()) } else { Err(attach::session_gone()) })
     }
 
-    /// Everything periodic.
+    /// Runs everything periodic.
     fn tick(&mut self, out: &mut Output) {
         self.timers.set(self.clock.now + self.config.timers.ping_interval, Timer::Tick);
         self.liveness_counter += 1;
         self.judge_origins(out);
-        self.forget_the_lost(out);
+        self.expire_lost_origins(out);
         self.check_readiness(out);
         self.check_stopping(out);
         if self.phase == Phase::Over {
             return;
         }
-        self.mend_topology(out);
+        self.repair_topology(out);
         self.ping_all(out);
-        self.ask_who_is_due(out);
+        self.request_due_exchanges(out);
         self.settle_names_in_time(out);
         self.watchers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
     }
@@ -281,7 +281,7 @@ impl Node {
         if self.mutation.is(Mutant::TombstonesCollectedEarly) { timeout / 10 } else { timeout }
     }
 
-    /// Keeps one reminder for the oldest tombstone. Checked with the tick: collection is in no hurry.
+    /// Keeps one timer for the oldest tombstone. Checked with the tick: collection is not urgent.
     fn schedule_collection(&mut self) {
         let interval = self.config.timers.heartbeat_interval;
         let due = self.map.next_collection(self.clock, self.tombstone_timeout());

@@ -1,4 +1,4 @@
-//! Names: registrations a node makes on its own behalf, its own member record, and drain marks (C7).
+//! Names: registrations of a node for its own application, its own member record, and drain marks (C7).
 
 use super::{NameView, Node, Output, Phase, RegistryEvent};
 use crate::error::{ErrorCode, Rejection};
@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 use std::sync::Arc;
 
 impl Node {
-    /// Registers a name at a location; again = new location. A name held by another live node is rejected.
+    /// Registers a name at a location, or changes its location. A name held by another live node is rejected.
     pub fn register_name(
         &mut self,
         now: Time,
@@ -41,7 +41,7 @@ impl Node {
             }
             None if !self.map.has_room(Space::Name) => {
                 let limit = self.config.limits.names;
-                let message = format!("{limit} names are registered already, or remembered as gone");
+                let message = format!("the registry holds {limit} names or as many tombstones of names already");
                 Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("name").limit(limit))
             }
             _ => Ok(()),
@@ -88,8 +88,9 @@ impl Node {
         }
     }
 
-    /// Claims this node's own records anew where an older run of it, given up by some and still held by others, may have
-    /// claimed more (D10): to those who still hold its records the present ones would look old for ever.
+    /// Claims this node's own records again where an older incarnation of it, dropped by some nodes and still held by
+    /// others, may have claimed more (D10): otherwise nodes that hold its records would always consider the current
+    /// ones older.
     pub(super) fn claim_above(&mut self, floor: u64, out: &mut Output) {
         let claim = next_claim(floor);
         let names = self.own_names.keys().map(|name| (Space::Name, name.clone()));
@@ -105,9 +106,9 @@ impl Node {
         }
     }
 
-    /// Claims a live record of this node above everything that was collected anywhere: whoever collected what outranked it
-    /// has received it without keeping it (D12).
-    pub(super) fn claim_anew(&mut self, slot: u32, out: &mut Output) {
+    /// Claims a live record of this node above every collected claim: a node that collected a higher-ranked record has
+    /// received this one without keeping it (D12).
+    pub(super) fn claim_again(&mut self, slot: u32, out: &mut Output) {
         let held = self.map.at(slot);
         let claim = next_claim(held.claim.max(self.map.claim_floor()));
         let draft = Record { claim, seq: held.seq + 1, ..Record::clone(held) };
@@ -132,7 +133,8 @@ impl Node {
         self.count_rejection(result)
     }
 
-    /// Where a name is. It is shown while its node is silent and expires like the members of a lost node (L4).
+    /// Returns the location of a name. It is shown while its node is silent and expires like the members of a
+    /// lost node (L4).
     pub fn name(&self, name: &str) -> Option<NameView> {
         let record = self.map.record(Space::Name, name).filter(|record| self.map.shown(record) != Status::Left)?;
         Some(NameView {
@@ -143,7 +145,8 @@ impl Node {
         })
     }
 
-    /// The application has registered everything it has: names of older runs that it did not repeat go (N2).
+    /// The application has registered all its names: names of older incarnations that it did not repeat are dropped
+    /// (N2).
     pub fn names_complete(&mut self, now: Time, out: &mut Output) {
         self.observe(now, out);
         if matches!(self.phase, Phase::Ready { .. }) {
@@ -168,7 +171,7 @@ impl Node {
         }
     }
 
-    /// A name of an older run of this node that the present run did not register.
+    /// Whether a record is a name of an older incarnation of this node that the current one did not register.
     fn is_stale_name(&self, record: &Record) -> bool {
         record.space == Space::Name
             && record.is_live()
@@ -178,7 +181,7 @@ impl Node {
             && !self.mutation.is(Mutant::StaleNamesKept)
     }
 
-    /// A record from elsewhere took a key that this node claims for itself, or revives one of its older runs.
+    /// Handles a record that replaces a key of this node, or that revives one of its older incarnations.
     pub(super) fn defend_own(&mut self, new: &Arc<Record>, out: &mut Output) {
         if !matches!(self.phase, Phase::Ready { .. }) {
             return;
@@ -191,7 +194,8 @@ impl Node {
             }
             Space::Name => {
                 if let Some(location) = self.own_names.get(&new.id).cloned() {
-                    // An older run's word, or the tombstone of somebody's earlier claim: this registration stands.
+                    // A record of an older incarnation, or the tombstone of another's earlier claim: this registration
+                    // stands.
                     if new.origin.id.node == self.me.node || !new.is_live() {
                         self.write_name(&new.id, &location, out);
                     } else {
@@ -245,7 +249,7 @@ impl Node {
         }
         let owner = &held.origin.id.node;
         let Some(link) = self.peers.link_to(owner) else {
-            let message = format!("member {id:?} belongs to node {owner}, which cannot be reached from here now");
+            let message = format!("member {id:?} belongs to node {owner}, which this node cannot reach now");
             return Err(Rejection::new(ErrorCode::NotReady, message).field("id"));
         };
         let link = link.id;
@@ -253,7 +257,7 @@ impl Node {
         Ok(())
     }
 
-    /// Marks this node as drained, or not: it stays, but pickers and discovery leave it out.
+    /// Sets or clears this node's drain mark: it stays registered, but pickers and discovery skip it.
     pub fn drain_node(&mut self, now: Time, drained: bool, out: &mut Output) -> Result<(), Rejection> {
         let id = self.member_id.clone();
         self.drain(now, &id, drained, out)

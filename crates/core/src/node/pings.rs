@@ -1,11 +1,11 @@
-//! Pings: life, echo, context hash, evidence (P6, L2, D7).
+//! Pings: liveness counter, echo, context hash, evidence (P6, L2, D7).
 
 use super::{LinkId, Node, Output};
 use crate::mutant::Mutant;
 use crate::version::{NodeId, OriginId};
 use crate::wire::{EvidenceItem, Message, Ping};
 
-/// With more links than this, evidence is asked of a few of them only.
+/// With more links than this, evidence is requested from a few of them only.
 const ASK_ALL_MAX: usize = 8;
 const ASK_SOME: usize = 5;
 
@@ -15,7 +15,7 @@ impl Node {
         let unlinked = self.unlinked_origins();
         let mut asked: Vec<LinkId> = links.clone();
         if asked.len() > ASK_ALL_MAX {
-            // Links to other regions always: nobody else hears from there (P9).
+            // Links to other regions always: no other node receives from there (P9).
             let home = &self.config.region;
             let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
             let afar: Vec<LinkId> =
@@ -30,13 +30,13 @@ impl Node {
         }
     }
 
-    /// A first ping on a new link: it carries the liveness counter that lets others know this node lives.
+    /// Sends the first ping on a new link: it carries the liveness counter that proves that this node is alive.
     pub(super) fn ping(&mut self, link: LinkId, out: &mut Output) {
         let ask = self.unlinked_origins();
         self.ping_with(link, ask, out);
     }
 
-    /// Origins whose life this node can only hear of from others.
+    /// Origins of which this node can only get relayed evidence.
     fn unlinked_origins(&self) -> Vec<OriginId> {
         let me = self.map.origins.me();
         self.map
@@ -65,7 +65,7 @@ impl Node {
         let written = self.written();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
-        let (seq, echo) = (link.next_ping(clock), link.heard_seq);
+        let (seq, echo) = (link.next_ping(clock), link.received_seq);
         let ping = Ping { seq, echo, liveness_counter, written, context_hash, ready, regions, ask, evidence };
         self.send(id, &Message::Ping(ping), out);
     }
@@ -73,7 +73,7 @@ impl Node {
     pub(super) fn handle_ping(&mut self, id: LinkId, node: &NodeId, ping: Ping, out: &mut Output) {
         if let Some(link) = self.peers.links.get_mut(&id) {
             link.note_echo(ping.echo);
-            link.heard_seq = link.heard_seq.max(ping.seq);
+            link.received_seq = link.received_seq.max(ping.seq);
             link.asked = ping.ask;
             link.regions = ping.regions;
         }

@@ -1,7 +1,7 @@
-//! What readers outside the core are told: every change of how a member or name is shown, in order.
+//! Changes for readers outside the core: every change of a shown member or name, in order.
 //!
-//! A shell that serves reads from a view of its own asks for it with [`super::Start::publish`] and applies
-//! [`Output::changes`] after every call; replayed from the start they give exactly what [`Node::members`] says.
+//! A shell that serves reads from its own view requests them with [`super::Start::publish`] and applies
+//! [`Output::changes`] after every call. Replayed from the start they give exactly the result of [`Node::members`].
 
 use super::{Node, Output};
 use crate::member::{Member, Space, Status};
@@ -9,12 +9,12 @@ use crate::mutant::seam;
 use std::sync::Arc;
 
 impl Node {
-    /// Whether anybody wants to know how members looked before and after a change.
+    /// Whether anything needs to know how members were shown before and after a change.
     pub(super) fn is_watched(&self) -> bool {
         self.publish || !self.watchers.is_empty()
     }
 
-    /// Notes how a slot is shown from now on; `left` means no longer.
+    /// Publishes how a slot is shown from now on; `left` means no longer.
     pub(super) fn publish(&self, before: Option<&Member>, after: Option<&Member>, out: &mut Output) {
         if !self.publish {
             return;
@@ -24,7 +24,7 @@ impl Node {
         out.changes.extend(after.cloned().or_else(|| before.map(gone)));
     }
 
-    /// Publishes the removal of everything that is held: it is about to be dropped.
+    /// Publishes the removal of everything held, which is about to be dropped.
     pub(super) fn publish_all_removed(&self, out: &mut Output) {
         if self.publish {
             let shown = self.map.iter().filter(|record| record.is_live());
@@ -32,7 +32,7 @@ impl Node {
         }
     }
 
-    /// Every name that is registered, in a stable order.
+    /// Every registered name, in a stable order.
     pub fn names(&self) -> impl Iterator<Item = Member> {
         let names = self.map.iter().filter(|record| record.space == Space::Name).map(|record| self.map.member(record));
         names.filter(|name| name.status() != Status::Left)

@@ -1,4 +1,4 @@
-//! Reading: members, services, peers, and the views that tests look at.
+//! Queries: members, services, peers, and the views that tests use.
 
 use super::{Counters, EvidenceView, Node, PeerState};
 use crate::filter::Filter;
@@ -17,9 +17,9 @@ pub struct PeerView {
     pub client_address: String,
     pub incarnation: Option<Incarnation>,
     pub ready: bool,
-    /// Its youngest sign of life; `None` if nobody has heard of one.
+    /// Its latest evidence; `None` if there is none.
     pub evidence: Option<EvidenceView>,
-    /// Writes it is known to have made that have not arrived here.
+    /// Number of its known writes that have not arrived here.
     pub behind: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct SlotView {
 pub struct LoneInference {
     pub id: String,
     pub written: Dot,
-    /// The record it speaks of.
+    /// The record it is about.
     pub about: Dot,
 }
 
@@ -102,7 +102,7 @@ impl Node {
         (member.status() != Status::Left).then_some(member)
     }
 
-    /// Members that match, in a stable order, at most `limit`, from `cursor` on; and where to go on.
+    /// Returns up to `limit` matching members from `cursor` on, in a stable order, and the next cursor.
     pub fn members(&self, filter: &Filter, cursor: Option<u32>, limit: usize) -> (Vec<Member>, Option<u32>) {
         let mut found = Vec::new();
         let mut visit = |slot: u32| -> bool {
@@ -140,7 +140,7 @@ impl Node {
         views.filter(|view| view.up + view.down + view.drained > 0).collect()
     }
 
-    /// Peers as this node sees its links to them.
+    /// Peers, with this node's link state.
     pub fn peers(&self) -> Vec<PeerView> {
         self.peers.peers.iter().map(|(node, peer)| self.peer_view(node, peer)).collect()
     }
@@ -149,7 +149,7 @@ impl Node {
         let origins = &self.map.origins;
         let run = peer.incarnation.map(|incarnation| OriginId { node: node.clone(), incarnation });
         let run = run.and_then(|run| origins.index_of(&run)).map(|index| origins.entry(index));
-        let heard = run.filter(|run| !run.evidence.assumed).map(|run| &run.evidence);
+        let evidence = run.filter(|run| !run.evidence.assumed).map(|run| &run.evidence);
         PeerView {
             node: node.clone(),
             state: peer.state,
@@ -158,9 +158,9 @@ impl Node {
             client_address: peer.client_address.clone(),
             incarnation: peer.incarnation,
             ready: peer.ready,
-            evidence: heard.map(|evidence| EvidenceView {
+            evidence: evidence.map(|evidence| EvidenceView {
                 liveness_counter: evidence.liveness_counter,
-                age: evidence.heard.silence(self.clock),
+                age: evidence.received_at.silence(self.clock),
                 via: evidence.via.clone(),
             }),
             behind: run.map_or(0, |run| run.evidence.written.saturating_sub(run.seen)),
@@ -205,7 +205,7 @@ impl Node {
         self.map.record(Space::Member, id).map(|record| self.slot_view(record))
     }
 
-    /// The write that the present record of this member was written over, if its origin is known.
+    /// The write that the current record of this member replaced, if its origin is known.
     pub fn written_over(&self, id: &str) -> Option<Dot> {
         let (tag, n) = self.map.record(Space::Member, id)?.predecessor;
         let (_, entry) = self.map.origins.iter().find(|(_, entry)| entry.origin.tag == tag)?;
@@ -217,7 +217,7 @@ impl Node {
         self.map.inferences().count()
     }
 
-    /// Inferences that wait for the record they speak of, or should not be here.
+    /// Inferences whose record has not arrived, or that should not be held.
     pub fn lone_inferences(&self) -> Vec<LoneInference> {
         let lone = self.map.inferences().filter(|(key, _)| self.map.record(key.0, &key.1).is_none());
         lone.map(|(key, inferred)| LoneInference {

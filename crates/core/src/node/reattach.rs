@@ -1,4 +1,4 @@
-//! Clients without a memory of their own, as those that speak HTTP: the registry remembers for them (C8).
+//! Clients without state of their own, such as HTTP clients: the registry restores their members (C8).
 
 use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
 use crate::error::{ErrorCode, Rejection};
@@ -7,8 +7,8 @@ use crate::mutant::Mutant;
 use crate::time::Time;
 
 impl Node {
-    /// Attaches a client with the members that the registry has of it. Finding them and claiming them is one step: what
-    /// was unregistered before it is not claimed again.
+    /// Attaches a client with its members in the registry. Finding and claiming them is one step: members that were
+    /// unregistered before it are not claimed again.
     pub fn reattach(
         &mut self,
         now: Time,
@@ -24,10 +24,10 @@ impl Node {
         }
     }
 
-    /// What the client would say if it remembered.
+    /// Builds the attach that the client would send if it had its own state.
     fn recall(&self, request: &Reattach) -> Result<Attach, Rejection> {
         if !self.is_ready() {
-            return Err(self.takes_no_clients(&request.client));
+            return Err(self.not_accepting_clients(&request.client));
         }
         let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
         let own_session = session.filter(|session| session.client.nonce == request.nonce);
@@ -63,7 +63,7 @@ impl Node {
         })
     }
 
-    /// Which other node feeds the members of this process, if any has members and one does.
+    /// Returns the other node that owns the members of this process, if it has members.
     pub fn fed_by(&self, client: &str, nonce: u64) -> Option<Feeder> {
         let own = self.map.of_client(client).filter(|record| record.client.nonce == nonce);
         let node = &own.max_by_key(|record| record.claim)?.origin.id.node;

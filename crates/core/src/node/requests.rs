@@ -6,7 +6,7 @@ use crate::error::{ErrorCode, Rejection};
 use crate::member::{Metadata, MetadataUpdate, Record, Space};
 use crate::mutant::Mutant;
 use crate::sessions::Session;
-use crate::time::{Heard, Time};
+use crate::time::{ReceivedAt, Time};
 use crate::version::Version;
 use smol_str::SmolStr;
 
@@ -50,7 +50,8 @@ impl Node {
         if own && let Some(slot) = slot {
             return self.register_again(session, seq, slot, member, out);
         }
-        // Before the claims are compared: attaching again with a higher one would not help, and claims all members anew.
+        // Before the claims are compared: attaching again with a higher one would not help, and would claim all
+        // members again.
         self.check_held(&client, member)?;
         let held = self.map.record(Space::Member, &member.spec.id);
         let own_tombstone = held.is_some_and(|held| held.claim == claim && held.client == client && !held.is_live());
@@ -63,7 +64,7 @@ impl Node {
         Ok(version)
     }
 
-    /// Registering what the session already has: metadata is replaced, attributes must be the same.
+    /// Registers a member that the session already has: metadata is replaced, attributes must be the same.
     fn register_again(
         &mut self,
         session: SessionId,
@@ -182,7 +183,7 @@ impl Node {
     fn executed(&mut self, id: SessionId, seq: u64, out: &mut Output) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         session.last_seq = session.last_seq.max(seq);
-        session.heard = Heard::now(self.clock);
+        session.received_at = ReceivedAt::now(self.clock);
         if session.down {
             self.revive(id, out);
         }

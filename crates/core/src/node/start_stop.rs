@@ -17,7 +17,7 @@ use crate::version::{Incarnation, NodeId};
 use crate::wire::Message;
 use std::sync::Arc;
 
-/// So many clients that move at once burden nobody.
+/// This many clients may move at once without overloading a node.
 const HANDOVER_AT_ONCE: usize = 50;
 
 impl Node {
@@ -49,8 +49,8 @@ impl Node {
         matches!(self.phase, Phase::Ready { .. })
     }
 
-    /// The registry is complete: clients may come (N3). `alone` if no peer said so. During the grace nothing is called
-    /// absent: the peer may itself have started alone a moment ago.
+    /// The registry is complete: the node accepts clients (N3). `alone` if no peer confirmed that. During the grace
+    /// period no member is reported as absent: the peer may itself have started alone a moment ago.
     pub(super) fn become_ready(&mut self, alone: bool, grace: Duration, out: &mut Output) {
         if !matches!(self.phase, Phase::Starting { .. }) {
             return;
@@ -63,10 +63,10 @@ impl Node {
         self.restate_tombstones(out);
     }
 
-    /// What the run before in this process had unregistered. Others may have rejected to hear it, because its number was too
-    /// low: they had retired higher ones (N1, D14).
+    /// Writes the unregistrations of the previous incarnation in this process again. Others may have rejected them,
+    /// because its number was too low: they had retired higher ones (N1, D14).
     fn restate_tombstones(&mut self, out: &mut Output) {
-        for end in std::mem::take(&mut self.inherited_ends) {
+        for end in std::mem::take(&mut self.inherited_tombstones) {
             let held = self.map.record(end.space, &end.id);
             let since = |held: &&Arc<Record>| (held.claim, held.seq) > (end.claim, end.seq);
             if held.is_some_and(|held| since(&held) && (held.is_live() || held.claim > end.claim)) {
@@ -81,15 +81,15 @@ impl Node {
         }
     }
 
-    /// Tombstones of members that this run wrote. The next one deals with its names itself (N2).
-    fn own_ends(&self) -> Vec<Arc<Record>> {
+    /// Tombstones of members that this incarnation wrote. The next one handles its names itself (N2).
+    fn own_tombstones(&self) -> Vec<Arc<Record>> {
         let me = self.map.origins.entry(self.map.origins.me());
         let written = me.stated.values().map(|slot| self.map.at(*slot));
         written.filter(|record| record.space == Space::Member && !record.is_live()).cloned().collect()
     }
 
-    /// A starting node that reaches only starting nodes: the lowest goes ahead after a while (N3). One that has met a
-    /// ready node holds a part of its registry and has reason to wait longer for the rest.
+    /// A starting node that reaches only starting nodes: the lowest id becomes ready after a while (N3). A node that
+    /// has met a ready node holds a part of its registry and waits longer for the rest.
     pub(super) fn check_readiness(&mut self, out: &mut Output) {
         let now = self.clock.now;
         let Phase::Starting { since, met, rejected } = &mut self.phase else { return };
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// This run is over; the next one takes a higher number (N5).
+    /// Ends this incarnation; the next one takes a higher number (N5).
     pub(super) fn restart(&mut self, reason: RestartReason, out: &mut Output) {
         self.restart_above(reason, self.me.incarnation.number, out);
     }
@@ -138,9 +138,9 @@ impl Node {
         let incarnation = number.max(self.me.incarnation.number) + 1;
         out.effects.push(Effect::Persist { incarnation: incarnation - 1 });
         let ends = match reason {
-            RestartReason::IncarnationCollision => self.own_ends(),
+            RestartReason::IncarnationCollision => self.own_tombstones(),
             // They may have been collected everywhere (N5).
-            RestartReason::SleptTooLong => Vec::new(),
+            RestartReason::PausedTooLong => Vec::new(),
         };
         out.effects.push(Effect::Restart { reason, incarnation, legacy: Legacy { peers: self.peers.known(), ends } });
     }
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Graceful stop: no new sessions, the present ones are sent elsewhere, then goodbye (N6).
+    /// Graceful stop: no new sessions, handover of the existing ones, then Goodbye (N6).
     pub fn stop(&mut self, now: Time, out: &mut Output) {
         self.observe(now, out);
         match self.phase {
@@ -180,10 +180,10 @@ impl Node {
         let targets = self.handover_targets();
         let attached = self.sessions.iter().filter(|(_, s)| s.conn.is_some()).count();
         let over = self.clock.now >= deadline;
-        // One that is starting will be a place to go soon.
+        // A starting node will accept clients soon.
         let stopping = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.stopping);
         let hopeless = targets.is_empty() && self.peers.up().all(|(node, _)| stopping(node));
-        if over || (self.is_heard() && (attached == 0 || hopeless)) {
+        if over || (self.has_receiver() && (attached == 0 || hopeless)) {
             self.finish_stop(over, out);
             return;
         }
@@ -192,9 +192,9 @@ impl Node {
         }
         let waiting: Vec<SessionId> =
             self.sessions.iter().filter(|(_, s)| s.conn.is_some() && !s.handed_over).map(|(id, _)| id).collect();
-        // Evenly: everyone is told within a third of the time there is. Few need not be spread.
-        let all_told = self.config.timers.handover_timeout.as_millis() * 2 / 3;
-        let left = deadline.since(self.clock.now).as_millis().saturating_sub(all_told);
+        // Evenly: every session is notified within the first third of the timeout. A few sessions need not be spread.
+        let reserve = self.config.timers.handover_timeout.as_millis() * 2 / 3;
+        let left = deadline.since(self.clock.now).as_millis().saturating_sub(reserve);
         let ticks = left / self.config.timers.ping_interval.as_millis().max(1);
         let batch = waiting.len().div_ceil(ticks as usize + 1).max(HANDOVER_AT_ONCE);
         for id in waiting.into_iter().take(batch) {
@@ -207,8 +207,8 @@ impl Node {
         }
     }
 
-    /// Whether anybody gets to know what this node writes. If not, though somebody lives, it would be lost with it (N6).
-    fn is_heard(&self) -> bool {
+    /// Whether a peer receives this node's writes. If not, although a peer is alive, they would be lost with it (N6).
+    fn has_receiver(&self) -> bool {
         let me = self.map.origins.me();
         let pushed_to = |link: &Link| link.sent.is_some() && link.outgoing.is_none();
         let left = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Left);
@@ -219,22 +219,23 @@ impl Node {
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }
 
-    /// The rejection of a client that comes now. A stopping node says where to go instead, to each client always the same (N6).
-    pub(super) fn takes_no_clients(&self, client: &str) -> Rejection {
+    /// The rejection of a client that attaches now. A stopping node names another node, always the same one per client
+    /// (N6).
+    pub(super) fn not_accepting_clients(&self, client: &str) -> Rejection {
         if !matches!(self.phase, Phase::Stopping { .. }) {
             return not_ready();
         }
         let targets = self.handover_targets();
         let number: usize = client.bytes().map(usize::from).sum();
         let message = match targets.get(number % targets.len().max(1)) {
-            Some(target) => format!("this node is stopping; go on at {}", target.client_address),
-            None => "this node is stopping; go on at another".to_owned(),
+            Some(target) => format!("this node is stopping; attach to {} instead", target.client_address),
+            None => "this node is stopping; attach to another node".to_owned(),
         };
         Rejection::new(ErrorCode::NotReady, message)
     }
 
-    /// Where sessions can go: to ready peers, and of these to where clients would go by themselves, which is to drained nodes last
-    /// and to other regions only if there is nobody in this one.
+    /// Nodes to which sessions can move: ready peers, in the order in which clients would choose them. Drained nodes
+    /// come last, and other regions only count if this one has no other node.
     fn handover_targets(&self) -> Vec<HandoverTarget> {
         let ready = self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?)));
         let mut targets: Vec<((bool, bool), HandoverTarget)> = ready
@@ -250,7 +251,8 @@ impl Node {
         targets.into_iter().map(|(_, target)| target).collect()
     }
 
-    /// Unregisters what is this node's own, says goodbye and stops; once somebody has got the former, unless time is over.
+    /// Unregisters this node's own records, sends Goodbye and stops, once a peer has received them or the time is
+    /// over.
     fn finish_stop(&mut self, over: bool, out: &mut Output) {
         let me = self.map.origins.me();
         let own: Vec<u32> = self
@@ -265,7 +267,7 @@ impl Node {
         }
         let now = self.clock.now;
         self.flush(now, out);
-        // Too much for a push: the exchange that was asked for instead brings it.
+        // Too large for a push: the exchange that was requested instead brings it.
         let written = self.written();
         let told = |link: &Link| link.sent == Some(written) && link.outgoing.is_none();
         let links: Vec<&Link> = self.peers.up().map(|(_, link)| link).collect();
@@ -278,7 +280,7 @@ impl Node {
         self.stop_now(StopReason::Graceful, out);
     }
 
-    /// Removes a peer for good, until it is heard of again. Rejected while it is connected.
+    /// Removes a peer until it is seen again. Rejected while it is connected.
     pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Rejection> {
         self.observe(now, out);
         let result = match self.peers.peers.get(node) {

@@ -7,7 +7,7 @@ use crate::watch::{Begin, Resumption, TakeContext, Token, Walk};
 use std::collections::BTreeMap;
 
 impl Node {
-    /// Subscribes to members or names; the stream starts with what the resume state leaves to be told.
+    /// Starts a watch of members or names; the stream starts with everything after the resume position.
     pub fn watch(
         &mut self,
         now: Time,
@@ -25,7 +25,7 @@ impl Node {
         let Phase::Ready { absence_from, .. } = self.phase else { return Err(super::attach::not_ready()) };
         let limits = &self.config.limits;
         if self.watchers.len() >= limits.watchers {
-            let message = format!("this node has {} watchers already; try another", limits.watchers);
+            let message = format!("this node has {} watchers already; try another node", limits.watchers);
             return Err(Rejection::new(ErrorCode::ResourceExhausted, message).limit(limits.watchers));
         }
         let known = match resume {
@@ -34,7 +34,7 @@ impl Node {
             Resume::Known(known) => known.len(),
         };
         if known > limits.resume_known {
-            let message = format!("{known} known versions, at most {} fit", limits.resume_known);
+            let message = format!("{known} known versions, at most {} are allowed", limits.resume_known);
             return Err(Rejection::new(ErrorCode::TooLarge, message).field("known").limit(limits.resume_known));
         }
         Ok(absence_from)
@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    /// This watcher gets a mark whenever it has been told everything there is, and not only now and then.
+    /// This watcher gets a mark whenever it has received everything, not only at intervals.
     pub fn mark_eagerly(&mut self, watcher: WatcherId) {
         self.watchers.mark_eagerly(watcher);
     }

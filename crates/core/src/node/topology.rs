@@ -1,4 +1,4 @@
-//! Which links a node wants, and how regions are kept connected (P9).
+//! The links that a node wants, and how regions stay connected (P9).
 
 use super::{LossReason, Node, Output, PeerState};
 use crate::mutant::seam;
@@ -12,7 +12,7 @@ impl Node {
         self.peers.wants(&self.me.node, &self.config.region, node, |node| self.seems_live(node))
     }
 
-    /// Whether a node is there as far as anybody tells. One that only this node cannot reach is; others reach it.
+    /// Whether a node counts as alive. A node that only this one cannot reach does; others reach it.
     fn seems_live(&self, node: &NodeId) -> bool {
         let lost = self.peers.peers.get(node).is_some_and(|p| matches!(p.state, PeerState::Lost | PeerState::Failed));
         !lost || self.is_admitted(node)
@@ -22,9 +22,9 @@ impl Node {
         self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).standing.is_admitted())
     }
 
-    /// Dials peers that should be linked, lets go of region links that others have taken over, and finds another way
-    /// into a region that nobody serves (P9).
-    pub(super) fn mend_topology(&mut self, out: &mut Output) {
+    /// Dials peers that should be linked, closes region links that others have taken over, and finds another path into
+    /// a region that no node of this region is linked to (P9).
+    pub(super) fn repair_topology(&mut self, out: &mut Output) {
         let now = self.clock.now;
         let nodes: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
         for node in &nodes {
@@ -40,7 +40,7 @@ impl Node {
                     self.dial_peer(node, out);
                 }
                 (false, PeerState::Connecting) if idle => peer.state = PeerState::Distant,
-                (false, PeerState::Up) => self.let_go(node, out),
+                (false, PeerState::Up) => self.close_redundant_link(node, out),
                 _ => {}
             }
         }
@@ -62,8 +62,8 @@ impl Node {
         })
     }
 
-    /// Closes a region link this node dialed, once a lower sibling is known to have one, or this node has the one it wants.
-    fn let_go(&mut self, node: &NodeId, out: &mut Output) {
+    /// Closes a region link this node dialed, once a lower sibling has one, or this node has the one it wants.
+    fn close_redundant_link(&mut self, node: &NodeId, out: &mut Output) {
         let Some(peer) = self.peers.peers.get(node) else { return };
         let Some(link) = peer.link.and_then(|link| self.peers.links.get(&link)) else { return };
         let id = link.id;
@@ -83,16 +83,16 @@ impl Node {
         }
     }
 
-    /// The node of an unserved region to dial next: the one that was dialed longest ago. In turn, so that a live node is
-    /// dialed after at most as many intervals as the region has nodes; by chance it could be missed for longer than
+    /// The node of an unserved region to dial next: the one that was dialed longest ago. Round robin dials a live node
+    /// after at most as many intervals as the region has nodes; at random it could be missed for longer than
     /// `reconnect_timeout` (P9).
-    fn next_way_in(&self, ways: &[NodeId]) -> Option<NodeId> {
+    fn next_entry_node(&self, ways: &[NodeId]) -> Option<NodeId> {
         let retry_at = |node: &NodeId| self.peers.peers.get(node).and_then(|peer| peer.retry_at);
         ways.iter().min_by_key(|node| retry_at(node)).cloned()
     }
 
-    /// Dials into regions that nobody in this region has had a link to for `peer_retry_interval`: admitted nodes if there
-    /// are any, otherwise any node.
+    /// Dials into regions that no node of this region has had a link to for `peer_retry_interval`: admitted nodes if
+    /// there are any, otherwise any node.
     fn serve_unserved_regions(&mut self, out: &mut Output) {
         seam!(self, UnservedRegionsIgnored => return);
         let now = self.clock.now;
@@ -117,7 +117,7 @@ impl Node {
             let (live, silent): (Vec<NodeId>, Vec<NodeId>) =
                 inside.map(|(node, _)| node.clone()).partition(|node| self.is_admitted(node));
             let ways = if live.is_empty() { silent } else { live };
-            if let Some(way) = self.next_way_in(&ways) {
+            if let Some(way) = self.next_entry_node(&ways) {
                 self.dial_peer(&way, out);
             }
         }

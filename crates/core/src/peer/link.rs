@@ -2,7 +2,7 @@
 
 use crate::map::{Cursor, ItemRef};
 use crate::node::LinkId;
-use crate::time::{Clock, Duration, Heard, Time};
+use crate::time::{Clock, Duration, ReceivedAt, Time};
 use crate::version::{NodeId, OriginId};
 use crate::wire::Context;
 use std::collections::VecDeque;
@@ -25,27 +25,27 @@ pub(crate) struct Link {
     pub(crate) phase: LinkPhase,
     pub(crate) peer: Option<NodeId>,
     pub(crate) origin: Option<OriginId>,
-    pub(crate) opened: Heard,
-    pub(crate) received: Heard,
+    pub(crate) opened: ReceivedAt,
+    pub(crate) received: ReceivedAt,
     /// Pings sent and not yet echoed: sequence and when.
-    unechoed: VecDeque<(u64, Heard)>,
+    unechoed: VecDeque<(u64, ReceivedAt)>,
     /// When the newest echoed ping was sent.
-    echoed: Heard,
+    echoed: ReceivedAt,
     pub(crate) ping_seq: u64,
     /// Highest sequence received, to be echoed.
-    pub(crate) heard_seq: u64,
+    pub(crate) received_seq: u64,
     /// Other regions the peer has links to (P9).
     pub(crate) regions: Vec<String>,
-    /// What the peer asked to hear about.
+    /// Origins of which the peer requested evidence.
     pub(crate) asked: Vec<OriginId>,
-    /// Own writes the peer has been sent; `None` until an exchange told where it stands (D5).
+    /// Own writes the peer has been sent; `None` until an exchange showed its position (D5).
     pub(crate) sent: Option<u64>,
     pub(crate) outgoing: Option<Outgoing>,
     pub(crate) incoming: Option<Incoming>,
-    /// The last ping told of another context.
+    /// The last ping had another context hash.
     pub(crate) differed: bool,
-    /// When this side last asked for an exchange.
-    pub(crate) wanted: Option<Heard>,
+    /// When this side last requested an exchange.
+    pub(crate) wanted: Option<ReceivedAt>,
     /// How many exchanges this end has numbered.
     exchange: u64,
 }
@@ -78,12 +78,12 @@ pub(crate) struct Incoming {
     pub(crate) full: bool,
     pub(crate) records: u64,
     pub(crate) began: Time,
-    pub(crate) progress: Heard,
+    pub(crate) progress: ReceivedAt,
 }
 
 impl Link {
     pub(crate) fn new(id: LinkId, dialed: bool, clock: Clock) -> Self {
-        let now = Heard::now(clock);
+        let now = ReceivedAt::now(clock);
         Link {
             id,
             dialed,
@@ -96,7 +96,7 @@ impl Link {
             unechoed: VecDeque::new(),
             echoed: now,
             ping_seq: 0,
-            heard_seq: 0,
+            received_seq: 0,
             regions: Vec::new(),
             asked: Vec::new(),
             sent: None,
@@ -115,8 +115,8 @@ impl Link {
     /// Numbers a ping about to be sent.
     pub(crate) fn next_ping(&mut self, clock: Clock) -> u64 {
         self.ping_seq += 1;
-        self.unechoed.push_back((self.ping_seq, Heard::now(clock)));
-        // A peer that echoes nothing is noticed long before this; the bound is for the memory.
+        self.unechoed.push_back((self.ping_seq, ReceivedAt::now(clock)));
+        // A peer that echoes nothing is detected long before this; the bound limits the memory.
         if self.unechoed.len() > 64 {
             self.unechoed.pop_front();
         }
@@ -142,7 +142,8 @@ impl Link {
         self.echoed.attentive_silence(clock, Duration::MAX)
     }
 
-    /// A number for a delta in either direction that neither end of the link has used: the two count apart from each other.
+    /// Returns a number for a delta in either direction that neither end of the link has used: the two count
+    /// separately.
     pub(crate) fn next_exchange(&mut self) -> u64 {
         self.exchange += 1;
         2 * self.exchange + u64::from(self.dialed)
@@ -153,7 +154,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// Whoever gives up a delta says its number only, not who sends it.
+    /// An abort of a delta contains its number only, not its sender.
     #[test]
     fn the_ends_of_a_link_number_exchanges_differently() {
         let numbers = |dialed| {

@@ -1,4 +1,4 @@
-//! Peers and the links to them: tables and states (P1–P6). What is done with them is in `node`.
+//! Peers and the links to them: tables and states (P1–P6). The actions are in `node`.
 
 mod link;
 mod table;

@@ -1,4 +1,4 @@
-//! Who is known, how they can be reached, and what is under way to reach them.
+//! Known peers, their addresses, and the attempts to reach them.
 
 use super::Link;
 use crate::node::{DialId, KnownPeer, LinkId, PeerState};
@@ -14,26 +14,26 @@ pub(crate) struct Peer {
     pub(crate) state: PeerState,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) ready: bool,
-    /// It was ready on the present link, and says that it no longer is.
+    /// It was ready on the current link, and reports that it no longer is.
     pub(crate) stopping: bool,
     /// The connection in use, or the own dial waiting for its Welcome.
     pub(crate) link: Option<LinkId>,
     /// A second connection that waits (P5).
     pub(crate) candidate: Option<LinkId>,
     pub(crate) dial: Option<DialId>,
-    /// When the next attempt is due; stale timers are told apart by it.
+    /// When the next attempt is due; stale timers are recognised by it.
     pub(crate) retry_at: Option<Time>,
     pub(crate) query: Option<HealthQuery>,
-    /// Another peer agreed that it is gone (L6).
+    /// Another peer agreed that it is lost (L6).
     pub(crate) confirmed: bool,
 }
 
-/// Asking others about a lost peer (P3).
+/// A query to other peers about a lost peer (P3).
 #[derive(Debug)]
 pub(crate) struct HealthQuery {
     pub(crate) id: u64,
     pub(crate) asked: usize,
-    /// Who answered, and whether they can reach it.
+    /// The peers that answered, and whether they can reach it.
     pub(crate) answers: BTreeMap<NodeId, bool>,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct HealthQuery {
 #[derive(Debug)]
 pub(crate) struct Seed {
     pub(crate) address: String,
-    /// Who was found there last.
+    /// The node last found there.
     pub(crate) node: Option<NodeId>,
     pub(crate) dial: Option<DialId>,
     pub(crate) oneself: bool,
-    /// Attempts while nobody had been found there.
+    /// Attempts while no node had been found there.
     pub(crate) attempts: u32,
 }
 
-/// What a dial is for.
+/// The purpose of a dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Dial {
     Peer(NodeId),
@@ -97,7 +97,7 @@ impl Peers {
         Peers { seeds, peers, ..Self::default() }
     }
 
-    /// Those that a next run may find where this one did.
+    /// Peers that the next incarnation may find at the same address.
     pub(crate) fn known(&self) -> Vec<KnownPeer> {
         let there = |peer: &Peer| !peer.peer_address.is_empty() && peer.state != PeerState::Left;
         let known = self.peers.iter().filter(|(_, peer)| there(peer)).map(|(node, peer)| KnownPeer {

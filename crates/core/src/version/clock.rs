@@ -4,10 +4,10 @@ use super::OriginId;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// How much of each origin has been taken in: origin → highest n. An absent origin counts as 0.
+/// The highest write received of each origin: origin → highest n. An absent origin counts as 0.
 ///
-/// Comparison is causal: `a < b` means b has seen all of a and more; two clocks that each saw something the other did
-/// not are incomparable (`partial_cmp` is `None`), and no tie-break pretends otherwise.
+/// Comparison is causal: `a < b` means b has seen all of a and more. Two clocks that each saw something the other did
+/// not are incomparable (`partial_cmp` is `None`); there is no tie-break.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VectorClock(BTreeMap<OriginId, u64>);
 
@@ -34,7 +34,7 @@ impl VectorClock {
         }
     }
 
-    /// Takes in everything `other` has seen: the least upper bound.
+    /// Joins `other`: the least upper bound.
     pub fn merge(&mut self, other: &VectorClock) {
         for (origin, n) in &other.0 {
             self.raise(origin, *n);

@@ -1,4 +1,4 @@
-//! Who wrote what, and in which order: node ids, origins, dots, ranks and vector clocks (rules D1, D3).
+//! The authors and the order of writes: node ids, origins, dots, ranks and vector clocks (rules D1, D3).
 
 mod clock;
 mod origin;

@@ -40,8 +40,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// One run of a node id. The number orders runs where it could be learnt; the nonce tells any two apart, so that a lost
-/// disk or a copied configuration never makes two runs look like one.
+/// One start of a node id. The number orders incarnations where it is known; the nonce distinguishes any two, so that
+/// a lost disk or a copied configuration never makes two incarnations look like one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation {
     pub number: u64,
@@ -60,7 +60,7 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// A writer of records: one run of one node.
+/// An author of records: one incarnation of one node.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OriginId {
     pub node: NodeId,

@@ -24,7 +24,7 @@ impl fmt::Display for Dot {
     }
 }
 
-/// What decides between two writes to one slot (D3). A total order that extends causality.
+/// The order of two writes to one slot (D3). A total order that extends causality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank<'a> {
     pub claim: u64,
@@ -50,22 +50,22 @@ impl PartialOrd for Rank<'_> {
     }
 }
 
-/// The version of a member as shown (W6): equal at two places if and only if the member looks the same there.
+/// The version of a member as shown (W6): equal at two nodes if and only if the member is shown the same there.
 ///
 /// To users it is an opaque text, compared for equality.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     pub claim: u64,
     pub seq: u64,
-    /// Stands for the origin: two claims with one number are still two versions.
+    /// Represents the origin: two claims with one number are still two versions.
     pub tag: u32,
     /// Status where it was inferred from the owner's silence instead of being stated by it.
     pub inferred: Option<Status>,
 }
 
 impl Version {
-    /// The version of a member that is not shown any more although nothing was written. It differs from every version
-    /// that is shown, so a watcher that resumes elsewhere and has it is told if the member is shown there (W6).
+    /// The version of a member that is no longer shown although nothing was written. It differs from every version
+    /// that is shown, so a watcher that resumes elsewhere with it gets the member if it is shown there (W6).
     pub(crate) fn absent(self) -> Self {
         Version { inferred: Some(Status::Left), ..self }
     }

@@ -1,4 +1,4 @@
-//! Watchers: who wants to see what, and what each still has to be told (W1–W6).
+//! Watchers: the selection of each, and the events it has not received yet (W1–W6).
 //!
 //! Each has a bounded queue of changes; snapshots and catch-ups are walked at the watcher's own pace and never copied.
 
@@ -17,7 +17,7 @@ use crate::version::Version;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Slots a walk looks at in one go.
+/// Slots that one call of a walk examines.
 const STEPS_MAX: usize = 4_096;
 
 #[derive(Debug)]
@@ -25,12 +25,12 @@ struct Watcher {
     interest: Interest,
     stage: Stage,
     queue: VecDeque<StreamEvent>,
-    /// Told to the watcher before anything else.
+    /// Sent to the watcher before anything else.
     reset: Option<ResetReason>,
-    /// The shell has been told that there is something to take.
+    /// The shell has been notified that there is something to take.
     notified: bool,
     marked_at: Option<Time>,
-    /// Gets a mark whenever it has been told everything there is.
+    /// Gets a mark whenever it has received everything.
     eager: bool,
     /// Stamp of the state at the last mark.
     marked: u64,
@@ -44,7 +44,7 @@ enum Stage {
         until: Time,
     },
     Walking(Walk),
-    /// Known ids that this node does not have; not yet called absent (N3).
+    /// Known ids that this node does not have; not yet reported as absent (N3).
     Grace {
         missing: BTreeMap<String, Version>,
         until: Time,
@@ -57,7 +57,7 @@ pub(crate) struct Watchers {
     entries: Vec<(u32, Option<Watcher>)>,
     free: Vec<u32>,
     by_service: BTreeMap<String, Vec<u32>>,
-    /// Watchers to members of any service.
+    /// Watchers of members of any service.
     general: Vec<u32>,
     names: Vec<u32>,
     len: usize,
@@ -84,7 +84,7 @@ impl LastToken {
     }
 }
 
-/// What a watcher's request to resume comes down to.
+/// The result of a watcher's request to resume.
 #[derive(Debug)]
 pub(crate) enum Begin {
     Walk { walk: Walk, reset: Option<ResetReason> },
@@ -97,9 +97,9 @@ pub(crate) struct Change<'a> {
     pub(crate) slot: u32,
     pub(crate) before: Option<&'a Member>,
     pub(crate) after: Option<&'a Member>,
-    /// The slot itself is gone: a walk will not meet it.
+    /// The slot itself is gone: a walk will not reach it.
     pub(crate) freed: bool,
-    /// What to call the version of the change if the member is not shown any more: its tombstone's.
+    /// The version of the change if the member is no longer shown: that of its tombstone.
     pub(crate) gone: Option<Version>,
 }
 
@@ -191,7 +191,7 @@ impl Watchers {
         }
     }
 
-    /// Puts a change into the queues of everyone who sees it.
+    /// Adds a change to the queues of all watchers that see it.
     pub(crate) fn route(&mut self, change: Change<'_>, limit: usize, mutation: Mutation, out: &mut Output) -> u64 {
         self.stamp += 1;
         let Some(member) = change.after.or(change.before) else { return 0 };
@@ -219,8 +219,8 @@ impl Watchers {
         delivered
     }
 
-    /// Tombstones were collected. Whoever was yet to be told of one on a walk is told now: the walk will not meet it. Hardly
-    /// anybody is, so they are looked for once, not for each tombstone.
+    /// Tombstones were collected. Watchers whose walk has yet to reach one get it now: the walk will not reach it.
+    /// There are hardly any, so they are searched once, not for each tombstone.
     pub(crate) fn collected(&mut self, collected: &[(u32, Arc<Record>)], limit: usize, out: &mut Output) {
         for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
             let Some(watcher) = watcher.as_mut() else { continue };
@@ -261,7 +261,7 @@ impl Watchers {
         more
     }
 
-    /// Wakes those whose wait is over or whose mark is due.
+    /// Wakes watchers whose wait is over or whose mark is due.
     pub(crate) fn tick(&mut self, now: Time, map: &CausalMap, mark_interval: Duration, out: &mut Output) {
         let stamp = self.stamp;
         for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
@@ -281,13 +281,13 @@ impl Watchers {
     }
 }
 
-/// What taking needs to know of the node.
+/// State of the node that taking events needs.
 #[derive(Debug)]
 pub(crate) struct TakeContext<'a> {
     pub(crate) map: &'a CausalMap,
     pub(crate) now: Time,
     pub(crate) mark_interval: Duration,
-    /// Before this, nothing is called absent (N3).
+    /// Before this time, no member is reported as absent (N3).
     pub(crate) absence_from: Time,
     pub(crate) mutation: Mutation,
 }
@@ -377,7 +377,7 @@ impl Watcher {
         if let Stage::Walking(walk) = &mut self.stage {
             let mut steps = 0;
             while events.len() < end {
-                // Where little matches, a walk is long; others want their turn.
+                // If few members match, a walk is long; other calls need their turn.
                 steps += 1;
                 if steps > STEPS_MAX {
                     return true;

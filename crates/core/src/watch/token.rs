@@ -1,9 +1,9 @@
-//! Resume tokens (W3): what a watch had shown at a mark, in a form that any node can use.
+//! Resume tokens (W3): the state that a watch had shown at a mark, in a form that any node can use.
 //!
-//! Example: a watcher of node A holds the token `clock {A: 9, B: 4}, silent {B: 40}` and reconnects to node C, whose context
-//! is `{A: 11, B: 4}` and which admits B. C sends the records of A's writes 10 and 11, and all records of B: nothing was
-//! written, but they show `up` again. Had C collected a tombstone with a write above the token's clock, the token would be
-//! too old, and C would compare versions or start with a new snapshot (W4).
+//! Example: a watcher of node A holds the token `clock {A: 9, B: 4}, silent {B: 40}` and reconnects to node C, whose
+//! context is `{A: 11, B: 4}` and which admits B. C sends the records of A's writes 10 and 11, and all records of B:
+//! nothing was written, but they show `up` again. Had C collected a tombstone with a write above the token's clock,
+//! the token would be too old, and C would compare versions or start with a new snapshot (W4).
 
 use super::Walk;
 use crate::map::{CausalMap, OriginEntry, Standing};
@@ -22,17 +22,16 @@ pub(crate) struct Token {
     written_off: VectorClock,
     /// Origins that were not admitted, with the liveness counter their records were judged by.
     silent: BTreeMap<OriginId, u64>,
-    /// The last writes that were shown although the clock does not cover them: part of a delta that was cut off (D7).
+    /// The last writes that were shown although the clock does not cover them: part of an interrupted delta (D7).
     beyond: VectorClock,
 }
 
 const FORMAT: u8 = 3;
 /// At most so many records of an origin are examined for one that is shown although others have written it off.
 const KEPT_LOOK: usize = 64;
-const LIFE_MAX: u64 = crate::wire::COUNTER_MAX;
 /// In place of a liveness counter: some records showed what the origin stated, others did not (L3). The records of no
 /// origin look like that anywhere else.
-const RETURNING: u64 = LIFE_MAX;
+const RETURNING: u64 = crate::wire::COUNTER_MAX;
 
 impl Token {
     /// The token of everything that `map` shows now.
@@ -72,20 +71,20 @@ impl Token {
         let clock = decode_clock(r)?;
         let written_off = decode_clock(r)?;
         let silent = (0..r.count("silent", 11, u64::MAX)?)
-            .map(|_| Ok((decode_origin(r)?, r.bounded("life", LIFE_MAX)?)))
+            .map(|_| Ok((decode_origin(r)?, r.bounded("liveness counter", crate::wire::COUNTER_MAX)?)))
             .collect::<Result<_, CodecError>>()?;
         let beyond = decode_clock(r)?;
         reader.end()?;
         Ok(Token { clock, written_off, silent, beyond })
     }
 
-    /// Whether this node has taken in everything the token has, and everything that was shown beyond that.
+    /// Whether this node has received everything that the token covers, and everything that was shown beyond that.
     pub(crate) fn reached(&self, map: &CausalMap) -> bool {
         let covers = |(origin, n)| match map.origins.index_of(origin) {
             Some(index) => map.origins.covers(index, n),
             None => map.origins.is_retired(origin),
         };
-        // The rest of what a silent one wrote may never come. What there is of it, all nodes share (D7).
+        // The missing writes of a silent origin may never arrive. All nodes share the ones there are (D7).
         let shares = |origin, n| {
             let entry = map.origins.index_of(origin).map(|index| map.origins.entry(index));
             entry.is_some_and(|entry| !entry.standing.is_admitted() && entry.last() >= n)
@@ -93,7 +92,7 @@ impl Token {
         self.clock.iter().all(covers) && self.beyond.iter().all(|(origin, n)| covers((origin, n)) || shares(origin, n))
     }
 
-    /// Whether something that was shown where the token was made may have been forgotten here without a trace: collected,
+    /// Whether a record that was shown where the token was made may have been dropped here without a trace: collected,
     /// retired, or written off. Writing off counts although this node may still hold the records.
     fn too_old(&self, map: &CausalMap) -> bool {
         let collected = !self.clock.includes(&map.origins.floor());
@@ -101,7 +100,8 @@ impl Token {
         collected || retired || !self.written_off.includes(&map.origins.written_off())
     }
 
-    /// The slots of everything that may look different now. Only once the token is reached; `None` if it is too old.
+    /// The slots of all members that may be shown differently now. Only once the token is reached; `None` if it is too
+    /// old.
     pub(crate) fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
         if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
             return None;
@@ -111,7 +111,7 @@ impl Token {
             let id = &entry.origin.id;
             let now = silent_liveness_counter(entry.standing);
             let from = match self.silent.get(id).copied() {
-                // Shown as stated then and now, or silent then and ever since: only writes count.
+                // Shown as stated then and now, or silent since then: only writes count.
                 then if then == now && now != Some(RETURNING) => self.clock.get(id) + 1,
                 _ if mutation.is(Mutant::ResumeIgnoresAdmission) => self.clock.get(id) + 1,
                 _ => 0,
@@ -136,8 +136,8 @@ fn silent_liveness_counter(standing: Standing) -> Option<u64> {
     }
 }
 
-/// Whether this node still shows a record of an origin that others have written off. When in doubt, it does: then the token
-/// is too old at every node that has heard of the writing off.
+/// Whether this node still shows a record of an origin that others have written off. When in doubt, it does: then the
+/// token is too old at every node that has received the written-off number.
 fn keeps_written_off(map: &CausalMap, entry: &OriginEntry) -> bool {
     let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
     written_off.enumerate().any(|(looked, (_, slot))| looked >= KEPT_LOOK || map.at(*slot).is_live())
@@ -146,7 +146,7 @@ fn keeps_written_off(map: &CausalMap, entry: &OriginEntry) -> bool {
 /// All that a returning watcher sends (W3, W4).
 #[derive(Clone, Debug)]
 pub(crate) struct Resumption {
-    /// Of the last mark; `None` if the watcher only says what it knows.
+    /// Of the last mark; `None` if the watcher only sends versions.
     pub(crate) token: Option<Token>,
     /// Versions received after the token.
     pub(crate) recent: BTreeMap<String, Version>,
@@ -155,11 +155,11 @@ pub(crate) struct Resumption {
 }
 
 impl Resumption {
-    /// Whether this node knows at least what the watcher has seen.
+    /// Whether this node has at least everything that the watcher has seen.
     pub(crate) fn reached(&self, space: Space, map: &CausalMap) -> bool {
         let seen = |(id, version): (&String, &Version)| match map.record(space, id) {
             Some(record) => (record.claim, record.seq) >= (version.claim, version.seq),
-            // Collected here, or never heard of?
+            // Collected here, or never received?
             None => version.claim <= map.claim_floor(),
         };
         let known = self.known.iter().flatten();

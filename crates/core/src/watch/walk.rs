@@ -1,4 +1,4 @@
-//! Walks: how a watcher is shown what is there, or what changed, while the registry goes on changing (W2).
+//! Walks: how a watcher gets all members, or all changes, while the registry keeps changing (W2).
 
 use super::Change;
 use crate::map::CausalMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Walk {
     path: Path,
-    /// Versions the watcher has; what it knows already is not repeated.
+    /// Versions the watcher has; members it has already are not sent again.
     known: Option<BTreeMap<String, Version>>,
 }
 
@@ -43,7 +43,7 @@ impl Walk {
         Walk { path: Path::Changed { slots, next: 0 }, known: Some(recent) }
     }
 
-    /// What to do when a token cannot be used: compare by known versions, or start over.
+    /// The fallback when a token cannot be used: compare by known versions, or start over.
     pub(crate) fn instead(
         interest: &Interest,
         known: Option<BTreeMap<String, Version>>,
@@ -55,7 +55,7 @@ impl Walk {
         }
     }
 
-    /// Whether the walk has yet to come to this slot, so that the change need not be told now.
+    /// Whether the walk has yet to reach this slot, so that the change need not be sent now.
     pub(crate) fn will_meet(&self, change: Change<'_>) -> bool {
         match &self.path {
             Path::All { next } | Path::Service { next } => change.slot >= *next,
@@ -63,12 +63,12 @@ impl Walk {
         }
     }
 
-    /// Whether the walk tells of what has disappeared when it comes to it.
+    /// Whether the walk reports members that have disappeared.
     pub(crate) fn is_of_changes(&self) -> bool {
         matches!(self.path, Path::Changed { .. })
     }
 
-    /// A change of this id is being told; what the watcher knew of it no longer matters.
+    /// A change of this id is being sent; the version that the watcher had no longer matters.
     pub(crate) fn forget_known(&mut self, change: Change<'_>) {
         if let (Some(known), Some(member)) = (&mut self.known, change.after.or(change.before)) {
             known.remove(member.id());
@@ -96,7 +96,7 @@ impl Walk {
                 let service = interest.filter.service_literal().unwrap_or_default();
                 let Some(slot) = map.services().get(service).and_then(|slots| slots.range(*next..).next().copied())
                 else {
-                    // Everything is behind the cursor now: changes are told as they come.
+                    // Everything is behind the cursor now: changes are sent as they occur.
                     *next = u32::MAX;
                     return false;
                 };
@@ -135,7 +135,7 @@ impl Walk {
         }
     }
 
-    /// At the end of a walk by known versions: what the watcher knows and this node does not show.
+    /// At the end of a walk by known versions: members that the watcher has and this node does not show.
     pub(crate) fn missing(&mut self, map: &CausalMap, interest: &Interest) -> BTreeMap<String, Version> {
         let mut known = self.known.take().unwrap_or_default();
         known.retain(|id, _| {
@@ -157,7 +157,7 @@ fn visible(slot: u32, interest: &Interest, map: &CausalMap) -> Option<Member> {
     (shown && interest.filter.matches(&member.subject())).then_some(member)
 }
 
-/// Tells a slot's present state to a watcher that may or may not have known it.
+/// Sends the current state of a slot to a watcher that may or may not have known it.
 fn show_change(slot: u32, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) {
     if let Some(member) = visible(slot, interest, map) {
         events.push(StreamEvent::Snapshot(member));

@@ -38,7 +38,7 @@ pub(crate) struct RecordItem<'a> {
     pub(crate) address: &'a str,
     pub(crate) endpoints: PairsItem<'a>,
     pub(crate) metadata: PairsItem<'a>,
-    /// How long ago the sender learnt of it, if it is a tombstone.
+    /// Age of the tombstone at the sender, if it is one.
     pub(crate) age: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct InferredItem<'a> {
     pub(crate) about: &'a OriginId,
     pub(crate) about_n: u64,
     pub(crate) liveness_counter: u64,
-    /// How long ago the sender learnt of it, if it is a tombstone.
+    /// Age of the tombstone at the sender, if it is one.
     pub(crate) age: Duration,
 }
 
@@ -74,7 +74,7 @@ impl PairsItem<'_> {
     }
 }
 
-/// Youngest evidence of an origin's life as known to the sender (L2).
+/// The sender's latest evidence of an origin (L2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EvidenceItem {
     pub(crate) origin: OriginId,
@@ -144,7 +144,7 @@ fn decode_item<'f: 'i, 'i>(
     if tag & !RECORD_NAME == INFERRED {
         let about = origin_at(reader, origins)?;
         let about_n = reader.bounded("n", COUNTER_MAX)?;
-        let liveness_counter = reader.bounded("life", COUNTER_MAX)?;
+        let liveness_counter = reader.bounded("liveness counter", COUNTER_MAX)?;
         let age = decode_age(reader)?;
         return Ok(Item::Inferred(InferredItem {
             origin,
@@ -321,7 +321,7 @@ impl ItemsWriter {
     }
 
     fn origin(&mut self, origin: &OriginId) -> u64 {
-        // Most frames speak of one origin only.
+        // Most frames contain one origin only.
         if self.origins.last() == Some(origin) {
             return self.origins.len() as u64 - 1;
         }

@@ -8,16 +8,16 @@ use super::{
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
 
-/// A context as it travels (D1, D10): what has been taken in, and whose further writes are of no interest.
+/// A context as sent (D1, D10): the received writes, and the origins whose further writes are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) clock: VectorClock,
     pub(crate) retired: BTreeMap<NodeId, Incarnation>,
-    /// Up to which write an origin's records were dropped without a write of its own (D10).
+    /// Per origin, the write number up to which records were dropped without a write of that origin (D10).
     pub(crate) written_off: VectorClock,
-    /// Highest claim among what was collected (D8).
+    /// Highest claim of a collected record (D8).
     pub(crate) claim_floor: u64,
-    /// For how much longer the sender calls nothing absent (N3).
+    /// For how much longer the sender reports no member as absent (N3).
     pub(crate) grace_ms: u64,
 }
 
@@ -54,7 +54,7 @@ impl Context {
     }
 }
 
-/// Who is speaking (P2).
+/// Identification of the sender (P2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
@@ -64,8 +64,8 @@ pub(crate) struct Hello {
     pub(crate) peer_address: String,
     pub(crate) client_address: String,
     pub(crate) ready: bool,
-    /// Highest incarnation heard of the node spoken to, if it is another one than the one speaking on this link.
-    pub(crate) heard: Option<Incarnation>,
+    /// Highest known incarnation of the receiver's node id, if it differs from the receiver's.
+    pub(crate) known_incarnation: Option<Incarnation>,
     /// Other nodes: id, region, peer address (P8).
     pub(crate) nodes: Vec<(NodeId, String, String)>,
 }
@@ -82,9 +82,9 @@ pub(crate) struct Ping {
     pub(crate) ready: bool,
     /// Other regions this node has a link to (P9).
     pub(crate) regions: Vec<String>,
-    /// Origins this node has no link to and would like to hear of.
+    /// Origins without a link, of which this node requests evidence.
     pub(crate) ask: Vec<OriginId>,
-    /// What the other side asked for.
+    /// The evidence that the other side requested.
     pub(crate) evidence: Vec<EvidenceItem>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) index: u64,
     pub(crate) full: bool,
     pub(crate) items: Items<'a>,
-    /// With the last chunk: what its receiver may now claim, and the floor to take over after a full merge.
+    /// With the last chunk: the context that the receiver may join, and the floor to adopt after a full merge.
     pub(crate) end: Option<(Context, VectorClock)>,
     /// With the first chunk: the sender's context, if the receiver should send a delta back.
     pub(crate) reply: Option<Context>,
@@ -110,11 +110,11 @@ pub(crate) enum RejectReason {
     Identity,
     Oneself,
     Full,
-    /// There is a link already, and it works.
+    /// There is a working link already.
     Linked,
 }
 
-/// How a node sees its link to another.
+/// The state of a node's link to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkState {
     Unknown,
@@ -127,11 +127,11 @@ pub(crate) enum LinkState {
 pub(crate) enum Message<'a> {
     Hello(Hello),
     Welcome(Hello),
-    /// `node` says who rejects.
+    /// `node` is the rejecting node.
     Reject {
         reason: RejectReason,
         node: NodeId,
-        heard: Option<Incarnation>,
+        known_incarnation: Option<Incarnation>,
     },
     Ping(Ping),
     Push {
@@ -140,7 +140,7 @@ pub(crate) enum Message<'a> {
         to: u64,
         items: Items<'a>,
     },
-    /// Asks for a delta (D7).
+    /// Requests a delta (D7).
     Want {
         exchange: u64,
         context: Context,
@@ -151,7 +151,7 @@ pub(crate) enum Message<'a> {
         exchange: u64,
         index: u64,
     },
-    /// Its sender cannot finish this delta, or its receiver does not follow it.
+    /// Its sender cannot finish this delta, or its receiver does not accept it.
     ChunkAbort {
         exchange: u64,
     },
@@ -221,11 +221,11 @@ impl Message<'_> {
         match self {
             Message::Hello(hello) => encode_hello(&mut w, 0, hello),
             Message::Welcome(hello) => encode_hello(&mut w, 1, hello),
-            Message::Reject { reason, node, heard } => {
+            Message::Reject { reason, node, known_incarnation } => {
                 w.byte(2);
                 w.byte(*reason as u8);
                 w.text(node.as_str());
-                encode_heard(&mut w, *heard);
+                encode_known(&mut w, *known_incarnation);
             }
             Message::Ping(ping) => {
                 w.byte(3);
@@ -304,12 +304,12 @@ impl<'a> Message<'a> {
                     5 => RejectReason::Linked,
                     _ => return Err(CodecError::Invalid("reason")),
                 };
-                Message::Reject { reason, node: decode_node_id(reader)?, heard: decode_heard(reader)? }
+                Message::Reject { reason, node: decode_node_id(reader)?, known_incarnation: decode_known(reader)? }
             }
             3 => Message::Ping(Ping {
                 seq: reader.bounded("seq", COUNTER_MAX)?,
                 echo: reader.bounded("echo", COUNTER_MAX)?,
-                liveness_counter: reader.bounded("life", COUNTER_MAX)?,
+                liveness_counter: reader.bounded("liveness counter", COUNTER_MAX)?,
                 written: reader.bounded("written", COUNTER_MAX)?,
                 context_hash: reader.fixed64("context hash")?,
                 ready: reader.flag("ready")?,
@@ -389,7 +389,7 @@ fn encode_hello(w: &mut Writer, tag: u8, hello: &Hello) {
     w.text(&hello.peer_address);
     w.text(&hello.client_address);
     w.flag(hello.ready);
-    encode_heard(w, hello.heard);
+    encode_known(w, hello.known_incarnation);
     w.count(hello.nodes.len());
     for (node, region, address) in &hello.nodes {
         w.text(node.as_str());
@@ -407,7 +407,7 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, CodecError> {
         peer_address: reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned(),
         client_address: reader.text("client address", ADDRESS_BYTES_MAX)?.to_owned(),
         ready: reader.flag("ready")?,
-        heard: decode_heard(reader)?,
+        known_incarnation: decode_known(reader)?,
         nodes: (0..reader.count("nodes", 4, u64::MAX)?)
             .map(|_| {
                 let node = decode_node_id(reader)?;
@@ -418,15 +418,15 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, CodecError> {
     })
 }
 
-fn encode_heard(w: &mut Writer, heard: Option<Incarnation>) {
-    w.flag(heard.is_some());
-    if let Some(incarnation) = heard {
+fn encode_known(w: &mut Writer, known_incarnation: Option<Incarnation>) {
+    w.flag(known_incarnation.is_some());
+    if let Some(incarnation) = known_incarnation {
         encode_incarnation(w, incarnation);
     }
 }
 
-fn decode_heard(reader: &mut Reader<'_>) -> Result<Option<Incarnation>, CodecError> {
-    if reader.flag("heard")? { decode_incarnation(reader).map(Some) } else { Ok(None) }
+fn decode_known(reader: &mut Reader<'_>) -> Result<Option<Incarnation>, CodecError> {
+    if reader.flag("known incarnation")? { decode_incarnation(reader).map(Some) } else { Ok(None) }
 }
 
 pub(crate) fn encode_clock(w: &mut Writer, clock: &VectorClock) {
@@ -458,7 +458,7 @@ fn decode_evidence(reader: &mut Reader<'_>) -> Result<Vec<EvidenceItem>, CodecEr
         .map(|_| {
             Ok(EvidenceItem {
                 origin: decode_origin(reader)?,
-                liveness_counter: reader.bounded("life", COUNTER_MAX)?,
+                liveness_counter: reader.bounded("liveness counter", COUNTER_MAX)?,
                 written: reader.bounded("written", COUNTER_MAX)?,
                 age_ms: reader.bounded("age", COUNTER_MAX)?,
             })

@@ -1,7 +1,8 @@
-//! The wire form of peer messages: versioned, bounded, and rejected before anything is allocated or changed (P7).
+//! The wire format of peer messages: versioned, bounded, and validated before anything is allocated or changed (P7).
 //!
-//! Integers are varints; strings are length-prefixed; every frame that carries records has one table of the origins and clients it
-//! mentions. Decoding borrows from the frame: a message is checked to its last byte before the first record is applied.
+//! Integers are varints; strings are length-prefixed; every frame that carries records has one table of its origins
+//! and clients. Decoding borrows from the frame: a message is checked to its last byte before the first record is
+//! applied.
 
 mod items;
 mod message;
@@ -13,7 +14,7 @@ pub(crate) use items::{
 };
 pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RejectReason, decode_clock, encode_clock};
 
-/// Version of this format, named in every Hello. Peers of another version are rejected, not guessed at.
+/// Version of this format, sent in every Hello. Peers of another version are rejected.
 pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Hard bounds of the format; no configuration may allow more.
@@ -22,18 +23,19 @@ pub(crate) const ID_BYTES_MAX: u64 = 1024;
 pub(crate) const ADDRESS_BYTES_MAX: u64 = 1024;
 pub(crate) const PAIRS_MAX: u64 = 4 * 1024;
 
-/// Claims, sequences and counters above these are not reachable by counting; they are rejected as hostile.
+/// Claims, sequences and counters above these cannot be reached by counting; they are rejected as hostile.
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
 
 pub(crate) const MAX_DRAIN: u32 = u32::MAX / 2;
 
-/// Whoever takes over a member counts its sequence and its drain mark on. What others bring is therefore taken in only with
-/// as much room left as was used up, which no counting fills: beyond the bounds of the format nobody would understand it.
+/// The next owner of a member increments its sequence and its drain counter. Received values are therefore accepted
+/// only up to half of the range: the other half cannot be used up by counting. Values above the range could not be
+/// encoded.
 pub(crate) const MAX_SEQ_TAKEN: u64 = COUNTER_MAX / 2;
 pub(crate) const MAX_DRAIN_TAKEN: u32 = MAX_DRAIN / 2;
 
-/// The claim with which a node outbids another. At the end of all numbers it is the same: a record no peer takes in would
-/// help nobody, and the sequence decides then (D3).
+/// The claim with which a node outranks another. At the maximum it stays the same: peers would reject a higher one,
+/// and the sequence decides then (D3).
 pub(crate) fn next_claim(claim: u64) -> u64 {
     claim.saturating_add(1).min(MAX_CLAIM)
 }

@@ -1,4 +1,4 @@
-//! The wire format (P7): what is written can be read back, and nothing else can.
+//! The wire format (P7): valid frames round-trip, and invalid frames are rejected.
 
 mod golden;
 mod hostile;
@@ -10,7 +10,7 @@ use super::*;
 use crate::member::RecordKind;
 use samples::Content;
 
-/// Reads everything a decoded message has, so that a promise made by decoding and not kept later shows up.
+/// Reads everything in a decoded message, so that data that decoding accepted but cannot be read later shows up.
 fn walk(message: &Message<'_>) -> usize {
     let items = match message {
         Message::Push { items, .. } => items,
@@ -88,8 +88,8 @@ fn push_of(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_sample_record_is_what_the_hand_made_frame_says() {
-    // Keeps `push_of`, which most hostile frames are made with, in step with the real writer.
+fn the_sample_record_matches_the_hand_made_frame() {
+    // Keeps `push_of`, which most hostile frames use, consistent with the real writer.
     let record = samples::record("x");
     assert_eq!(record.kind, RecordKind::Live);
     let mut items = ItemsWriter::default();

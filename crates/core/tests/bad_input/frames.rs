@@ -1,4 +1,4 @@
-//! What strangers, other clusters and broken peers send.
+//! Frames from strangers, other clusters and broken peers.
 
 use super::Lone;
 use convoke_core::node::{Effect, LinkId, RegistryEvent, Start};
@@ -34,7 +34,7 @@ fn malformed_frames_close_their_link_and_are_counted() {
         vec![0xff],
         vec![0; 64],
         vec![0xff; 4096],
-        // Far more than could ever be, by its own word: 2^60 entries.
+        // A count that exceeds the frame by far: 2^60 entries.
         vec![3, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10],
         [&good[..], &[0]].concat(),
         good[..good.len() - 1].to_vec(),
@@ -51,9 +51,9 @@ fn malformed_frames_close_their_link_and_are_counted() {
 }
 
 #[test]
-fn whatever_comes_before_a_hello_closes_the_link() {
+fn any_message_before_a_hello_closes_the_link() {
     let mut lone = Lone::new();
-    // Goodbye, a welcome nobody asked for, a rejection, an acknowledgement, a question: all well-formed.
+    // Goodbye, an unsolicited Welcome, a rejection, an acknowledgement, a query: all well-formed.
     let mut welcome = hello(|_| ());
     welcome[0] = 1;
     for frame in
@@ -73,7 +73,7 @@ fn whatever_comes_before_a_hello_closes_the_link() {
 fn another_cluster_another_version_and_oneself_are_rejected() {
     let mut lone = Lone::new();
     let mut another_version = hello(|_| ());
-    assert_eq!(u32::from(another_version[1]), PROTOCOL_VERSION, "the version stands first");
+    assert_eq!(u32::from(another_version[1]), PROTOCOL_VERSION, "the version comes first");
     another_version[1] += 1;
     let foreign = hello(|config| config.cluster = "another".to_owned());
     let namesake = hello(|config| config.node = NodeId::new("a").unwrap());
@@ -86,9 +86,9 @@ fn another_cluster_another_version_and_oneself_are_rejected() {
             matches!(&events[..], [RegistryEvent::PeerRejected { reason: found, .. }] if found == reason),
             "{events:?}"
         );
-        // The other side is told why.
-        let told = lone.out.effects.iter().any(|e| matches!(e, Effect::Send { frame, .. } if frame[0] == 2));
-        assert!(told, "{:?}", lone.out.effects);
+        // The other side gets the reason.
+        let notified = lone.out.effects.iter().any(|e| matches!(e, Effect::Send { frame, .. } if frame[0] == 2));
+        assert!(notified, "{:?}", lone.out.effects);
         assert_eq!(lone.node.counters().handshakes_rejected, count as u64 + 1);
     }
     assert_eq!(lone.node.counters().frames_malformed, 0);
@@ -110,7 +110,7 @@ fn an_established_link_is_closed_by_garbage_too() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
+fn a_silent_connection_is_closed() {
     let mut lone = Lone::new();
     let link = lone.connect();
     lone.out = Output::default();

@@ -1,4 +1,4 @@
-//! Bad input (R-06, P7): rejected with the right code, naming field and limit, and nothing has changed.
+//! Bad input (R-06, P7): rejected with the right code, field and limit, and without a change.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -40,7 +40,7 @@ impl Lone {
         Lone { node, out, now, session: attached.session, links: 0 }
     }
 
-    /// The call is rejected, counted, and leaves no trace.
+    /// The call is rejected, counted, and changes nothing.
     #[track_caller]
     fn rejected<T: std::fmt::Debug>(
         &mut self,
@@ -64,14 +64,14 @@ impl Lone {
         self.rejected(|node, now, _, out| node.attach(now, 2, ConnId(2), request, out))
     }
 
-    /// Somebody connects; the number of the link.
+    /// A peer connects; returns the link.
     fn connect(&mut self) -> LinkId {
         self.links += 1;
         self.node.accepted(self.now, LinkId(self.links), &mut self.out);
         LinkId(self.links)
     }
 
-    /// A frame on a link makes the node close it and count; everything else goes on.
+    /// A frame on a link makes the node close it and count; everything else continues.
     #[track_caller]
     fn closes_on(&mut self, link: LinkId, frame: &[u8]) -> Vec<RegistryEvent> {
         let (slots, context) = (self.node.slots(), self.node.context());
@@ -80,7 +80,7 @@ impl Lone {
         assert!(self.out.effects.contains(&Effect::CloseLink { link }), "{:?}", self.out);
         assert_eq!((self.node.slots(), self.node.context()), (slots, context));
         assert_eq!(self.node.sizes().links, 0);
-        // What still arrives on it is not looked at.
+        // Frames that still arrive on it are ignored.
         let received = self.node.counters().frames_received;
         self.node.received(self.now, link, frame, &mut Output::default());
         assert_eq!(self.node.counters().frames_received, received);
@@ -88,7 +88,7 @@ impl Lone {
         std::mem::take(&mut self.out.events)
     }
 
-    /// The node goes on as if nothing had been.
+    /// The node continues to serve.
     #[track_caller]
     fn serves(&mut self) {
         assert!(self.node.is_ready());

@@ -1,4 +1,4 @@
-//! Requests of clients and of the application.
+//! Invalid requests of clients and of the application.
 
 use super::{Lone, assert_rejection, attach, member, spec};
 use convoke_core::ErrorCode;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Claims above this are not reachable by counting.
 const CLAIM_MAX: u64 = 1 << 48;
 
-/// Everything that can be wrong with a member, with what the rejection says.
+/// Every kind of invalid member, with the expected rejection.
 fn bad_specs() -> Vec<(MemberSpec, ErrorCode, &'static str, Option<u64>)> {
     let long = |len: usize| "x".repeat(len);
     let pairs = |count: usize| (0..count).map(|i| (i.to_string(), String::new())).collect::<BTreeMap<_, _>>();
@@ -60,7 +60,7 @@ fn bad_specs() -> Vec<(MemberSpec, ErrorCode, &'static str, Option<u64>)> {
 fn bad_members_are_rejected_in_attach_and_in_register() {
     let mut lone = Lone::new();
     for (seq, (spec, code, field, limit)) in (1..).zip(bad_specs()) {
-        // In any position: the good members around it are not registered either.
+        // In any position: the valid members around it are not registered either.
         let mut request = attach("other", 9, &["good-1", "good-2"]);
         request.members.insert(1, member(spec.clone()));
         assert_rejection(&lone.attach_rejected(&request), code, field, limit);
@@ -96,7 +96,7 @@ fn bad_attaches_are_rejected() {
     lone.serves();
 }
 
-/// What cannot be registered need not be unregistered either: otherwise any text becomes a replicated tombstone.
+/// An id that cannot be registered need not be unregistered either: otherwise any text becomes a replicated tombstone.
 #[test]
 fn control_characters_in_unregistered_ids_are_rejected() {
     let mut lone = Lone::new();
@@ -181,7 +181,7 @@ fn members_of_other_sessions_cannot_be_changed() {
     let taken = member(MemberSpec::new("m", "s"));
     let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 3, &taken, out));
     assert_rejection(&rejection, ErrorCode::AlreadyRegistered, "id", None);
-    // Only who wants to take it has a reason to attach again with a higher claim.
+    // Only a takeover is a reason to attach again with a higher claim.
     let taken = AttachMember { takeover: true, ..taken };
     let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 4, &taken, out));
     assert_eq!((rejection.code, rejection.known), (ErrorCode::StaleClaim, Some(1)));
@@ -216,7 +216,7 @@ fn bad_watches_are_rejected() {
         config.limits = Limits { watchers: 1, resume_known: 2, ..Limits::default() };
     });
     let error = Filter::parse("service = \"s\"").unwrap_err();
-    assert!(!error.to_string().is_empty(), "a filter that cannot be read never gets to the node");
+    assert!(!error.to_string().is_empty(), "an invalid filter is rejected before it reaches the node");
     let interest = || Interest { space: Space::Member, filter: Filter::all() };
     let version: Version = "1.1.00000000".parse().unwrap();
     let known: BTreeMap<String, Version> = ["a", "b", "c"].map(|id| (id.to_owned(), version)).into();
@@ -227,7 +227,7 @@ fn bad_watches_are_rejected() {
         let rejection = lone.rejected(|node, now, _, out| node.watch(now, interest(), resume, out));
         assert_rejection(&rejection, ErrorCode::TooLarge, "known", Some(2));
     }
-    // A token that is not one is no error: the stream starts over, and says so.
+    // An invalid token is no error: the stream starts over with a reset.
     let garbage = Resume::Token { token: vec![0xff; 100], recent: BTreeMap::new(), known: None };
     let watcher = lone.node.watch(lone.now, interest(), garbage, &mut lone.out).unwrap();
     let mut events = Vec::new();
@@ -298,9 +298,9 @@ fn a_port_has_no_sign() {
     assert_rejection(&lone.attach_rejected(&request), ErrorCode::InvalidMember, "address", None);
 }
 
-/// Accepted means registered: what an attach both registers and unregisters must not be acknowledged and gone.
+/// Accepted means registered: an id that an attach both registers and unregisters must not be acknowledged.
 #[test]
-fn an_id_that_is_both_registered_and_unregistered_is_not_acknowledged_and_gone() {
+fn an_id_both_registered_and_unregistered_is_not_acknowledged() {
     let mut lone = Lone::new();
     let request = Attach { unregistered: vec!["x".to_owned()], ..attach("other", 9, &["x"]) };
     if let Ok(attached) = lone.node.attach(lone.now, 2, ConnId(2), &request, &mut lone.out) {
@@ -310,9 +310,9 @@ fn an_id_that_is_both_registered_and_unregistered_is_not_acknowledged_and_gone()
     }
 }
 
-/// nobody else can change or remove the member that stands for a node, whatever it calls itself.
+/// no client can change or remove the member of a node, whatever its client id.
 #[test]
-fn a_client_that_calls_itself_like_the_node_cannot_unregister_it() {
+fn a_client_with_the_nodes_id_cannot_unregister_it() {
     let mut lone = Lone::new();
     let own = lone.node.slot("convoke.a").unwrap();
     for claim in [2, 9] {
@@ -323,10 +323,10 @@ fn a_client_that_calls_itself_like_the_node_cannot_unregister_it() {
     }
 }
 
-/// One client that takes the highest claim there is, and leaves, must not keep everybody out once its tombstone has been
-/// collected: a client that follows C1 (try again with known + 1) gets in.
+/// A client that takes the highest possible claim, and leaves, must not block the others once its tombstone has been
+/// collected: a client that follows C1 (try again with known + 1) succeeds.
 #[test]
-fn the_highest_claim_of_one_client_does_not_shut_the_others_out() {
+fn the_highest_claim_of_one_client_does_not_block_others() {
     let mut lone = Lone::new();
     let hostile = attach("hostile", CLAIM_MAX, &["h"]);
     if let Ok(attached) = lone.node.attach(lone.now, 2, ConnId(2), &hostile, &mut lone.out) {
@@ -342,5 +342,5 @@ fn the_highest_claim_of_one_client_does_not_shut_the_others_out() {
             Err(rejection) => claim = rejection.known.unwrap_or_else(|| panic!("{rejection}")) + 1,
         }
     }
-    panic!("an honest client was rejected with claim {claim}");
+    panic!("a client that follows C1 was rejected with claim {claim}");
 }

@@ -1,4 +1,4 @@
-//! A few nodes in virtual time. Frames travel through one queue, in order, with a fixed delay.
+//! A few nodes in virtual time. Frames pass through one queue, in order, with a fixed delay.
 
 use convoke_core::error::Rejection;
 use convoke_core::member::{Member, MemberSpec};
@@ -10,14 +10,14 @@ use convoke_core::{Config, Node, Output, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long an end of file takes to be noticed.
+/// Delay until an end of file is detected.
 pub const EOF_DELAY: Duration = Duration::from_millis(3);
 
 pub fn ms(ms: u64) -> Time {
     Time::from_micros(ms * 1000)
 }
 
-/// Something a story may want to look back on.
+/// A recorded event that a test may check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A frame of this type was sent.
@@ -65,7 +65,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Hosts that are not started yet. Each is seeded with those before it, so that the first one starts alone.
+    /// Creates hosts that are not started yet. Each has those before it as seeds, so that the first one starts alone.
     pub fn new(names: &[&str]) -> Self {
         let hosts = names.iter().enumerate().map(|(at, name)| {
             let mut config = Config::new(NodeId::new(name).unwrap());
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// All hosts started one after the other, and everything settled.
+    /// Starts all hosts one after the other, and waits until everything is settled.
     pub fn settled(names: &[&str]) -> Self {
         let mut cluster = Cluster::new(names);
         for (at, name) in names.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Cluster {
 
     pub fn start(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        assert!(host.node.is_none(), "is running");
+        assert!(host.node.is_none(), "the host is running");
         host.runs += 1;
         let nonce = host.runs * 1000 + at as u64;
         let start = Start { persisted: host.persisted, nonce, wall_ms: 1, ..Start::default() };
@@ -115,7 +115,7 @@ impl Cluster {
         self.call(at, Node::begin);
     }
 
-    /// The process dies; its peers notice the end of file shortly after.
+    /// The process dies; its peers detect the end of file shortly after.
     pub fn crash(&mut self, at: usize) {
         self.hosts[at].node = None;
         let ends: Vec<_> = self.wires.iter().filter(|((host, _), _)| *host == at).map(|(a, b)| (*a, *b)).collect();
@@ -125,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// Two hosts can no longer reach each other. Nobody is told: what is sent just does not arrive.
+    /// Two hosts can no longer reach each other. Connections stay open, but frames do not arrive.
     pub fn cut(&mut self, a: usize, b: usize) {
         self.cuts.extend([(a, b), (b, a)]);
     }
@@ -134,7 +134,7 @@ impl Cluster {
         self.cuts.clear();
     }
 
-    /// Breaks the connections between two hosts; both notice, and may connect again.
+    /// Breaks the connections between two hosts; both detect it, and may connect again.
     pub fn reset(&mut self, a: usize, b: usize) {
         let ends: Vec<_> = self.wires.iter().filter(|((x, _), (y, _))| *x == a && *y == b).collect();
         let ends: Vec<_> = ends.into_iter().flat_map(|(x, y)| [*x, *y]).collect();
@@ -152,7 +152,7 @@ impl Cluster {
     /// A host's end of its connection to another.
     pub fn link(&self, at: usize, to: usize) -> LinkId {
         let own = self.wires.iter().find(|((host, _), (other, _))| *host == at && *other == to);
-        own.map(|((_, link), _)| *link).expect("is connected")
+        own.map(|((_, link), _)| *link).expect("the hosts are connected")
     }
 
     pub fn is_running(&self, at: usize) -> bool {
@@ -161,15 +161,15 @@ impl Cluster {
 
     #[track_caller]
     pub fn node(&self, at: usize) -> &Node {
-        self.hosts[at].node.as_ref().expect("is running")
+        self.hosts[at].node.as_ref().expect("the host is running")
     }
 
-    /// Does something at a node, and whatever follows from it.
+    /// Calls a node and performs its effects.
     #[track_caller]
     pub fn call<T>(&mut self, at: usize, call: impl FnOnce(&mut Node, Time, &mut Output) -> T) -> T {
         let mut out = Output::default();
         let now = self.now;
-        let node = self.hosts[at].node.as_mut().expect("is running");
+        let node = self.hosts[at].node.as_mut().expect("the host is running");
         let result = call(node, now, &mut out);
         node.flush(now, &mut out);
         self.follow(at, out);
@@ -180,7 +180,7 @@ impl Cluster {
         self.run_until(self.now + duration);
     }
 
-    /// Lets everything happen that is due up to and including this moment.
+    /// Runs everything that is due up to and including this time.
     pub fn run_until(&mut self, end: Time) {
         loop {
             let wakes =
@@ -192,7 +192,7 @@ impl Cluster {
             }
             self.now = self.now.max(wake.0.min(next));
             if next <= wake.0 {
-                let (_, delivery) = self.queue.pop_first().expect("just looked at");
+                let (_, delivery) = self.queue.pop_first().expect("the queue is not empty");
                 self.receive(delivery);
             } else {
                 self.call(wake.1, Node::wake);
@@ -274,13 +274,13 @@ impl Cluster {
                     self.log.push((self.now, at, Seen::Stopped(reason)));
                     self.crash_after_sending(at);
                 }
-                Effect::Restart { .. } => panic!("no story has a node restart itself"),
+                Effect::Restart { .. } => panic!("no test makes a node restart itself"),
                 Effect::CloseClient { .. } | Effect::CloseAllClients | Effect::Readable { .. } => {}
             }
         }
     }
 
-    /// The process ends in an orderly way: what it sent still arrives.
+    /// The process ends cleanly: its sent frames still arrive.
     fn crash_after_sending(&mut self, at: usize) {
         self.hosts[at].node = None;
         let ends: Vec<_> = self.wires.iter().filter(|((host, _), _)| *host == at).map(|(a, b)| (*a, *b)).collect();
@@ -290,7 +290,7 @@ impl Cluster {
         }
     }
 
-    /// When a host saw something, in order.
+    /// Times at which a host recorded an event, in order.
     pub fn times(&self, at: usize, what: impl Fn(&Seen) -> bool) -> Vec<Time> {
         self.log.iter().filter(|(_, host, seen)| *host == at && what(seen)).map(|(time, _, _)| *time).collect()
     }
@@ -310,14 +310,14 @@ impl Cluster {
         told.collect()
     }
 
-    /// How a node sees its link to another.
+    /// Returns a node's link state of another node.
     #[track_caller]
     pub fn peer_state(&self, at: usize, name: &str) -> PeerState {
         let peer = self.node(at).peers().into_iter().find(|peer| peer.node.as_str() == name);
-        peer.unwrap_or_else(|| panic!("{name} is not known")).state
+        peer.unwrap_or_else(|| panic!("{name} is unknown")).state
     }
 
-    /// Everybody who runs has the same slots and the same context.
+    /// Checks that all running nodes have the same slots and the same context.
     #[track_caller]
     pub fn assert_agreed(&self) {
         let running: Vec<&Node> = self.hosts.iter().filter_map(|host| host.node.as_ref()).collect();

@@ -1,4 +1,4 @@
-//! `explain`: who said so, on what evidence.
+//! `explain`: the status of a member and its evidence.
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::member::Status;
@@ -12,7 +12,7 @@ const C: usize = 2;
 
 #[track_caller]
 fn explain(cluster: &Cluster, at: usize, id: &str) -> Explanation {
-    cluster.node(at).explain(id).unwrap_or_else(|| panic!("nothing is known of {id}"))
+    cluster.node(at).explain(id).unwrap_or_else(|| panic!("{id} is unknown"))
 }
 
 fn three_with_a_member_at_a() -> Cluster {
@@ -35,13 +35,13 @@ fn a_member_that_is_up_is_explained_by_its_owner_and_by_others() {
 
     let there = explain(&cluster, B, "orders-1");
     assert_eq!((there.shown, there.session.clone(), there.version), (Status::Up, None, here.version));
-    assert_eq!(there.evidence.via, None, "B hears A itself");
+    assert_eq!(there.evidence.via, None, "B receives evidence from A directly");
     assert!(there.evidence.liveness_counter > 0 && there.evidence.age <= Duration::from_secs(1));
     assert!(cluster.node(B).explain("unknown").is_none());
 }
 
 #[test]
-fn evidence_that_was_passed_on_names_who_passed_it_on() {
+fn relayed_evidence_names_its_relay() {
     let mut cluster = three_with_a_member_at_a();
     cluster.cut(A, B);
     cluster.run(Duration::from_secs(30));
@@ -51,13 +51,13 @@ fn evidence_that_was_passed_on_names_who_passed_it_on() {
 }
 
 #[test]
-fn a_member_whose_client_is_silent_is_down_by_its_owners_word() {
+fn a_member_of_a_silent_client_is_stated_down_by_its_owner() {
     let mut cluster = three_with_a_member_at_a();
     cluster.run(Duration::from_secs(19));
     for at in [A, B] {
         let down = explain(&cluster, at, "orders-1");
         assert_eq!((down.shown, down.stated, down.owner_admitted), (Status::Down, Status::Down, true));
-        assert_eq!(down.responsible, None, "A itself judges its sessions");
+        assert_eq!(down.responsible, None, "A judges its own sessions");
     }
     assert!(explain(&cluster, A, "orders-1").session.unwrap().silence >= Duration::from_secs(20));
 }
@@ -67,11 +67,7 @@ fn a_member_of_a_silent_node_is_down_although_stated_up() {
     let mut cluster = three_with_a_member_at_a();
     cluster.crash(A);
     cluster.run(Duration::from_secs(22));
-    assert_eq!(
-        explain(&cluster, B, "orders-1").shown,
-        Status::Up,
-        "within heartbeat and ping timeout its client may move"
-    );
+    assert_eq!(explain(&cluster, B, "orders-1").shown, Status::Up, "its client may move within the admission window");
     cluster.run(Duration::from_secs(3));
     let (by_b, by_c) = (explain(&cluster, B, "orders-1"), explain(&cluster, C, "orders-1"));
     for down in [&by_b, &by_c] {
@@ -80,12 +76,12 @@ fn a_member_of_a_silent_node_is_down_although_stated_up() {
         assert_eq!((down.inferred.clone(), down.session.clone()), (None, None));
     }
     assert!(by_b.responsible.is_some());
-    assert_eq!(by_b.responsible, by_c.responsible, "one node is responsible, and all agree on it");
+    assert_eq!(by_b.responsible, by_c.responsible, "all agree on one responsible node");
     assert_eq!(by_b.version, by_c.version);
 }
 
 #[test]
-fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
+fn a_member_of_a_lost_node_is_expired_by_one_node() {
     let mut cluster = three_with_a_member_at_a();
     cluster.crash(A);
     cluster.run(Duration::from_secs(25));
@@ -94,7 +90,7 @@ fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
     for at in [B, C] {
         let left = explain(&cluster, at, "orders-1");
         assert_eq!((left.shown, left.stated, left.owner_admitted), (Status::Left, Status::Up, false));
-        let inferred = left.inferred.clone().expect("somebody wrote it off");
+        let inferred = left.inferred.clone().expect("a node inferred it");
         assert_eq!(
             (&inferred.by, inferred.applies, inferred.liveness_counter),
             (&responsible, true, left.evidence.liveness_counter)
@@ -107,7 +103,7 @@ fn a_member_of_a_node_that_stays_away_is_written_off_by_one_node() {
     cluster.assert_agreed();
 }
 
-/// L3: the owner was only out of reach. Nothing is written for its members to be back.
+/// L3: the owner was only unreachable. The return of its members needs no write.
 #[test]
 fn a_node_that_returns_from_behind_a_split_voids_the_inference() {
     let mut cluster = three_with_a_member_at_a();
@@ -119,7 +115,7 @@ fn a_node_that_returns_from_behind_a_split_voids_the_inference() {
         cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).unwrap();
     }
     assert_eq!(explain(&cluster, B, "orders-1").shown, Status::Left);
-    assert_eq!(explain(&cluster, A, "orders-1").shown, Status::Up, "the side that sees it never flaps");
+    assert_eq!(explain(&cluster, A, "orders-1").shown, Status::Up, "the owner's side never changes the status");
     let writes = cluster.node(A).counters().local_writes;
     cluster.heal();
     cluster.run(Duration::from_secs(8));

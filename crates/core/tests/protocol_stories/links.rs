@@ -6,7 +6,7 @@ use convoke_core::member::Status;
 use convoke_core::node::{PeerState, RegistryEvent};
 use std::time::Duration;
 
-/// One link on both sides, both see each other up, and nobody ever lost anybody.
+/// Checks that there is one link, both sides show each other as up, and no link was ever lost.
 #[track_caller]
 fn assert_one_link(cluster: &Cluster, names: [&str; 2]) {
     for at in 0..2 {
@@ -20,7 +20,7 @@ fn losses(cluster: &Cluster) -> usize {
     (0..2).map(|at| cluster.events(at).filter(|event| matches!(event, RegistryEvent::PeerLost { .. })).count()).sum()
 }
 
-/// Two nodes seeded with each other start within moments of each other: whichever is smaller, and whoever is first.
+/// Two nodes seeded with each other start within moments of each other, in either order of ids and of starts.
 #[test]
 fn nodes_that_dial_each_other_at_once_settle_on_one_link() {
     for names in [["a", "b"], ["b", "a"]] {
@@ -31,7 +31,7 @@ fn nodes_that_dial_each_other_at_once_settle_on_one_link() {
             cluster.start(0);
             cluster.run(Duration::from_millis(head_start));
             cluster.start(1);
-            // They come to know each other by the next attempt at the latest.
+            // They find each other by the next attempt at the latest.
             cluster.run(Duration::from_millis(13_500));
             assert_one_link(&cluster, names);
             assert_eq!(losses(&cluster), 0, "{names:?}, {head_start} ms apart: {:?}", cluster.log);
@@ -39,7 +39,7 @@ fn nodes_that_dial_each_other_at_once_settle_on_one_link() {
     }
 }
 
-/// Nodes that share a list of seeds: where the other one came first there is no need to dial it, now or later.
+/// Nodes that share a list of seeds: a seed that connected first need not be dialed, now or later.
 #[test]
 fn a_seed_that_is_connected_is_not_dialed_again_and_again() {
     let mut cluster = Cluster::new(&["a", "b"]);
@@ -55,7 +55,7 @@ fn a_seed_that_is_connected_is_not_dialed_again_and_again() {
     assert_one_link(&cluster, ["a", "b"]);
 }
 
-/// P4: the only one that knows of the other comes first, by moments.
+/// P4: the only node that has the other as a seed starts first, by moments.
 #[test]
 fn a_seed_that_starts_a_moment_later_is_found_soon() {
     let mut cluster = Cluster::new(&["a", "b"]);
@@ -68,9 +68,9 @@ fn a_seed_that_starts_a_moment_later_is_found_soon() {
     assert_one_link(&cluster, ["a", "b"]);
 }
 
-/// P4: a split heals; what was found on one way is looked for on the others at once.
+/// P4: a split heals; once one link is up, the others are tried at once.
 #[test]
-fn a_link_that_comes_up_hastens_the_others() {
+fn a_link_that_comes_up_triggers_retries() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);
     cluster.cut(0, 1);
     cluster.run(Duration::from_secs(2));
@@ -92,7 +92,7 @@ fn seeds_that_cross_settle_on_one_link_without_losing_it() {
         let mut cluster = Cluster::new(&names);
         cluster.delay = Duration::from_millis(10);
         cluster.config(0).seeds = vec![format!("{}:7000", names[1])];
-        // Starting only queues the dials; both are connected in the same moment.
+        // Starting only queues the dials; both connect at the same time.
         cluster.start(0);
         cluster.start(1);
         cluster.run(Duration::from_secs(2));
@@ -119,7 +119,7 @@ fn peers_that_dial_each_other_again_at_once_settle_on_one_link() {
                 let dialed = |seen: &Seen| matches!(seen, Seen::Dialed(_));
                 cluster.times(at, dialed).into_iter().filter(|time| *time > before).collect::<Vec<Time>>()
             };
-            assert_eq!(dials(0), dials(1), "both tried, at the same moment");
+            assert_eq!(dials(0), dials(1), "both dialed at the same time");
             assert_one_link(&cluster, names);
             assert_eq!(losses(&cluster), 2, "{names:?}, {delay} ms away");
         }
@@ -144,19 +144,19 @@ fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     cluster.start(2);
     cluster.run(Duration::from_millis(15_500));
 
-    assert!(cluster.node(2).is_ready(), "it is alone in its own cluster");
+    assert!(cluster.node(2).is_ready(), "it is the only node of its cluster");
     let rejected =
         |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "Cluster");
-    assert!(cluster.times(1, rejected).len() >= 2, "both ways, again and again");
+    assert!(cluster.times(1, rejected).len() >= 2, "in both directions, repeatedly");
     assert!(!cluster.times(2, rejected).is_empty());
-    assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "a stranger's answer is no proof of life");
+    assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "an answer of another node is not evidence");
     assert!(cluster.node(2).peers().is_empty());
     assert!(cluster.node(2).member("orders-1").is_none());
     assert_eq!(cluster.node(2).slots().len(), 1, "nothing was exchanged");
     assert_eq!(cluster.member(1, "orders-1").status(), Status::Up, "nothing was removed");
     assert_eq!(cluster.node(1).sizes().links, 0);
 
-    // The real one comes back, somewhere else.
+    // The real node returns at another address.
     cluster.crash(2);
     cluster.config(0).seeds = vec!["b:7000".to_owned()];
     cluster.start(0);
@@ -165,9 +165,9 @@ fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     cluster.assert_agreed();
 }
 
-/// a cable is pulled; nobody gets an end of file.
+/// a cable is pulled; no side gets an end of file.
 #[test]
-fn a_half_open_link_is_noticed_by_both_sides_and_mended_when_it_can_be() {
+fn a_half_open_link_is_detected_by_both_sides_and_re_established() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.cut(0, 1);
     cluster.run(Duration::from_millis(3_100));
@@ -180,7 +180,7 @@ fn a_half_open_link_is_noticed_by_both_sides_and_mended_when_it_can_be() {
 }
 
 #[test]
-fn a_restarted_node_replaces_its_older_run_at_once() {
+fn a_restarted_node_replaces_its_older_incarnation_at_once() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.crash(0);
     cluster.config(0).seeds = vec!["b:7000".to_owned()];
@@ -193,7 +193,7 @@ fn a_restarted_node_replaces_its_older_run_at_once() {
     assert_eq!(known[0].incarnation, Some(cluster.node(0).origin().incarnation));
 }
 
-/// A node that lost its disk starts again: its number is above that of the run before, whatever the nonces (N1).
+/// A node that lost its disk starts again: its number is above that of its last incarnation, whatever the nonces (N1).
 #[test]
 fn a_node_without_a_disk_takes_a_higher_number() {
     let mut cluster = Cluster::settled(&["a", "b"]);
@@ -206,13 +206,13 @@ fn a_node_without_a_disk_takes_a_higher_number() {
     let second = cluster.node(1).origin().incarnation;
     assert!(cluster.node(1).is_ready());
     assert_eq!((first.number, second.number), (1, 2));
-    assert!(second.nonce > first.nonce, "otherwise this shows little");
+    assert!(second.nonce > first.nonce, "the nonce must be higher for this test");
     cluster.assert_agreed();
 }
 
-/// A peer reads more slowly than this node writes: pushing stops, the exchange brings the rest, pushing goes on (D5).
+/// A peer reads more slowly than this node writes: pushing stops, the exchange brings the rest, pushing resumes (D5).
 #[test]
-fn a_congested_peer_is_left_to_the_exchange() {
+fn a_congested_peer_is_served_by_exchanges() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     let link = cluster.link(0, 1);
     cluster.call(0, |node, _, _| node.congested(link));
@@ -231,7 +231,7 @@ fn a_congested_peer_is_left_to_the_exchange() {
     assert_eq!(losses(&cluster), 0);
 }
 
-/// The only peer goes away in the middle of the first exchange: what has arrived so far is not the registry (N3).
+/// The only peer stops in the middle of the first exchange: the records received so far are not the registry (N3).
 #[test]
 fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
     for heals in [true, false] {
@@ -242,7 +242,7 @@ fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
         cluster.start(1);
-        // Long enough that a node alone would go ahead.
+        // Long enough that a node alone would become ready.
         cluster.delay = Duration::from_millis(400);
         cluster.run(Duration::from_secs(6));
         let part = cluster.node(1).sizes().members;
@@ -257,16 +257,16 @@ fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
             assert!(cluster.node(1).is_ready());
             cluster.assert_agreed();
         } else {
-            // Nobody comes back: then this is all there is.
+            // No peer returns: then these records are all there are.
             cluster.run(Duration::from_secs(15));
             assert!(cluster.node(1).is_ready());
         }
     }
 }
 
-/// What one ping shows may be on its way; what two in a row show is missing (D7).
+/// A difference in one ping may be in flight; a difference in two in a row is missing (D7).
 #[test]
-fn a_difference_is_looked_into_when_a_second_ping_tells_of_it() {
+fn a_difference_in_two_pings_starts_an_exchange() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     let asked = |cluster: &Cluster| [0, 1].map(|at| cluster.node(at).counters().exchanges_started);
     let before = asked(&cluster);
@@ -275,7 +275,7 @@ fn a_difference_is_looked_into_when_a_second_ping_tells_of_it() {
 
     // A write and a ping cross each other.
     cluster.run_until(pinged(&cluster) + interval);
-    assert_eq!(pinged(&cluster), cluster.now, "the ping is on its way");
+    assert_eq!(pinged(&cluster), cluster.now, "the ping is in flight");
     cluster.attach(0, 1, &attach("c", 1, &["x"])).unwrap();
     cluster.run(interval * 7 / 2);
     cluster.assert_agreed();
@@ -286,15 +286,16 @@ fn a_difference_is_looked_into_when_a_second_ping_tells_of_it() {
     cluster.attach(0, 2, &attach("d", 1, &["y"])).unwrap();
     cluster.heal();
     cluster.run_until(pinged(&cluster) + interval + cluster.delay);
-    assert_eq!(asked(&cluster), before, "one ping has told of it");
+    assert_eq!(asked(&cluster), before, "only one ping has shown it");
     cluster.run(interval + cluster.delay * 3);
-    assert_eq!(asked(&cluster), [before[0] + 1, before[1]], "the smaller id asks");
+    assert_eq!(asked(&cluster), [before[0] + 1, before[1]], "the smaller id sends the request");
     cluster.assert_agreed();
 }
 
-/// One side has given up a delta, the other has not heard of that: it is told with the next chunk, and starts over (D6).
+/// One side has abandoned a delta, the other has not received that: it learns it with the next chunk, and starts over
+/// (D6).
 #[test]
-fn a_delta_that_nobody_follows_is_given_up() {
+fn a_delta_without_a_receiver_is_aborted() {
     let mut cluster = Cluster::new(&["a", "b"]);
     cluster.config(0).limits.chunk_bytes = 200;
     cluster.config(0).limits.chunk_window = 1;
@@ -319,18 +320,18 @@ fn a_delta_that_nobody_follows_is_given_up() {
     cluster.assert_agreed();
     cluster.attach(0, 2, &attach("d", 1, &["y"])).unwrap();
     cluster.run(Duration::from_millis(60));
-    assert!(cluster.node(1).member("y").is_some(), "pushing goes on");
+    assert!(cluster.node(1).member("y").is_some(), "pushing continues");
     assert_eq!(losses(&cluster), 0);
 }
 
-/// A peer that reads too slowly is not pushed to, whoever wrote it, until an exchange has brought what it misses; that one is asked
-/// for without waiting for anything else (D5, P9).
+/// A peer that reads too slowly gets no pushes, of any author, until an exchange has brought the missing writes. That
+/// exchange is requested without waiting for anything else (D5, P9).
 #[test]
 fn a_congested_link_carries_no_pushes_of_others_either_and_recovers_soon() {
     const C: usize = 2;
     let mut cluster = Cluster::new(&["a", "b", "c"]);
     cluster.config(C).region = "far".to_owned();
-    // The third knows the second only.
+    // The third has only the second as a seed.
     cluster.config(C).seeds = vec!["b:7000".to_owned()];
     for at in 0..3 {
         cluster.start(at);
@@ -341,15 +342,15 @@ fn a_congested_link_carries_no_pushes_of_others_either_and_recovers_soon() {
     cluster.run(Duration::from_secs(20));
     cluster.attach(0, 1, &attach("client", 1, &["before"])).unwrap();
     cluster.run(Duration::from_millis(100));
-    assert!(cluster.node(C).member("before").is_some(), "passed on by the second");
+    assert!(cluster.node(C).member("before").is_some(), "forwarded by the second");
     let link = cluster.link(1, C);
     cluster.call(1, |node, _, _| node.congested(link));
     cluster.attach(0, 2, &attach("other", 1, &["meanwhile"])).unwrap();
     cluster.run(Duration::from_millis(20));
     assert!(cluster.node(1).member("meanwhile").is_some() && cluster.node(C).member("meanwhile").is_none());
     cluster.run(Duration::from_millis(1_500));
-    assert!(cluster.node(C).member("meanwhile").is_some(), "the next tick asks");
+    assert!(cluster.node(C).member("meanwhile").is_some(), "the next tick requests it");
     cluster.attach(0, 3, &attach("third", 1, &["after"])).unwrap();
     cluster.run(Duration::from_millis(100));
-    assert!(cluster.node(C).member("after").is_some(), "and pushing goes on");
+    assert!(cluster.node(C).member("after").is_some(), "pushing continues");
 }

@@ -1,4 +1,4 @@
-//! The protocol as stories: a few nodes, in-memory connections, virtual time.
+//! Protocol tests with a few nodes, in-memory connections and virtual time.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

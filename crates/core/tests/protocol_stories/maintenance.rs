@@ -1,4 +1,4 @@
-//! Draining, stopping, and large crowds (R-16, N6, P7).
+//! Draining, stopping, and large numbers of clients (R-16, N6, P7).
 
 use crate::cluster::{Cluster, Seen, attach};
 use convoke_core::ErrorCode;
@@ -29,7 +29,7 @@ fn a_member_is_drained_and_undrained_from_any_node() {
     let shown = |cluster: &Cluster| {
         [A, B, C].map(|at| {
             let member = cluster.member(at, "orders-1");
-            assert_eq!((member.status(), member.owner().node), (Status::Up, "a"), "still listed, still up");
+            assert_eq!((member.status(), member.owner().node), (Status::Up, "a"), "still listed and up");
             assert_eq!(member.routable(), !member.drained());
             member.drained()
         })
@@ -44,7 +44,7 @@ fn a_member_is_drained_and_undrained_from_any_node() {
 }
 
 #[test]
-fn draining_what_is_not_there_or_cannot_be_reached_is_rejected() {
+fn draining_an_unknown_or_unreachable_member_is_rejected() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
     cluster.run(secs(1));
@@ -59,9 +59,9 @@ fn draining_what_is_not_there_or_cannot_be_reached_is_rejected() {
     assert!(cluster.member(B, "orders-1").drained());
 }
 
-/// C7: the mark was set at the old owner while the member was on its way to the new one.
+/// C7: the mark was set at the old owner while the member was moving to the new one.
 #[test]
-fn a_drain_mark_is_not_lost_to_a_move_that_did_not_know_of_it() {
+fn a_drain_mark_survives_a_concurrent_move() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);
     cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
     cluster.run(secs(1));
@@ -88,11 +88,11 @@ fn a_node_is_drained_as_a_member() {
     cluster.run(secs(1));
     let node = cluster.member(B, "convoke.a");
     assert!(node.drained() && node.status() == Status::Up && !node.routable());
-    assert!(cluster.node(A).is_ready(), "it goes on serving");
+    assert!(cluster.node(A).is_ready(), "it continues to serve");
 }
 
 #[test]
-fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
+fn a_graceful_stop_hands_over_all_sessions_without_down() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);
     let ids: Vec<String> = (0..12).map(|i| format!("orders-{i}")).collect();
     for (i, id) in ids.iter().enumerate() {
@@ -103,7 +103,7 @@ fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
     cluster.call(A, Node::stop);
     assert_eq!(cluster.attach(A, 99, &attach("late", 1, &["x"])).unwrap_err().code, ErrorCode::NotReady);
 
-    // Each client goes where it is told to, a moment after it was told.
+    // Each client moves to the named node, a moment after its notice.
     let mut moved = vec![false; ids.len()];
     let asked = cluster.now;
     for _ in 0..300 {
@@ -128,13 +128,13 @@ fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
     }
     assert!(moved.iter().all(|moved| *moved));
     let stopped = cluster.times(A, |seen| *seen == Seen::Stopped(StopReason::Graceful));
-    assert!(stopped.len() == 1 && stopped[0] <= asked + secs(3), "so few do not take long: {stopped:?}");
+    assert!(stopped.len() == 1 && stopped[0] <= asked + secs(3), "a few sessions move quickly: {stopped:?}");
     cluster.run(secs(1));
     for at in [B, C] {
         assert_eq!(cluster.peer_state(at, "a"), PeerState::Left);
         assert!(cluster.events(at).any(|event| matches!(event, RegistryEvent::PeerLeft { .. })));
         assert!(cluster.node(at).member("convoke.a").is_none(), "its own record is unregistered");
-        assert!(cluster.node(at).name("actor").is_none(), "and so are its names");
+        assert!(cluster.node(at).name("actor").is_none(), "and its names are unregistered");
     }
     cluster.run(secs(60));
     for id in &ids {
@@ -144,37 +144,38 @@ fn a_graceful_stop_hands_its_sessions_over_and_nothing_is_ever_down() {
     cluster.assert_agreed();
 }
 
-/// A crowd is told evenly, and all of it in a third of the time there is, though those who were told are gone (N6).
+/// Many sessions are notified evenly, and all within the first third of the timeout, even as notified ones leave (N6).
 #[test]
-fn a_graceful_stop_hands_a_crowd_over_evenly() {
-    const CROWD: u64 = 3_000;
+fn a_graceful_stop_hands_many_sessions_over_evenly() {
+    const CLIENTS: u64 = 3_000;
     let mut cluster = Cluster::settled(&["a", "b"]);
-    for i in 0..CROWD {
+    for i in 0..CLIENTS {
         cluster.attach(A, i, &attach(&format!("client-{i}"), 1, &[&format!("m{i}")])).unwrap();
     }
     cluster.run(secs(1));
     let asked = cluster.now;
     cluster.call(A, Node::stop);
-    let mut told = vec![false; CROWD as usize];
+    let mut notified = vec![false; CLIENTS as usize];
     let mut batches = Vec::new();
     while cluster.is_running(A) {
         let now: Vec<u64> =
-            (0..CROWD).filter(|i| !told[*i as usize] && !cluster.notices(A, ConnId(*i)).is_empty()).collect();
+            (0..CLIENTS).filter(|i| !notified[*i as usize] && !cluster.notices(A, ConnId(*i)).is_empty()).collect();
         for i in &now {
-            told[*i as usize] = true;
+            notified[*i as usize] = true;
             cluster.attach(B, *i, &attach(&format!("client-{i}"), 2, &[&format!("m{i}")])).unwrap();
         }
         batches.push(now.len());
         cluster.run(secs(1));
     }
-    assert!(told.iter().all(|told| *told));
+    assert!(notified.iter().all(|notified| *notified));
     assert!(batches.iter().all(|batch| *batch <= 400), "{batches:?}");
     assert!(cluster.now <= asked + secs(13), "{batches:?}");
 }
 
-/// Sessions are sent where clients would go by themselves: not to drained nodes, and to other regions only if it must be (N6).
+/// Sessions move to the nodes that clients would choose: not to drained nodes, and to other regions only if necessary
+/// (N6).
 #[test]
-fn a_graceful_stop_sends_nobody_to_drained_or_far_nodes_if_there_are_others() {
+fn a_graceful_stop_avoids_drained_and_distant_targets() {
     for (drained, target) in [(false, "b"), (true, "c")] {
         let mut cluster = Cluster::new(&["a", "b", "c"]);
         cluster.config(C).region = "far".to_owned();
@@ -198,33 +199,34 @@ fn a_graceful_stop_sends_nobody_to_drained_or_far_nodes_if_there_are_others() {
 }
 
 #[test]
-fn a_graceful_stop_does_not_wait_for_ever_nor_for_nobody() {
+fn a_graceful_stop_is_bounded_and_immediate_without_sessions() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     let session = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
     let asked = cluster.now;
     cluster.call(A, Node::stop);
     for _ in 0..5 {
         cluster.run(secs(5));
-        cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).expect("its client may still move");
+        cluster.call(A, |node, now, out| node.heartbeat(now, session, out)).expect("the session exists");
     }
     cluster.run(secs(7));
     let stopped = cluster.times(A, |seen| *seen == Seen::Stopped(StopReason::Graceful));
     assert!(stopped.len() == 1 && stopped[0] >= asked + secs(30), "{stopped:?}");
-    // Its member is not unregistered: the client may come back elsewhere.
+    // Its member is not unregistered: the client may attach elsewhere.
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
     cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
 
-    // Alone, there is nowhere to go.
+    // A lone node has no handover target.
     let asked = cluster.now;
     cluster.call(B, Node::stop);
     assert_eq!(cluster.times(B, |seen| matches!(seen, Seen::Stopped(_))), [asked]);
 }
 
-/// Two nodes, one of them stopped before the other is there again: it waits for that one, which takes it for complete (N3, N6).
+/// One of two nodes stops while the other is still starting: it waits for that one, which considers its registry
+/// complete (N3, N6).
 #[test]
-fn a_graceful_stop_waits_for_the_one_that_is_starting() {
+fn a_graceful_stop_waits_for_a_starting_peer() {
     let mut cluster = Cluster::new(&["a", "b"]);
-    // So that the registry is on its way for longer than it takes to hear that its sender is stopping.
+    // So that the transfer of the registry takes longer than the notice that its sender is stopping.
     cluster.config(A).limits.chunk_bytes = 200;
     cluster.config(A).limits.chunk_window = 1;
     for at in [A, B] {
@@ -246,7 +248,7 @@ fn a_graceful_stop_waits_for_the_one_that_is_starting() {
     assert!(!cluster.node(B).is_ready());
     cluster.call(A, Node::stop);
     cluster.run(secs(2));
-    assert!(!cluster.node(B).is_ready(), "it has heard by now that the other one is stopping");
+    assert!(!cluster.node(B).is_ready(), "it knows by now that the other node is stopping");
     cluster.run(secs(10));
     assert!(cluster.is_running(A), "it did not wait");
     assert!(cluster.node(B).is_ready(), "{:?}", cluster.events(B).collect::<Vec<_>>());
@@ -258,10 +260,10 @@ fn a_graceful_stop_waits_for_the_one_that_is_starting() {
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
 }
 
-/// With `fast` liveness a lost connection counts, but not one that a stopping node has closed itself; and who comes to it is told
-/// where to go (N6, C6).
+/// With `fast` liveness a lost connection counts, but not one that a stopping node has closed itself. A client that
+/// attaches to it gets the address of another node (N6, C6).
 #[test]
-fn a_graceful_stop_shows_nobody_down_whose_connection_it_closed() {
+fn a_graceful_stop_does_not_mark_closed_sessions_down() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     let fast = Attach { liveness: Liveness::Fast, ..attach("fast", 1, &["fast"]) };
     cluster.attach(A, 1, &fast).unwrap();
@@ -276,14 +278,14 @@ fn a_graceful_stop_shows_nobody_down_whose_connection_it_closed() {
     let rejection = cluster.attach(A, 3, &Attach { claim: 2, ..fast }).unwrap_err();
     assert_eq!(
         (rejection.code, rejection.message.as_str()),
-        (ErrorCode::NotReady, "this node is stopping; go on at b:7001")
+        (ErrorCode::NotReady, "this node is stopping; attach to b:7001 instead")
     );
 }
 
-/// A node that is told to stop in the moment it is cut off stays until somebody has heard what its clients did last, or until
-/// its time is over (N6).
+/// A node that is stopped just as it is cut off stays until a peer has received the last changes of its clients, or
+/// until its time is over (N6).
 #[test]
-fn a_graceful_stop_waits_for_somebody_who_hears_it() {
+fn a_graceful_stop_waits_until_a_peer_has_its_writes() {
     for heals in [true, false] {
         let mut cluster = Cluster::settled(&["a", "b"]);
         let session = cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap().session;
@@ -307,9 +309,9 @@ fn a_graceful_stop_waits_for_somebody_who_hears_it() {
     }
 }
 
-/// Names that do not fit into a push are unregistered all the same before their node goes (N6).
+/// Names that do not fit into a push are still unregistered before their node stops (N6).
 #[test]
-fn a_graceful_stop_takes_more_names_along_than_fit_into_a_push() {
+fn a_graceful_stop_unregisters_more_names_than_fit_into_a_push() {
     let mut cluster = Cluster::new(&["a", "b"]);
     cluster.config(A).limits.push_backlog = 4;
     cluster.start(A);
@@ -330,9 +332,9 @@ fn a_graceful_stop_takes_more_names_along_than_fit_into_a_push() {
 
 /// P7: however many clients with however long ids change at once, no frame exceeds the limit (`Cluster` checks each).
 #[test]
-fn a_crowd_of_clients_with_long_ids_fits_into_frames() {
+fn many_clients_with_long_ids_fit_into_frames() {
     let mut cluster = Cluster::settled(&["a", "b"]);
-    // All in one batch of inputs, as when a whole site comes back: pushed together.
+    // All in one batch of inputs, as when a whole site returns: pushed together.
     cluster.call(A, |node, now, out| {
         for i in 0..15_000u64 {
             let client = format!("{i:0>256}");
@@ -346,7 +348,7 @@ fn a_crowd_of_clients_with_long_ids_fits_into_frames() {
     cluster.assert_agreed();
 }
 
-/// A drained node is still listed and up everywhere, but nobody routes to it; and it can be undone.
+/// A drained node is still listed and up everywhere, but pickers skip it; and the mark can be cleared.
 #[test]
 fn a_node_is_drained_and_undrained() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);

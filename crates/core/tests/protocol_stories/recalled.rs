@@ -1,4 +1,4 @@
-//! Clients without a memory of their own (C8).
+//! Clients without state of their own (C8).
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::ErrorCode;
@@ -51,7 +51,7 @@ fn attached() -> (Cluster, SessionId) {
 }
 
 #[test]
-fn the_registry_says_what_the_client_had() {
+fn the_registry_restores_the_clients_members() {
     let (mut cluster, _) = attached();
     let feeder = cluster.node(B).fed_by("http", 7).unwrap();
     assert_eq!((feeder.node.as_str(), feeder.client_address.as_str()), ("a", "a:7001"));
@@ -67,7 +67,7 @@ fn the_registry_says_what_the_client_had() {
     let after = cluster.member(C, "a");
     assert_eq!((after.status(), after.owner().node), (Status::Up, "b"));
     assert_eq!((after.created(), after.service(), after.client()), (before.created(), "s", "http"));
-    // Heartbeats keep it up long after its first node would have been given up.
+    // Heartbeats keep it up long after its first node would have expired it.
     for _ in 0..30 {
         cluster.run(Duration::from_secs(5));
         heartbeat(&mut cluster, B, again.session).unwrap();
@@ -76,7 +76,7 @@ fn the_registry_says_what_the_client_had() {
 }
 
 #[test]
-fn what_was_unregistered_is_not_recalled() {
+fn unregistered_members_are_not_restored() {
     let (mut cluster, session) = attached();
     unregister(&mut cluster, A, session, 3, "a");
     cluster.run(Duration::from_millis(10));
@@ -84,16 +84,16 @@ fn what_was_unregistered_is_not_recalled() {
     let again = reattach(&mut cluster, B, 1, &request(1)).unwrap();
     assert_eq!(ids(&again), ["b"]);
     unregister(&mut cluster, B, again.session, 1, "b");
-    // The session itself is still here, then it is nowhere.
+    // The session itself still exists, then it does not exist anywhere.
     assert!(ids(&reattach(&mut cluster, B, 1, &request(1)).unwrap()).is_empty());
     cluster.run(Duration::from_millis(10));
     assert_eq!(reattach(&mut cluster, C, 1, &request(1)).unwrap_err(), ErrorCode::SessionGone);
 }
 
 #[test]
-fn a_client_that_left_is_told_and_one_that_was_only_given_up_returns() {
+fn a_client_that_left_is_notified_and_one_that_only_expired_returns() {
     let (mut cluster, _) = attached();
-    // Its node says so.
+    // Its node states it.
     cluster.run(Duration::from_secs(330));
     assert_eq!(reattach(&mut cluster, A, 1, &request(1)).unwrap_err(), ErrorCode::SessionGone);
     assert_eq!(reattach(&mut cluster, B, 1, &request(1)).unwrap_err(), ErrorCode::SessionGone);
@@ -101,7 +101,7 @@ fn a_client_that_left_is_told_and_one_that_was_only_given_up_returns() {
     let (mut cluster, _) = attached();
     cluster.crash(A);
     cluster.run(Duration::from_secs(330));
-    assert!(cluster.node(B).member("a").is_none(), "given up");
+    assert!(cluster.node(B).member("a").is_none(), "expired");
     assert_eq!(ids(&reattach(&mut cluster, B, 1, &request(1)).unwrap()), ["a", "b"]);
     cluster.run(Duration::from_millis(10));
     assert_eq!(cluster.member(C, "a").status(), Status::Up);
@@ -126,9 +126,9 @@ fn two_nodes_asked_at_once_agree_on_one() {
     assert_eq!(cluster.node(C).fed_by("http", 7).unwrap().node.as_str(), "b");
 }
 
-/// The same step at both: each member still has one owner, and the next request repairs what is left of it.
+/// The same step at both nodes: each member still has one owner, and the next request repairs the rest.
 #[test]
-fn a_tie_is_repaired_by_the_next_request() {
+fn equal_claims_are_repaired_by_the_next_request() {
     let (mut cluster, _) = attached();
     cluster.crash(A);
     cluster.run(Duration::from_secs(1));
@@ -149,7 +149,7 @@ fn a_node_that_returns_serves_the_session_again() {
     let (mut cluster, _) = attached();
     cluster.crash(A);
     cluster.run(Duration::from_secs(3));
-    // It comes back before anyone was asked for the session.
+    // It returns before another node was asked for the session.
     cluster.start(A);
     cluster.run(Duration::from_secs(3));
     assert_eq!(cluster.node(B).fed_by("http", 7).unwrap().state, PeerState::Up);
@@ -191,9 +191,9 @@ fn an_id_with_a_higher_claim_is_registered_while_attaching() {
     assert_eq!(ids(&again), ["a", "b", "x"]);
 }
 
-/// What the rule cannot do: an unregistration that only the lost node had heard of is undone, and that is reported.
+/// A limit of the rule: an unregistration that only the lost node had received is undone, and that is reported.
 #[test]
-fn news_that_only_the_lost_node_had_is_overruled_and_said() {
+fn an_unregistration_that_only_the_lost_node_had_is_undone_and_reported() {
     let (mut cluster, session) = attached();
     for other in [B, C] {
         cluster.cut(A, other);
@@ -201,7 +201,7 @@ fn news_that_only_the_lost_node_had_is_overruled_and_said() {
     unregister(&mut cluster, A, session, 3, "a");
     cluster.run(Duration::from_secs(10));
     let again = reattach(&mut cluster, B, 1, &request(1)).unwrap();
-    assert_eq!(ids(&again), ["a", "b"], "the client is told what it has");
+    assert_eq!(ids(&again), ["a", "b"], "the answer lists the client's members");
     cluster.heal();
     cluster.run(Duration::from_secs(30));
     cluster.assert_agreed();

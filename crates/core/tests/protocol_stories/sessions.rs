@@ -1,4 +1,4 @@
-//! The life of one client's session (C5, C6, R-05, R-12, R-13).
+//! The lifecycle of one client's session (C5, C6, R-05, R-12, R-13).
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::error::{ErrorCode, Rejection};
@@ -46,7 +46,7 @@ fn a_silent_client_is_down_then_left_and_its_session_is_gone() {
     cluster.run(Duration::from_millis(50));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
     cluster.run(secs(299));
-    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down, "listed all the while");
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Down, "still listed");
     cluster.run(secs(2));
     assert!(cluster.node(A).member("orders-1").is_none() && cluster.node(B).member("orders-1").is_none());
     assert_eq!(cluster.node(B).slot("orders-1").unwrap().stated, Status::Left);
@@ -69,7 +69,7 @@ fn a_heartbeat_brings_a_client_that_is_down_up_again() {
     heartbeat(&mut cluster, session).unwrap();
     cluster.run(Duration::from_millis(10));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
-    // And its time starts anew.
+    // Its timeout starts again.
     cluster.run(secs(19));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Up);
     cluster.run(secs(2));
@@ -104,7 +104,7 @@ fn a_client_with_fast_liveness_is_down_750_ms_after_its_connection_is_lost() {
     cluster.run(secs(3));
     cluster.call(A, |node, now, out| node.disconnected(now, ConnId(1), out));
     cluster.run(Duration::from_millis(740));
-    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up, "it may be attached again any moment");
+    assert_eq!(cluster.member(B, "orders-1").status(), Status::Up, "it may attach again at any moment");
     cluster.run(Duration::from_millis(20));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
     heartbeat(&mut cluster, session).unwrap();
@@ -127,7 +127,7 @@ fn a_client_with_fast_liveness_that_attaches_again_at_once_is_never_down() {
     assert!([A, B].iter().all(|at| cluster.member(*at, "orders-1").status() == Status::Up));
 }
 
-/// Whenever it happens: also shortly before the session would have been looked at anyway.
+/// Also shortly before the session would have been checked anyway.
 #[test]
 fn fast_liveness_is_fast_at_any_moment_of_a_session() {
     for lost_at in (19_000..=20_600).step_by(100) {
@@ -204,18 +204,16 @@ fn a_clean_close_unregisters_everything_at_once() {
 fn an_unregistration_that_was_not_answered_is_repeated_wherever_the_client_attaches() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 1, &["kept", "dropped"])).unwrap();
-    let request = Attach {
-        unregistered: vec!["dropped".to_owned(), "never-heard-of".to_owned()],
-        ..attach("client", 2, &["kept"])
-    };
+    let request =
+        Attach { unregistered: vec!["dropped".to_owned(), "unknown".to_owned()], ..attach("client", 2, &["kept"]) };
     cluster.attach(B, 2, &request).unwrap();
     cluster.run(secs(1));
     for at in [A, B] {
         assert_eq!(cluster.member(at, "kept").owner().node, "b");
         assert!(cluster.node(at).member("dropped").is_none());
-        assert_eq!(cluster.node(at).slot("never-heard-of").unwrap().stated, Status::Left);
+        assert_eq!(cluster.node(at).slot("unknown").unwrap().stated, Status::Left);
     }
-    // But not over the head of another client.
+    // But not if another client has registered the member.
     cluster.attach(A, 3, &attach("other", 5, &["dropped"])).unwrap();
     cluster.run(secs(1));
     let request = Attach { unregistered: vec!["dropped".to_owned()], ..attach("client", 9, &["kept"]) };
@@ -224,10 +222,10 @@ fn an_unregistration_that_was_not_answered_is_repeated_wherever_the_client_attac
     assert_eq!(cluster.member(B, "dropped").client(), "other");
 }
 
-/// A crowd of clients with a timeout of their own, shorter than the usual: each is told to beat often enough for it, none of the
-/// living is taken for silent, and one that dies is down when it asked for (C6, L6).
+/// Many clients with a timeout shorter than the default: each gets a heartbeat interval that fits, no live client is
+/// considered silent, and one that dies is down after its own timeout (C6, L6).
 #[test]
-fn clients_with_a_short_timeout_beat_more_often_and_do_not_hide_a_death() {
+fn clients_with_a_short_timeout_send_more_heartbeats_and_do_not_hide_a_crash() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     let timeout = secs(5);
     let attached: Vec<Attached> = (0..20)
@@ -255,10 +253,10 @@ fn clients_with_a_short_timeout_beat_more_often_and_do_not_hide_a_death() {
     assert!((1..20).all(|i| cluster.member(B, &format!("m{i}")).status() == Status::Up));
 }
 
-/// What has left is remembered, and that has a bound as well: beyond it new members are rejected, unregistrations never, until
-/// something was forgotten (D8).
+/// Tombstones are kept, with a bound as well: beyond it new members are rejected, unregistrations never, until a
+/// tombstone was collected (D8).
 #[test]
-fn members_that_come_and_go_do_not_fill_the_registry_without_end() {
+fn tombstones_do_not_fill_the_registry_without_bound() {
     let mut cluster = Cluster::new(&["a"]);
     cluster.config(A).limits.members = 10;
     cluster.start(A);
@@ -285,7 +283,7 @@ fn members_that_come_and_go_do_not_fill_the_registry_without_end() {
     assert_eq!(
         (rejection.code, remembered),
         (ErrorCode::ResourceExhausted, 19),
-        "with the node's own member twice ten"
+        "twice ten, including the node's own member"
     );
     for _ in 0..200 {
         cluster.run(secs(10));

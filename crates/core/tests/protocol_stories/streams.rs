@@ -1,4 +1,4 @@
-//! Watchers' streams (W1–W5).
+//! Watch streams (W1–W5).
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::Output;
@@ -6,9 +6,9 @@ use convoke_core::filter::Filter;
 use convoke_core::member::Space;
 use convoke_core::node::{Interest, Resume, StreamEvent};
 
-/// A filter that matches nearly nothing: the walk pauses, says that there is more, and arrives in the end.
+/// A filter that matches almost nothing: the walk pauses, reports that there is more, and completes in the end.
 #[test]
-fn a_walk_over_what_does_not_match_pauses() {
+fn a_walk_over_non_matching_members_pauses() {
     let mut cluster = Cluster::settled(&["a"]);
     let ids: Vec<String> = (0..10_000).map(|i| format!("m{i}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();

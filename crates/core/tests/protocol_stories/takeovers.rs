@@ -1,4 +1,4 @@
-//! Who may have a member, and who is told (C1, C2, C4, C7, R-07, R-10).
+//! Which client may hold a member, and which clients are notified (C1, C2, C4, C7, R-07, R-10).
 
 use crate::cluster::{Cluster, attach};
 use convoke_core::ErrorCode;
@@ -21,7 +21,7 @@ fn takeover(client: &str, claim: u64, id: &str) -> Attach {
 }
 
 #[test]
-fn a_claim_that_is_not_higher_than_what_is_known_is_rejected_with_what_is_known() {
+fn a_claim_not_above_the_known_one_is_rejected_with_the_known_one() {
     let mut cluster = Cluster::settled(&["a", "b"]);
     cluster.attach(A, 1, &attach("client", 7, &["orders-1"])).unwrap();
     cluster.run(secs(1));
@@ -57,7 +57,7 @@ fn a_member_of_another_live_client_is_rejected_here_and_elsewhere() {
         assert_eq!(cluster.node(A).slot("orders-1"), before);
     }
     assert!(cluster.notices(A, ConnId(1)).is_empty());
-    // Once it is down, anybody may have it.
+    // Once it is down, any client may register it.
     cluster.run(secs(25));
     assert_eq!(cluster.member(B, "orders-1").status(), Status::Down);
     let attached = cluster.attach(B, 2, &attach("rival", 9, &["orders-1"])).unwrap();
@@ -65,7 +65,7 @@ fn a_member_of_another_live_client_is_rejected_here_and_elsewhere() {
 }
 
 #[test]
-fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
+fn a_takeover_notifies_the_loser_and_leaves_its_other_members() {
     for winner_at in [A, B] {
         let mut cluster = Cluster::settled(&["a", "b"]);
         let loser = cluster.attach(A, 1, &attach("client", 1, &["orders-1", "orders-2"])).unwrap().session;
@@ -73,24 +73,24 @@ fn a_takeover_that_is_asked_for_tells_the_loser_and_leaves_it_the_rest() {
         let attached = cluster.attach(winner_at, 2, &takeover("rival", 2, "orders-1")).unwrap();
         assert!(attached.rejected.is_empty());
         cluster.run(secs(1));
-        let told = [Notice::TakenOver { id: "orders-1".to_owned() }];
-        assert_eq!(cluster.notices(A, ConnId(1)), told, "at {winner_at}");
+        let expected = [Notice::TakenOver { id: "orders-1".to_owned() }];
+        assert_eq!(cluster.notices(A, ConnId(1)), expected, "at {winner_at}");
         for at in [A, B] {
             assert_eq!(cluster.member(at, "orders-1").client(), "rival");
             assert_eq!(cluster.member(at, "orders-2").client(), "client");
         }
-        // Its session goes on with the rest.
+        // Its session keeps the rest.
         let update = MetadataUpdate::set("k", "v");
         cluster.call(A, |node, now, out| node.update(now, loser, 1, "orders-2", &update, None, out)).unwrap();
         let rejection = cluster.call(A, |node, now, out| node.update(now, loser, 2, "orders-1", &update, None, out));
         assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         cluster.run(secs(30));
-        assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "by its own client's silence");
+        assert_eq!(cluster.member(A, "orders-1").status(), Status::Down, "because its own client is silent");
     }
 }
 
-/// C hears of nothing until A is lost and has been silent for long; then it meets B, which knows what A had. Meanwhile the
-/// client of this session is connected to C.
+/// C receives nothing until A is lost and has been silent for long; then it meets B, which has A's records. Meanwhile
+/// the client of this session is connected to C.
 fn lose_a_and_heal(cluster: &mut Cluster, session: SessionId) {
     cluster.run(secs(1));
     cluster.crash(A);
@@ -103,7 +103,7 @@ fn lose_a_and_heal(cluster: &mut Cluster, session: SessionId) {
 }
 
 #[test]
-fn what_a_silent_owner_stated_takes_nothing_from_a_client_that_is_connected() {
+fn a_silent_owners_record_takes_nothing_from_a_connected_client() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);
     cluster.cut(A, C);
     cluster.cut(B, C);
@@ -114,11 +114,11 @@ fn what_a_silent_owner_stated_takes_nothing_from_a_client_that_is_connected() {
     for at in [B, C] {
         let member = cluster.member(at, "orders-1");
         assert_eq!((member.client(), member.status()), ("newcomer", Status::Up), "at {at}");
-        assert_eq!(cluster.node(at).slot("orders-1").unwrap().claim, 8, "above what was left");
+        assert_eq!(cluster.node(at).slot("orders-1").unwrap().claim, 8, "above the silent owner's claim");
     }
 }
 
-/// What was taken over from this very registration is lost, even if the taker's node is.
+/// A takeover of this registration stands, even if the new owner's node is lost.
 #[test]
 fn a_takeover_stands_when_its_node_falls_silent() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);
@@ -127,7 +127,7 @@ fn a_takeover_stands_when_its_node_falls_silent() {
     cluster.cut(A, C);
     cluster.cut(B, C);
     let rival = cluster.attach(A, 1, &takeover("rival", 2, "orders-1")).unwrap().session;
-    // Nor does it matter what the taker has done with it since.
+    // Later updates by the new owner do not matter either.
     let update = MetadataUpdate::set("k", "v");
     cluster.call(A, |node, now, out| node.update(now, rival, 1, "orders-1", &update, None, out)).unwrap();
     cluster.attach(A, 1, &attach("rival", 3, &["orders-1"])).unwrap();
@@ -139,11 +139,11 @@ fn a_takeover_stands_when_its_node_falls_silent() {
     }
 }
 
-/// What was taken over from an earlier registration takes nothing from the one that came after it at the same node.
+/// A takeover of an earlier registration takes nothing from the one that came after it at the same node.
 #[test]
 fn a_takeover_of_an_earlier_registration_leaves_the_next_one_alone() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);
-    // The newcomer's session is older than what was taken over.
+    // The new client's session is older than the takeover.
     let newcomer = cluster.attach(C, 3, &attach("newcomer", 5, &[])).unwrap().session;
     let first = cluster.attach(C, 2, &attach("client", 1, &["orders-1"])).unwrap().session;
     cluster.run(secs(1));
@@ -161,7 +161,7 @@ fn a_takeover_of_an_earlier_registration_leaves_the_next_one_alone() {
     }
 }
 
-/// Two processes with one client id: the newer one wins once, the older one is told and does not strike back.
+/// Two processes with one client id: the newer one wins once; the older one is notified and does not compete.
 #[test]
 fn a_second_process_with_the_same_client_id_supersedes_the_first() {
     for second_at in [A, B] {
@@ -174,13 +174,13 @@ fn a_second_process_with_the_same_client_id_supersedes_the_first() {
         assert_eq!(cluster.notices(A, ConnId(1)), [Notice::Superseded { known: 2 }], "at {second_at}");
         let gone = cluster.call(A, |node, now, out| node.heartbeat(now, first, out)).unwrap_err();
         assert_eq!(gone.code, ErrorCode::SessionGone);
-        // The first process tries to come back: it says that its own last claim was 1.
+        // The first process tries to return: it sends 1 as its own last claim.
         for at in [A, B] {
             let back = Attach { previous_claim: 1, ..attach("client", 3, &["orders-1"]) };
             let rejection = cluster.attach(at, 1, &back).unwrap_err();
             assert_eq!((rejection.code, rejection.field), (ErrorCode::Superseded, Some("client")), "at {at}");
         }
-        // A third process, started anew, knows of no claim and takes over.
+        // A third process, newly started, has no claim and takes over.
         let third = Attach { nonce: 3, ..attach("client", 3, &["orders-1"]) };
         cluster.attach(A, 3, &third).unwrap();
     }
@@ -198,13 +198,13 @@ fn a_process_that_attaches_elsewhere_loses_its_old_session_and_keeps_its_members
     assert_eq!(cluster.notices(A, ConnId(1)), [Notice::Lost { known: 2 }]);
     let gone = cluster.call(A, |node, now, out| node.heartbeat(now, old, out)).unwrap_err();
     assert_eq!(gone.code, ErrorCode::SessionGone);
-    // What the newer session did not name keeps the timers of the old one (C4).
+    // A member that the newer session did not name keeps the timers of the old one (C4).
     assert_eq!(cluster.member(B, "orders-2").status(), Status::Up);
     cluster.run(secs(19));
     assert_eq!(cluster.member(B, "orders-2").status(), Status::Down);
 }
 
-/// C7: what an operator set, and when a member first came, outlive sessions and owners.
+/// C7: drain marks and creation times survive sessions and owners.
 #[test]
 fn the_drain_mark_and_the_time_of_creation_survive_attaching_again_and_takeover() {
     let mut cluster = Cluster::settled(&["a", "b"]);
@@ -230,7 +230,7 @@ fn the_drain_mark_and_the_time_of_creation_survive_attaching_again_and_takeover(
             assert_eq!((member.created(), member.status()), (created, Status::Up), "step {step}");
         }
     }
-    // Unregistered and registered anew, it is another member.
+    // Unregistered and registered again, it is another member.
     let left = Attach { unregistered: vec!["orders-1".to_owned()], ..attach("client", 6, &[]) };
     cluster.attach(B, 20, &left).unwrap();
     cluster.run(secs(1));
@@ -239,7 +239,7 @@ fn the_drain_mark_and_the_time_of_creation_survive_attaching_again_and_takeover(
     assert!(!member.drained() && member.created() > created);
 }
 
-/// the member that stands for a node is its own.
+/// the member of a node belongs to the node.
 #[test]
 fn clients_cannot_change_the_member_that_stands_for_a_node() {
     let mut cluster = Cluster::settled(&["a", "b"]);
@@ -261,7 +261,7 @@ fn clients_cannot_change_the_member_that_stands_for_a_node() {
         assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         let rejection = cluster.call(A, |node, now, out| node.unregister(now, session, seq(), id, out));
         assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
-        // Repeating an unregistration of what another holds is ignored.
+        // A repeated unregistration of another client's member is ignored.
         let request = Attach { unregistered: vec![id.to_owned()], ..attach("rival", 100 + id.len() as u64, &[]) };
         let _ = cluster.attach(B, 3, &request);
         cluster.run(secs(1));

@@ -1,9 +1,9 @@
-//! The search for an order: Wing and Gong's, with Lowe's memory of what was tried.
+//! The search for a linearization: Wing and Gong's algorithm with Lowe's memoization.
 //!
-//! Calls and answers of one key stand in a list by time. The search takes a call that stands before the first answer left,
-//! sees whether its answer fits the state, removes both and goes on; if it meets an answer instead, the operation of that answer
-//! should have been taken earlier, and the last choice is undone. A set of operations taken, together with the state
-//! reached, is not tried twice.
+//! Calls and answers of one key are in a list ordered by time. The search takes a call that precedes the first
+//! remaining answer, checks whether its answer fits the state, removes both and continues. If it reaches an answer
+//! instead, the operation of that answer should have been taken earlier, and the last choice is undone. A set of taken
+//! operations together with the reached state is not tried twice.
 
 use super::record::{Answer, Call, Operation, Value, Verdict};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ struct Search<'a, K> {
     operations: &'a [&'a Operation<K>],
     /// The list; 0 is its head and its end.
     events: Vec<Event>,
-    /// Where the answer of an operation stands, if it has one.
+    /// Position of the answer of an operation, if it has one.
     answers: Vec<Option<usize>>,
     /// Answers left in the list.
     left: usize,
@@ -48,7 +48,7 @@ impl<'a, K> Search<'a, K> {
             match operation.answer {
                 Some((answered, _)) => {
                     moments.push((operation.called, false, at));
-                    // An answer before its call would be nonsense; treat it as immediate.
+                    // An answer before its call is invalid; treat it as immediate.
                     moments.push((answered.max(operation.called), true, at));
                 }
                 None if observed.matters(operation) => moments.push((operation.called, false, at)),
@@ -76,7 +76,7 @@ impl<'a, K> Search<'a, K> {
 
     fn run(mut self) -> Verdict {
         let mut at = self.events[0].next;
-        // Operations that are only unknown need not have happened.
+        // Operations with unknown outcomes need not have happened.
         while self.left > 0 {
             let event = self.events[at];
             if event.is_call {
@@ -106,7 +106,7 @@ impl<'a, K> Search<'a, K> {
         Verdict::Linearizable
     }
 
-    /// The state after an operation, if it can come next and that was not tried before.
+    /// Returns the state after an operation, if it can come next and this was not tried before.
     fn try_next(&mut self, operation: usize) -> Option<State> {
         let state = step(self.state, self.operations[operation])?;
         self.set_taken(operation, true);
@@ -166,8 +166,8 @@ impl<'a, K> Search<'a, K> {
     }
 }
 
-/// The state after an operation, if its answer fits the state before. An unknown one that would change nothing is not
-/// worth taking.
+/// Returns the state after an operation, if its answer fits the state before. An unknown one that would change nothing
+/// is skipped.
 fn step<K>(state: State, operation: &Operation<K>) -> Option<State> {
     let answer = operation.answer.map(|(_, answer)| answer);
     match (operation.call, answer) {
@@ -182,15 +182,15 @@ fn step<K>(state: State, operation: &Operation<K>) -> Option<State> {
         (Call::Write { if_value, new }, None) => {
             (if_value.is_none_or(|value| value == state) && new != state).then_some(new)
         }
-        // An answer of the wrong kind fits nowhere.
+        // An answer of the wrong kind never fits.
         _ => None,
     }
 }
 
-/// What anybody saw of a key.
+/// Values observed for a key.
 struct Observed {
     values: BTreeSet<State>,
-    /// Somebody saw that something else was there, but not what.
+    /// An answer shows that another value was there, but not which one.
     anything: bool,
 }
 
@@ -215,8 +215,8 @@ impl Observed {
         observed
     }
 
-    /// Whether it makes a difference if an unknown operation happened. A value that nobody saw was overwritten before
-    /// anybody looked, and might as well not have been written.
+    /// Whether it matters if an unknown operation happened. A value that was never observed was overwritten before any
+    /// read, so it need not have been written.
     fn matters<K>(&self, unknown: &Operation<K>) -> bool {
         match unknown.call {
             Call::Get => false,

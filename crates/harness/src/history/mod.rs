@@ -1,8 +1,8 @@
-//! Records what clients did and what they were told, and checks that it is linearizable: that every operation can be
-//! thought of as happening at one moment between its call and its answer, on one copy of the data.
+//! Records the calls of clients and their answers, and checks that the history is linearizable: every operation takes
+//! effect at one moment between its call and its answer, on one copy of the data.
 //!
-//! Operations on different keys do not influence each other, so each key is checked by itself. An operation whose
-//! outcome is unknown may have happened at any moment after its call, or never.
+//! Operations on different keys are independent, so each key is checked separately. An operation with an unknown
+//! outcome may have happened at any time after its call, or never.
 //!
 //! ```
 //! use convoke_harness::history::{Answer, Call, History};

@@ -1,18 +1,18 @@
-//! What happened, as the clients saw it.
+//! A history of operations, as the clients observed them.
 
 use super::checker;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A value of a key. Tests that give every write a value of its own see the most.
+/// A value of a key. Tests are strongest if every write has a unique value.
 pub type Value = u64;
 
-/// What a client asked for.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Get,
-    /// Sets the key to `new` (None: deletes it), if it has the value `if_value` (None inside: does not exist), where
-    /// that is said.
+    /// Sets the key to `new` (`None` deletes it). With `if_value`, only if the key has that value (`Some(None)`: does
+    /// not exist).
     Write {
         if_value: Option<Option<Value>>,
         new: Option<Value>,
@@ -33,15 +33,15 @@ impl Call {
     }
 }
 
-/// What it was told.
+/// An answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Got(Option<Value>),
-    /// The write happened. `previous` is what was there before, if the answer said so.
+    /// The write happened. `previous` is the value before, if the answer contains it.
     Written {
         previous: Option<Option<Value>>,
     },
-    /// The compare failed. `found` is what was there, if the answer said so.
+    /// The compare failed. `found` is the current value, if the answer contains it.
     Mismatch {
         found: Option<Option<Value>>,
     },
@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// Which operation.
+/// Identifies an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(usize);
 
@@ -68,14 +68,14 @@ pub struct Operation<K> {
     pub key: K,
     pub call: Call,
     pub called: u64,
-    /// None: unknown. It may have happened at any time since, or never.
+    /// `None`: unknown. It may have happened at any time since the call, or never.
     pub answer: Option<(u64, Answer)>,
 }
 
 /// All operations of a run.
 #[derive(Clone, Debug)]
 pub struct History<K> {
-    /// None: known not to have happened.
+    /// `None`: known not to have happened.
     operations: Vec<Option<Operation<K>>>,
 }
 
@@ -90,13 +90,14 @@ impl<K: Ord + Clone> History<K> {
         History::default()
     }
 
-    /// An operation begins. Times need only be comparable with each other; equal times count as overlapping.
+    /// Records the call of an operation. Times need only be comparable with each other; equal times count as
+    /// overlapping.
     pub fn call(&mut self, client: u64, key: K, call: Call, at: u64) -> CallId {
         self.operations.push(Some(Operation { client, key, call, called: at, answer: None }));
         CallId(self.operations.len() - 1)
     }
 
-    /// It is answered. A later answer to the same operation (from a resolve) does not count: the first one told so.
+    /// Records the answer. A later answer to the same operation (from a resolve) is ignored: the first one counts.
     pub fn answer(&mut self, id: CallId, at: u64, answer: Answer) {
         if let Some(Some(operation)) = self.operations.get_mut(id.0)
             && operation.answer.is_none()
@@ -105,7 +106,7 @@ impl<K: Ord + Clone> History<K> {
         }
     }
 
-    /// It is known that it never happened and never will.
+    /// Records that the operation never happened and never will.
     pub fn never(&mut self, id: CallId) {
         if let Some(operation) = self.operations.get_mut(id.0) {
             *operation = None;
@@ -120,17 +121,17 @@ impl<K: Ord + Clone> History<K> {
         self.len() == 0
     }
 
-    /// Operations whose outcome is not known.
+    /// Returns the number of operations with an unknown outcome.
     pub fn unknown(&self) -> usize {
         self.operations.iter().flatten().filter(|operation| operation.answer.is_none()).count()
     }
 
-    /// Whether the history is linearizable. Gives up on a key after a few million states.
+    /// Checks whether the history is linearizable. Aborts the search of a key after a few million states.
     pub fn check(&self) -> Result<(), HistoryViolation<K>> {
         self.check_within(4_000_000)
     }
 
-    /// The same with a bound on the states that are looked at for each key.
+    /// The same with a bound on the states examined for each key.
     pub fn check_within(&self, states: usize) -> Result<(), HistoryViolation<K>> {
         let mut by_key: BTreeMap<&K, Vec<&Operation<K>>> = BTreeMap::new();
         for operation in self.operations.iter().flatten() {
@@ -151,8 +152,8 @@ impl<K: Ord + Clone> History<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Linearizable,
-    /// In no order. At best, all but these (positions in the list of operations) could be put in one, and one of them
-    /// had to come next.
+    /// There is no valid order. At best, all operations but these (positions in the list) could be ordered, and one of
+    /// them had to come next.
     NotLinearizable {
         stuck: Vec<usize>,
     },
@@ -160,7 +161,7 @@ pub enum Verdict {
     Exhausted,
 }
 
-/// A key whose operations cannot be put in an order, or not be shown to be.
+/// A key whose operations have no valid order, or too many to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryViolation<K> {
     pub key: K,
@@ -172,7 +173,7 @@ pub struct HistoryViolation<K> {
 impl<K: fmt::Debug> fmt::Display for HistoryViolation<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verdict::NotLinearizable { stuck } = &self.verdict else {
-            return write!(f, "key {:?}: gave up after too many states", self.key);
+            return write!(f, "key {:?}: search aborted after too many states", self.key);
         };
         writeln!(f, "key {:?} is not linearizable; none of the marked operations can come next:", self.key)?;
         for (at, operation) in self.operations.iter().enumerate() {

@@ -47,8 +47,9 @@ impl Command {
         w.into_bytes()
     }
 
-    /// The same for a log: what replicas could not read would stop every one of them, again after every start (A1). Also returns the
-    /// command as every replica will decode it, so that the leader need not decode it again.
+    /// Like `encode`, for a log entry. A command that replicas cannot decode would stop all of them, again after every
+    /// start (A1). Also returns the command as every replica will decode it, so that the leader need not decode it
+    /// again.
     pub fn encode_checked(&self) -> Result<(Bytes, Command), CodecError> {
         if let Command::Request(request) = self {
             request.check().map_err(|field| CodecError::Invalid(field.as_str()))?;

@@ -1,4 +1,4 @@
-//! Changes of keys. All checks precede the change, so a rejected change leaves no trace.
+//! Changes of keys. All checks precede the change, so a rejected change modifies nothing.
 
 use super::{KeyRecord, Keys, RECORD_BYTES};
 use crate::command::{Delete, DeleteRange, Put};

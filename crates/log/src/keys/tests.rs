@@ -24,7 +24,7 @@ fn parts(record: &KeyRecord) -> (&[u8], &[u8], u64, u64, u64) {
 }
 
 #[test]
-fn k1_k2_records_count_their_changes_and_a_deleted_key_leaves_nothing_behind() {
+fn k1_k2_records_count_their_changes_and_a_deleted_key_is_dropped() {
     let (mut keys, limits) = (Keys::default(), limits());
     assert_eq!(keys.revision(), 0);
     assert_eq!(keys.put(&limits, &put("a", "1")), Ok(Changed { keys: 1, ..Changed::default() }));
@@ -42,7 +42,7 @@ fn k1_k2_records_count_their_changes_and_a_deleted_key_leaves_nothing_behind() {
 }
 
 #[test]
-fn k2_a_request_that_changes_nothing_leaves_the_revision() {
+fn k2_a_request_that_changes_nothing_keeps_the_revision() {
     let (mut keys, limits) = (Keys::default(), limits());
     keys.put(&limits, &put("a", "1")).unwrap();
     assert_eq!(keys.delete(&limits, &delete("b")), Ok(Changed::default()));
@@ -80,7 +80,7 @@ fn k4_previous_records_are_returned_as_far_as_they_fit() {
 }
 
 #[test]
-fn k5_bounds_name_field_and_limit_and_leave_no_trace() {
+fn k5_rejections_name_field_and_limit_and_change_nothing() {
     let (mut keys, mut limits) = (Keys::default(), limits());
     let too_large = |field, found, limit| Err(Reason::TooLarge { field, found, limit });
     assert_eq!(keys.put(&limits, &put("", "1")), Err(Reason::Invalid { field: Field::Key }));
@@ -95,7 +95,7 @@ fn k5_bounds_name_field_and_limit_and_leave_no_trace() {
     assert_eq!(keys.put(&limits, &put("a", "123")), too_large(Field::Store, 2 * RECORD_BYTES + 7, limits.store_bytes));
     assert!(keys.put(&limits, &put("a", "34")).is_ok(), "as large as before");
     limits.store_bytes = 1;
-    assert!(keys.put(&limits, &put("a", "3")).is_ok(), "smaller than before, though there is too much already");
+    assert!(keys.put(&limits, &put("a", "3")).is_ok(), "smaller than before, although the store is over its limit");
     keys.delete(&limits, &delete("a")).unwrap();
     keys.delete(&limits, &delete("b")).unwrap();
     assert_eq!((keys.bytes(), keys.hash()), (0, 0));
@@ -112,7 +112,7 @@ fn k5_bounds_name_field_and_limit_and_leave_no_trace() {
 }
 
 #[test]
-fn k6_pages_go_on_behind_the_last_key_and_a_copy_stays_as_it_is() {
+fn k6_pages_continue_after_the_last_key_and_a_copy_does_not_change() {
     let (mut keys, limits) = (Keys::default(), limits());
     for n in 0..10 {
         keys.put(&limits, &put(&format!("k{n}"), "1")).unwrap();

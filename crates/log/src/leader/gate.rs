@@ -53,7 +53,7 @@ pub enum NotAppended {
     #[error("the log session is not open; use peek for the fate of the request")]
     SessionNotOpen,
     #[error("the client abandoned all requests below {floor} in a barrier read")]
-    GivenUp { floor: u64 },
+    Abandoned { floor: u64 },
 }
 
 impl Gate {
@@ -72,7 +72,7 @@ impl Gate {
         }
         let lane = self.lanes.entry(request.session).or_default();
         if request.number < lane.floor && !self.mutation.is(Mutant::BarrierWithoutFloor) {
-            return Err(NotAppended::GivenUp { floor: lane.floor });
+            return Err(NotAppended::Abandoned { floor: lane.floor });
         }
         lane.unsettled.insert(ticket);
         Ok(Admission { lane: Some(request.session), ticket })

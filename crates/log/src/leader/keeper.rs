@@ -69,7 +69,7 @@ impl Keeper {
         self.set(session, ttl, self.running + ttl);
     }
 
-    /// Records a keep-alive or another sign of life of the session's client.
+    /// Records a keep-alive or another message of the session's client.
     pub fn renew(&mut self, now: Time, session: LogSessionId) -> KeepAlive {
         self.account(now);
         match self.sessions.get(&session) {
@@ -143,7 +143,7 @@ impl Keeper {
     fn account(&mut self, now: Time) {
         let passed = now.since(self.last_call);
         let counted =
-            if self.mutation.is(Mutant::StallHeldAgainstClients) { passed } else { passed.min(PAUSE_THRESHOLD) };
+            if self.mutation.is(Mutant::PauseCountedAsSilence) { passed } else { passed.min(PAUSE_THRESHOLD) };
         self.running += counted;
         self.last_call = self.last_call.max(now);
     }

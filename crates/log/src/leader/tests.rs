@@ -44,7 +44,7 @@ fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine)
 }
 
 #[test]
-fn ls5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
+fn ls5_stamps_continue_from_the_highest_in_the_log_and_never_fall() {
     let mut stamper = Stamper::elected(seconds(100), LogTime::from_micros(5));
     assert_eq!(stamper.stamp(seconds(100)), LogTime::from_micros(5));
     assert_eq!(stamper.stamp(seconds(102)), LogTime::from_micros(2_000_005));
@@ -52,14 +52,14 @@ fn ls5_stamps_go_on_from_the_highest_in_the_log_and_never_fall() {
 }
 
 #[test]
-fn ls6_nobody_is_expired_before_a_ttl_of_the_term_has_passed() {
+fn ls6_no_session_is_expired_before_a_ttl_of_the_term_has_passed() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 100, 109, &machine), []);
     assert_eq!(leadership.keeper.renew(seconds(109), ONE), KeepAlive::Kept);
     assert_eq!(attend(&mut leadership, 109, 111, &machine), [LogSessionId(2)]);
     assert_eq!(leadership.keeper.renew(seconds(111), LogSessionId(2)), KeepAlive::Expiring);
-    assert_eq!(attend(&mut leadership, 111, 118, &machine), [], "each is named once");
+    assert_eq!(attend(&mut leadership, 111, 118, &machine), [], "each is returned once");
     assert_eq!(attend(&mut leadership, 118, 120, &machine), [ONE]);
     assert_eq!(leadership.keeper.renew(seconds(120), LogSessionId(9)), KeepAlive::Unknown);
 }
@@ -78,7 +78,7 @@ fn ls6_a_session_that_was_not_expired_has_another_ttl() {
 }
 
 #[test]
-fn ls6_a_leader_does_not_hold_its_own_sleep_against_its_clients() {
+fn ls6_a_leader_does_not_count_its_own_pause_as_silence() {
     let due = |mutation| {
         let machine = machine().with_mutation(mutation);
         let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
@@ -88,7 +88,7 @@ fn ls6_a_leader_does_not_hold_its_own_sleep_against_its_clients() {
         leadership.due(seconds(65), &machine).len()
     };
     assert_eq!(due(Mutation::none()), 0);
-    assert_eq!(due(Mutation::of(Mutant::StallHeldAgainstClients)), 2);
+    assert_eq!(due(Mutation::of(Mutant::PauseCountedAsSilence)), 2);
 }
 
 #[test]
@@ -104,18 +104,18 @@ fn e3_a_command_of_another_epoch_is_not_appended() {
 }
 
 #[test]
-fn lr4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass() {
+fn lr4_a_barrier_read_waits_for_appended_requests_and_blocks_abandoned_ones() {
     let machine = machine();
     let mut gate = Gate::new(FIRST, Mutation::none());
     let first = gate.admit(&request(ONE, 1), &machine).unwrap();
     let second = gate.admit(&request(ONE, 2), &machine).unwrap();
     gate.settle(first, Some(7));
     let barrier = gate.barrier(ONE, EPOCH, 3, &machine).unwrap();
-    assert_eq!(gate.admit(&request(ONE, 2), &machine), Err(NotAppended::GivenUp { floor: 3 }));
-    assert_eq!(gate.wait_for(&barrier, 3), None, "it is not known where request 2 went");
+    assert_eq!(gate.admit(&request(ONE, 2), &machine), Err(NotAppended::Abandoned { floor: 3 }));
+    assert_eq!(gate.wait_for(&barrier, 3), None, "the position of request 2 is unknown");
     gate.settle(second, Some(8));
     let third = gate.admit(&request(ONE, 3), &machine).unwrap();
-    assert_eq!(gate.wait_for(&barrier, 3), Some(8), "what is admitted later is not waited for");
+    assert_eq!(gate.wait_for(&barrier, 3), Some(8), "later admissions are not waited for");
     assert_eq!(gate.wait_for(&barrier, 12), Some(12));
     gate.settle(third, None);
     let other = gate.barrier(LogSessionId(2), EPOCH, 9, &machine).unwrap();
@@ -128,7 +128,7 @@ fn lr4_a_barrier_read_waits_for_what_was_appended_and_lets_nothing_given_up_pass
 }
 
 #[test]
-fn what_was_applied_reaches_keeper_and_gate() {
+fn applied_entries_reach_keeper_and_gate() {
     let mut machine = machine();
     let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
     let mut apply = |leadership: &mut Leadership, now, index, command: Command| {

@@ -1,4 +1,4 @@
-//! Answers to those who proposed an entry.
+//! Answers to the proposer of an entry.
 
 use super::outcome::{Field, Outcome};
 use super::session::EndReason;
@@ -43,7 +43,7 @@ pub struct RequestAnswer {
     pub previous: Option<(RequestId, Fate)>,
 }
 
-/// What the state can tell about a request (A5).
+/// The state's knowledge of a request (A5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The request has this outcome.

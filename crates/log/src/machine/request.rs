@@ -18,7 +18,7 @@ impl Machine {
         let verdict = self.decide(at, request, ended);
         let about = match request.body {
             Body::Fence(fenced) => Some(fenced),
-            _ if self.mutation.is(Mutant::PreviousUntold) => None,
+            _ if self.mutation.is(Mutant::PreviousFateOmitted) => None,
             _ if request.previous > 0 => Some(RequestId::new(request.session, request.previous)),
             _ => None,
         };
@@ -99,7 +99,7 @@ impl Machine {
             session.active_at = self.log_time;
             session.store(request.number, request.abandon_below, outcome.clone(), &self.limits, self.mutation);
         }
-        // A session that ends itself does so last, so that the outcome of that is kept as well.
+        // A session that ends itself does so last, so that this outcome is kept as well.
         let asked = outcome.is_applied() && request.body == Body::End(request.session);
         if asked || (request.last && !self.mutation.is(Mutant::LastStaysOpen)) {
             self.end(request.session, EndReason::Requested, ended);

@@ -58,7 +58,7 @@ fn frame(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn lh1_everything_comes_back() {
+fn lh1_the_whole_state_is_restored() {
     let machine = machine();
     let restored = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap();
     assert_eq!(restored.state_hash(), machine.state_hash());
@@ -67,7 +67,7 @@ fn lh1_everything_comes_back() {
 
 /// Detects format changes. If this has to change, raise [`SNAPSHOT_VERSION`] and keep a reader for the old format.
 #[test]
-fn lh3_the_form_is_fixed_byte_for_byte() {
+fn lh3_the_format_is_fixed_byte_for_byte() {
     assert_eq!(SNAPSHOT_VERSION, 1);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let found: Vec<String> = frames(&machine()).iter().map(|frame| hex(frame)).collect();
@@ -77,7 +77,7 @@ fn lh3_the_form_is_fixed_byte_for_byte() {
 }
 
 #[test]
-fn lh3_a_large_state_comes_in_many_frames_and_back() {
+fn lh3_a_large_state_round_trips_in_many_frames() {
     let mut machine = Machine::new(LogLimits::default()).unwrap();
     apply(&mut machine, open(1, None));
     for number in 1..=2_000 {
@@ -91,7 +91,7 @@ fn lh3_a_large_state_comes_in_many_frames_and_back() {
 }
 
 #[test]
-fn lh5_applying_goes_on_while_a_snapshot_is_written() {
+fn lh5_applying_continues_while_a_snapshot_is_written() {
     let mut machine = machine();
     let snapshot = machine.snapshot();
     let before = snapshot.to_bytes();
@@ -103,7 +103,7 @@ fn lh5_applying_goes_on_while_a_snapshot_is_written() {
 }
 
 #[test]
-fn a_flipped_bit_is_noticed_wherever_it_is() {
+fn every_flipped_bit_is_detected() {
     let bytes = machine().snapshot().to_bytes();
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
@@ -113,7 +113,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
 }
 
 #[test]
-fn a_snapshot_that_ends_early_or_goes_on_is_rejected() {
+fn a_truncated_or_extended_snapshot_is_rejected() {
     let frames = frames(&machine());
     let bytes = frames.concat();
     for len in 0..bytes.len() {
@@ -125,7 +125,7 @@ fn a_snapshot_that_ends_early_or_goes_on_is_rejected() {
 }
 
 #[test]
-fn frames_that_are_missing_doubled_or_swapped_are_rejected() {
+fn missing_duplicate_and_swapped_frames_are_rejected() {
     let frames = frames(&machine());
     assert_eq!(frames.len(), 5);
     for at in 0..frames.len() {
@@ -142,7 +142,7 @@ fn frames_that_are_missing_doubled_or_swapped_are_rejected() {
 }
 
 #[test]
-fn a_frame_too_large_is_rejected_before_room_is_made_for_it() {
+fn a_frame_too_large_is_rejected_before_allocation() {
     let mut head = [0xff; FRAME_HEAD_BYTES];
     let limit = FRAME_CONTENT_BYTES_MAX;
     assert_eq!(frame_bytes(&head), Err(SnapshotError::FrameTooLarge { found: u32::MAX as usize, limit }));
@@ -151,7 +151,7 @@ fn a_frame_too_large_is_rejected_before_room_is_made_for_it() {
 }
 
 #[test]
-fn what_is_no_snapshot_of_this_version_is_rejected() {
+fn a_snapshot_of_another_version_is_rejected() {
     assert_eq!(Machine::from_snapshot(&[]).unwrap_err(), SnapshotError::Incomplete);
     assert_eq!(Machine::from_snapshot(&frame(b"\0convict\x01")).unwrap_err(), SnapshotError::Magic);
     let error = Machine::from_snapshot(&frame(b"\0convoke\x02")).unwrap_err();
@@ -159,7 +159,7 @@ fn what_is_no_snapshot_of_this_version_is_rejected() {
 }
 
 #[test]
-fn contradictions_inside_are_rejected_though_checksums_are_right() {
+fn contradictions_are_rejected_despite_correct_checksums() {
     let frames = frames(&machine());
     let keys = frames.iter().find(|frame| frame[FRAME_HEAD_BYTES] == Section::Keys as u8).unwrap();
     let content = &keys[FRAME_HEAD_BYTES..];
@@ -186,7 +186,7 @@ proptest! {
 
     /// A correct checksum does not make the content valid.
     #[test]
-    fn arbitrary_content_is_survived(which in 0..5usize, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+    fn arbitrary_content_does_not_panic(which in 0..5usize, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 0..12)) {
         let mut frames = frames(&machine());
         let mut content = frames[which][FRAME_HEAD_BYTES..].to_vec();
         let at = at.index(content.len());

@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_does_what_a_btree_map_does_and_copies_stay_as_they_were(
+    fn it_behaves_like_a_btree_map_and_copies_do_not_change(
         start in 0..600u32,
         steps in prop::collection::vec(step(), 1..400),
     ) {

@@ -65,7 +65,7 @@ const SOMETIMES: &[(&str, u64)] = &[
     ("outcome too old", 1_000),
     ("propose check raced", 1_000),
     ("server restarted", 1_000),
-    ("server slept", 300),
+    ("server paused", 300),
     ("session expired", 200),
     ("snapshot installed", 50),
     ("update applied", 2_000),

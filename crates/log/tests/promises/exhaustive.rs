@@ -43,7 +43,7 @@ impl Model for System {
                 effects.windows(2).all(|pair| (pair[0].client, pair[0].number) != (pair[1].client, pair[1].number))
             }),
             Property::always(
-                "R-64: nothing given up takes effect after a barrier read",
+                "R-64: no abandoned request takes effect after a barrier read",
                 |_, state: &State| !matches!((state.read, state.effect(1, 1)), (Some(read), Some(index)) if index > read),
             ),
             Property::always(
@@ -59,7 +59,7 @@ impl Model for System {
             Property::sometimes("a read in the second epoch", |_, state: &State| {
                 state.read.is_some() && state.leader_of_second.is_some()
             }),
-            Property::sometimes("a read after what was given up", |_, state: &State| {
+            Property::sometimes("a read after an abandoned request", |_, state: &State| {
                 state.read.is_some() && state.effect(1, 1).is_some()
             }),
             Property::sometimes("two leaders have different entries at one index", |_, state: &State| {

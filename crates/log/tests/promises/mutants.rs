@@ -16,7 +16,7 @@ const SEEDS: u64 = 200;
 
 /// Returns what detects the mutant: the first seed of the adversarial network, otherwise the first case in which the
 /// model differs.
-fn hunt(mutant: Mutant) -> Option<String> {
+fn detect(mutant: Mutant) -> Option<String> {
     let seed = |seed| delivery::run(seed, Mutation::of(mutant)).err().map(|violation| (seed, violation));
     if let Some((seed, violation)) = (0..SEEDS).find_map(seed) {
         return Some(format!("seed {seed}: {}", violation.check));
@@ -31,7 +31,7 @@ fn hunt(mutant: Mutant) -> Option<String> {
 fn every_mutant_is_caught_under_delivery_or_by_the_model() {
     let mut missed = Vec::new();
     for mutant in Mutant::ALL {
-        match hunt(*mutant) {
+        match detect(*mutant) {
             Some(who) => println!("{} ({}): {who}", mutant.name(), mutant.rule()),
             None => missed.push(mutant.name()),
         }

@@ -140,10 +140,10 @@ mod tests {
         assert_eq!(judged(&[says(1, 7, without.clone())]), Verdict::Removed(without.clone()));
         assert_eq!(judged(&[says(2, 7, without.clone())]), Verdict::NoLeader, "a follower may lag");
         assert_eq!(judged(&[says(1, 8, without.clone())]), Verdict::NoLeader, "another log");
-        assert_eq!(judged(&[says(1, 7, group(3, 1, &[1, 2]))]), Verdict::NoLeader, "deposed long ago");
+        assert_eq!(judged(&[says(1, 7, group(3, 1, &[1, 2]))]), Verdict::NoLeader, "an older epoch");
         assert_eq!(judged(&[says(1, 7, own.clone())]), Verdict::Member);
         let newer = group(6, 2, &[1, 2, 3]);
-        assert_eq!(judged(&[says(1, 7, without), says(2, 7, newer)]), Verdict::Member, "the newest knows best");
+        assert_eq!(judged(&[says(1, 7, without), says(2, 7, newer)]), Verdict::Member, "the newest leader wins");
         assert_eq!(judged(&[]), Verdict::NoLeader);
     }
 
@@ -152,10 +152,10 @@ mod tests {
         let mut without = None;
         assert!(!Verdict::NoLeader.record(&mut without) && without.is_none());
         let (reported, later) = (group(4, 1, &[1, 2]), group(5, 2, &[1, 2]));
-        assert!(Verdict::Removed(reported.clone()).record(&mut without), "news");
+        assert!(Verdict::Removed(reported.clone()).record(&mut without), "a new removal");
         assert!(!Verdict::NoLeader.record(&mut without));
         assert_eq!(without, Some(reported));
-        assert!(!Verdict::Removed(later.clone()).record(&mut without), "the same with others");
+        assert!(!Verdict::Removed(later.clone()).record(&mut without), "the same removal with other members");
         assert_eq!(without, Some(later));
         assert!(!Verdict::Member.record(&mut without) && without.is_none());
     }

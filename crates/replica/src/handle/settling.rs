@@ -48,7 +48,7 @@ impl<T> Settling<T> {
         if let Some(Pending { state, epoch, admission }) = self.pending.take() {
             state.term().settle(epoch, admission, index);
             if index.is_none() {
-                state.nudge();
+                state.wake_waiting();
             }
         }
     }

@@ -198,7 +198,7 @@ impl Client {
         self.link.answer_within(begun, stall).await.map_err(failed)?;
         let image = snapshot.snapshot.machine.snapshot();
         for frame in image.frames() {
-            self.link.tell(kind::SNAPSHOT_FRAME, frame, stall).await.map_err(failed)?;
+            self.link.send_without_answer(kind::SNAPSHOT_FRAME, frame, stall).await.map_err(failed)?;
         }
         // All frames are sent; the other side checks and stores the snapshot before it answers.
         let ended = self.link.send_waiting(kind::SNAPSHOT_END, Vec::new(), stall).await;

@@ -127,7 +127,12 @@ impl Link {
     }
 
     /// Queues a message without an answer and waits for space.
-    pub(crate) async fn tell(&self, kind: u8, content: Vec<u8>, patience: Duration) -> Result<(), LinkError> {
+    pub(crate) async fn send_without_answer(
+        &self,
+        kind: u8,
+        content: Vec<u8>,
+        patience: Duration,
+    ) -> Result<(), LinkError> {
         let sent = self.outgoing.send(Question { kind, content, reply: None });
         match timeout(patience, sent).await {
             Ok(Ok(())) => Ok(()),
@@ -157,7 +162,7 @@ async fn run(recorded: LinkConfig, mut questions: mpsc::Receiver<Question>) {
             }
         };
         let waiting = Waiting::default();
-        let error = converse(&config, stream, first, &mut questions, &waiting).await;
+        let error = run_connection(&config, stream, first, &mut questions, &waiting).await;
         if matches!(error, LinkError::Rejected { .. }) {
             attempt += 1;
         }
@@ -228,7 +233,7 @@ impl Waiting {
 }
 
 /// Runs one connection. Returns why it ended.
-async fn converse(
+async fn run_connection(
     config: &LinkConfig,
     stream: Box<dyn super::dial::Duplex>,
     first: Question,
@@ -240,15 +245,15 @@ async fn converse(
     // A fixed order keeps simulations reproducible.
     tokio::select! {
         biased;
-        error = hear(config, read, waiting) => error.unwrap_or_else(broken),
-        () = speak(write, first, questions, waiting, config.patience) => broken(),
+        error = read_answers(config, read, waiting) => error.unwrap_or_else(broken),
+        () = write_requests(write, first, questions, waiting, config.patience) => broken(),
         () = overdue(waiting, config.patience) => LinkError::Overdue(config.address.clone()),
     }
 }
 
 /// Writes requests, all waiting ones at once. Fails if the other side reads nothing for too long, because no other
 /// deadline covers messages without an answer.
-async fn speak(
+async fn write_requests(
     mut write: WriteHalf<Box<dyn super::dial::Duplex>>,
     first: Question,
     questions: &mut mpsc::Receiver<Question>,
@@ -283,7 +288,7 @@ const WRITE_BYTES: usize = 256 * 1024;
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
 /// Delivers answers. Returns the reason if the other side rejected the connection.
-async fn hear(
+async fn read_answers(
     config: &LinkConfig,
     read: ReadHalf<Box<dyn super::dial::Duplex>>,
     waiting: &Waiting,
@@ -296,8 +301,8 @@ async fn hear(
     while let Ok(Some(Frame { kind: found, number, content })) = frames.next().await {
         match found {
             // Applies to the whole connection.
-            kind::REFUSED if number == 0 => return Some(rejected(&content)),
-            kind::REFUSED => waiting.answer(number, Err(rejected(&content))),
+            kind::REJECTED if number == 0 => return Some(rejected(&content)),
+            kind::REJECTED => waiting.answer(number, Err(rejected(&content))),
             _ => waiting.answer(number, Ok(content)),
         }
     }

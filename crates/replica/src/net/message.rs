@@ -38,7 +38,7 @@ pub(crate) mod kind {
     pub(crate) const ADOPT: u8 = 9;
     pub(crate) const ANSWER: u8 = 0x80;
     /// Rejects a request or a connection; the content is the reason.
-    pub(crate) const REFUSED: u8 = 0xff;
+    pub(crate) const REJECTED: u8 = 0xff;
 }
 
 const NODE_MAX: u64 = 4 * 1024;

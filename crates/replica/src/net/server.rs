@@ -60,7 +60,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
             Err(why) => {
                 add(&plane.counting.connections_rejected, 1);
                 tracing::debug!(%from, reason = %why, "log connection rejected");
-                writer.put(kind::REFUSED, 0, why.as_bytes());
+                writer.put(kind::REJECTED, 0, why.as_bytes());
                 writer.flush().await
             }
         }
@@ -300,7 +300,7 @@ impl Writer {
     fn answer(&mut self, number: u64, answer: Answer) {
         match answer {
             Ok((kind, content)) => self.put(kind | kind::ANSWER, number, &content),
-            Err(why) => self.put(kind::REFUSED, number, why.as_bytes()),
+            Err(why) => self.put(kind::REJECTED, number, why.as_bytes()),
         }
     }
 
@@ -352,7 +352,7 @@ mod tests {
         async fn begin(&mut self, term: u64) -> bool {
             let vote = Vote { leader_id: LeaderId { term, node_id: 2 }, committed: true };
             self.send(kind::SNAPSHOT, 1, &message::encode_snapshot(&vote, &SnapshotMeta::default())).await;
-            self.frames.next().await.unwrap().unwrap().kind != kind::REFUSED
+            self.frames.next().await.unwrap().unwrap().kind != kind::REJECTED
         }
     }
 
@@ -363,10 +363,10 @@ mod tests {
         let mut silent = Peer::connect(&handle).await;
         assert!(silent.begin(5).await);
         let mut next = Peer::connect(&handle).await;
-        assert!(next.begin(5).await, "it does not wait for the other one");
-        assert!(silent.frames.next().await.unwrap().is_none(), "which is over");
+        assert!(next.begin(5).await, "it does not wait for the first transfer");
+        assert!(silent.frames.next().await.unwrap().is_none(), "the first transfer has ended");
         let mut deposed = Peer::connect(&handle).await;
-        assert!(!deposed.begin(4).await, "a leader of the past overtakes nobody");
+        assert!(!deposed.begin(4).await, "an older leader replaces no transfer");
         let mut later = Peer::connect(&handle).await;
         assert!(later.begin(6).await);
         assert!(next.frames.next().await.unwrap().is_none());

@@ -75,7 +75,7 @@ impl State {
         self.progress.subscribe()
     }
 
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_waiting(&self) {
         self.progress.send_modify(|_| {});
     }
 
@@ -91,7 +91,7 @@ impl State {
             over
         };
         if over {
-            self.nudge();
+            self.wake_waiting();
         }
         over
     }

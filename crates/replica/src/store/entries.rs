@@ -4,7 +4,7 @@ use crate::raft::{Entry, LogId, Payload};
 use std::collections::VecDeque;
 use std::io;
 
-/// What an entry is counted with beside its command. Rounded up from what it takes, with the place of a decoded command that was taken.
+/// Bytes counted per entry in addition to its command. Rounded up from the actual size, including the emptied decoded command.
 const ENTRY_BYTES: u64 = 192;
 
 /// Entries from the first one that is not purged to the last one.

@@ -85,11 +85,11 @@ impl Identity {
     fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let (content, checksum) = bytes.split_last_chunk::<4>().ok_or(CodecError::Truncated("identity"))?;
         if crc32c::crc32c(content) != u32::from_le_bytes(*checksum) {
-            return Err(CodecError::Invalid("its checksum"));
+            return Err(CodecError::Invalid("checksum"));
         }
         let mut r = Reader::new(content);
         if r.raw("magic", MAGIC.len())? != MAGIC {
-            return Err(CodecError::Invalid("its beginning"));
+            return Err(CodecError::Invalid("file header"));
         }
         let identity = Identity {
             log: r.fixed128("log")?,

@@ -6,7 +6,7 @@ use convoke_testkit::{PATIENCE, eventually};
 use std::io::Cursor;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_is_restored_as_a_log_of_its_own() {
+async fn a_backup_is_restored_as_a_new_log() {
     let disks = Disks::new();
     let hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -38,7 +38,7 @@ async fn a_backup_is_restored_as_a_log_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again() {
+async fn a_recovered_survivor_starts_a_new_log_and_the_group_grows_again() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -68,7 +68,7 @@ async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again(
     let stale = Host::start(gone.remove(0)).await;
     let handle = hosts[0].handle();
     let address = stale.config.address.as_str().into();
-    eventually("whom the log was begun with is recorded", async || handle.status().settled).await;
+    eventually("the founders are recorded", async || handle.status().settled).await;
     let add = Edit::Add { node: stale.node().into(), address };
     let rejected = handle.change(&add).await.unwrap_err();
     assert_eq!(rejected, ChangeError::HoldsReplica { node: stale.node().into(), of: "another" });
@@ -80,7 +80,7 @@ async fn the_last_survivor_goes_on_alone_when_told_to_and_the_group_grows_again(
     let number = handle.change(&add).await.unwrap();
     handle.settled(number, PATIENCE).await.unwrap();
     agree(&hosts).await;
-    eventually("it learns", async || hosts[1].handle().status().role == Role::Learner).await;
+    eventually("it is a learner", async || hosts[1].handle().status().role == Role::Learner).await;
     let nothing = offline::recover(&disks.of("z"), "z", "x:1").await;
     assert!(matches!(nothing, Err(offline::OfflineError::NoLog { .. })));
 }

@@ -22,26 +22,26 @@ async fn three_with_the_same_list_form_one_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_joining_node_never_begins_a_log_alone() {
+async fn a_joining_node_never_creates_a_log_alone() {
     let disks = Disks::new();
     let (mut a, missing) = (config(&disks, "a"), free_address());
     a.join = vec![a.address.clone(), missing];
     let host = Host::start(a).await;
     // It keeps asking the missing node.
-    eventually("it has looked a few times", async || host.handle().counters().rpc_errors >= 3).await;
+    eventually("it has dialed a few times", async || host.handle().counters().rpc_errors >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
     assert!(matches!(host.handle().epoch(), Err(LogRejection::NotLeader(group)) if group.members.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_joins_an_existing_log_learns_of_it_and_waits_to_be_added() {
+async fn a_node_that_joins_an_existing_log_waits_to_be_added() {
     let disks = Disks::new();
     let hosts = [Host::start(config(&disks, "a")).await];
     leader(&hosts).await;
     let mut b = config(&disks, "b");
     b.join = vec![hosts[0].config.address.clone()];
     let b = Host::start(b).await;
-    eventually("b knows who leads", async || {
+    eventually("b knows the leader", async || {
         let rejected = b.handle().epoch().unwrap_err();
         rejected.group().and_then(|group| group.leader()).is_some_and(|leader| leader.node == "a")
     })
@@ -51,7 +51,7 @@ async fn who_joins_an_existing_log_learns_of_it_and_waits_to_be_added() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_was_half_begun_is_begun_after_a_restart() {
+async fn a_half_created_log_is_completed_after_a_restart() {
     let disks = Disks::new();
     let names = ["a", "b", "c"];
     let mut configs: Vec<_> = names.iter().map(|node| config(&disks, node)).collect();

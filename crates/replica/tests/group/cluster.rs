@@ -77,7 +77,7 @@ async fn started(config: &Config, dialer: &Arc<dyn Dial>) -> Replica {
 
 async fn listen(address: &str) -> TcpListener {
     let mut listener = TcpListener::bind(address).await;
-    eventually("a port that was just given up is free", async || {
+    eventually("a port that was just closed is free", async || {
         if listener.is_err() {
             listener = TcpListener::bind(address).await;
         }
@@ -136,7 +136,7 @@ pub(crate) async fn together_by(
 /// Returns the index of the host that leads.
 pub(crate) async fn leader(hosts: &[Host]) -> usize {
     let mut found = None;
-    eventually("somebody leads and is settled", async || {
+    eventually("a leader is elected and settled", async || {
         found = hosts.iter().position(|host| {
             let status = host.handle().status();
             status.role == Role::Leader && status.available && status.configuration > 0
@@ -226,7 +226,7 @@ pub(crate) async fn get(hosts: &[Host], key: &str) -> Option<String> {
 
 /// Waits until all hosts have applied the same entries, and compares their states.
 pub(crate) async fn agree(hosts: &[Host]) {
-    eventually("all replicas hold the same", async || {
+    eventually("all replicas have the same state", async || {
         let machines: Vec<_> = hosts.iter().filter_map(|host| host.handle().local().ok()).collect();
         let equal = |a: &std::sync::Arc<convoke_log::Machine>, b: &std::sync::Arc<_>| {
             let b: &std::sync::Arc<convoke_log::Machine> = b;

@@ -26,7 +26,7 @@ async fn others_reject_with_the_leader_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_the_leaders_and_the_whole_group() {
+async fn acknowledged_writes_survive_leader_changes_and_a_full_restart() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -62,20 +62,20 @@ async fn what_was_acknowledged_survives_the_leaders_and_the_whole_group() {
 
 /// A replica that would lose an election does not start one, so an isolated follower keeps its last leader.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_is_left_alone_does_not_call_the_log_available() {
+async fn an_isolated_follower_reports_the_log_as_unavailable() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let follower = (leader(&hosts).await + 1) % 3;
     let survivor = hosts.swap_remove(follower);
-    eventually("it hears the leader", async || survivor.handle().is_available()).await;
+    eventually("it has contact to the leader", async || survivor.handle().is_available()).await;
     for host in hosts {
         host.stop().await;
     }
-    eventually("it knows that it is alone", async || !survivor.handle().is_available()).await;
+    eventually("it has no quorum", async || !survivor.handle().is_available()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_quorum_nothing_is_promised() {
+async fn without_a_quorum_requests_are_rejected() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -86,7 +86,7 @@ async fn without_a_quorum_nothing_is_promised() {
     for host in hosts {
         gone.push(host.stop().await);
     }
-    eventually("the survivor knows that it is alone", async || !survivor.handle().is_available()).await;
+    eventually("the survivor has no quorum", async || !survivor.handle().is_available()).await;
     let read = survivor.handle().read(convoke_replica::Consistency::Linearizable).await;
     assert!(matches!(read, Err(LogRejection::NoQuorum(_) | LogRejection::NotLeader(_))), "{read:?}");
     if let Ok(epoch) = survivor.handle().epoch() {
@@ -104,7 +104,7 @@ async fn without_a_quorum_nothing_is_promised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_crosses_a_change_of_leader_does_nothing_twice() {
+async fn a_copy_that_crosses_a_leader_change_is_executed_once() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -124,7 +124,7 @@ async fn a_copy_that_crosses_a_change_of_leader_does_nothing_twice() {
 
 /// The expiry was due while nothing could be proposed. The same leader proposes it again afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_fell_silent_while_there_was_no_quorum_expires_afterwards() {
+async fn a_session_silent_during_quorum_loss_expires_afterwards() {
     const TTL: Duration = Duration::from_secs(2);
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
@@ -137,7 +137,7 @@ async fn a_session_that_fell_silent_while_there_was_no_quorum_expires_afterwards
     for host in hosts {
         away.push(host.stop().await);
     }
-    eventually("it knows that it is alone", async || !handle.status().available).await;
+    eventually("it has no quorum", async || !handle.status().available).await;
     tokio::time::sleep(TTL + Duration::from_secs(1)).await;
     let mut back = Vec::new();
     for config in away {

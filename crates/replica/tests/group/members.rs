@@ -61,7 +61,7 @@ async fn from_one_to_three_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_node_is_replaced_and_never_comes_back_under_its_id() {
+async fn a_dead_node_is_replaced_and_its_id_is_never_reused() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -86,7 +86,7 @@ async fn a_dead_node_is_replaced_and_never_comes_back_under_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leadership_is_handed_over() {
+async fn leadership_is_transferred() {
     let disks = Disks::new();
     let hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -104,7 +104,7 @@ async fn leadership_is_handed_over() {
 
 /// The transfer names a configuration that is no longer current.
 #[tokio::test(flavor = "multi_thread")]
-async fn leadership_is_not_handed_over_if_the_group_has_changed_since() {
+async fn leadership_is_not_transferred_if_the_group_has_changed() {
     let disks = Disks::new();
     let hosts = together(&disks, &["a", "b", "c"]).await;
     let leads = leader(&hosts).await;
@@ -115,7 +115,7 @@ async fn leadership_is_not_handed_over_if_the_group_has_changed_since() {
     assert_eq!(handle.transfer_from(&next, Some(seen)).await, Err(ChangeError::Replaced));
     assert_eq!(handle.status().role, Role::Leader);
     let present = handle.status().configuration;
-    eventually("it is handed over", async || {
+    eventually("leadership is transferred", async || {
         let _ = handle.transfer_from(&next, Some(present)).await;
         hosts[(leads + 1) % 3].handle().status().role == Role::Leader
     })
@@ -124,7 +124,7 @@ async fn leadership_is_not_handed_over_if_the_group_has_changed_since() {
 
 /// A removed replica gets no message and cannot return with its old log.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
+async fn a_removed_replica_reports_it_and_is_not_added_again_with_its_old_log() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -136,7 +136,10 @@ async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
         let status = removed.handle().status();
         (status.role, status.group.on(&node).is_none(), status.available)
     };
-    eventually("it says so, and who goes on", async || says(&removed) == (Role::Removed, true, true)).await;
+    eventually("it reports its removal and the remaining group", async || {
+        says(&removed) == (Role::Removed, true, true)
+    })
+    .await;
     let handle = hosts[leader(&hosts).await].handle();
     let add = Edit::Add { node: node.as_str().into(), address };
     let recorded = handle.status().configuration;
@@ -148,18 +151,18 @@ async fn a_removed_replica_says_so_and_is_not_added_again_with_its_old_log() {
 
     // After a restart it detects the removal again.
     let removed = Host::start(removed.stop().await).await;
-    eventually("it says so again", async || says(&removed) == (Role::Removed, true, true)).await;
+    eventually("it reports its removal again", async || says(&removed) == (Role::Removed, true, true)).await;
     let mut empty = removed.stop().await;
     std::fs::remove_dir_all(disks.of(&node)).unwrap();
     empty.join = vec![hosts[0].config.address.clone()];
     let back = Host::start(empty).await;
     change(&hosts, add).await;
-    eventually("it learns", async || back.handle().status().role == Role::Learner).await;
+    eventually("it is a learner", async || back.handle().status().role == Role::Learner).await;
 }
 
 /// A node that was down during its removal gets no message either.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_was_removed_while_it_was_away_finds_out() {
+async fn a_replica_removed_while_it_was_down_detects_it() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let away = hosts.remove((leader(&hosts).await + 1) % 3);
@@ -167,20 +170,20 @@ async fn a_replica_that_was_removed_while_it_was_away_finds_out() {
     let away = away.stop().await;
     change(&hosts, Edit::Remove { node: node.as_str().into() }).await;
     let back = Host::start(away).await;
-    eventually("it says so", async || back.handle().status().role == Role::Removed).await;
+    eventually("it reports its removal", async || back.handle().status().role == Role::Removed).await;
     assert!(back.handle().group().on(&node).is_none());
     let mut client = Client::open(&hosts).await;
     client.put(&hosts, "k", "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_does_not_arrive_says_why() {
+async fn a_pending_change_reports_its_obstacle() {
     let disks = Disks::new();
     let hosts = [Host::start(config(&disks, "a")).await];
     let handle = hosts[leader(&hosts).await].handle();
     let absent = config(&disks, "b");
     let number = handle.change(&Edit::Add { node: "b".into(), address: absent.address.as_str().into() }).await.unwrap();
-    eventually("the leader says why", async || {
+    eventually("the leader reports the reason", async || {
         let status = handle.status();
         !status.settled && status.obstacle.is_some_and(|why| why.contains(&absent.address))
     })
@@ -201,18 +204,18 @@ async fn a_leader_that_is_removed_steps_down() {
     let leads = leader(&hosts).await;
     let removed = hosts.remove(leads);
     let number = removed.handle().change(&Edit::Remove { node: removed.node().into() }).await.unwrap();
-    eventually("the others have arrived there", async || {
+    eventually("the others have reached the configuration", async || {
         hosts.iter().any(|host| host.handle().status().configuration >= number && voters(host).len() == 2)
     })
     .await;
     client.put(&hosts, "k", "2").await;
     assert!(!voters(&hosts[0]).contains(&removed.node().to_owned()));
-    eventually("the removed one leads no more", async || removed.handle().status().role == Role::Removed).await;
+    eventually("the removed replica does not lead", async || removed.handle().status().role == Role::Removed).await;
 }
 
 /// The last step may be committed without it. Several rounds, because this depends on timing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_leaves_a_pair_knows_when_that_is_done() {
+async fn a_leader_that_leaves_a_group_of_two_detects_its_removal() {
     let rounds = (0..8).map(async |_| {
         let disks = Disks::new();
         let first = Host::start(config(&disks, "a")).await;
@@ -227,14 +230,14 @@ async fn a_leader_that_leaves_a_pair_knows_when_that_is_done() {
         let leaving = hosts[0].handle();
         let number = leaving.change(&Edit::Remove { node: "a".into() }).await.unwrap();
         leaving.settled(number, PATIENCE).await.unwrap();
-        eventually("it is out", async || leaving.status().role == Role::Removed).await;
+        eventually("it is removed", async || leaving.status().role == Role::Removed).await;
     });
     futures_util::future::join_all(rounds).await;
 }
 
 /// LH4: limits are state. A node's configured limits apply only to a log that it creates.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_joins_has_the_limits_of_the_log() {
+async fn a_joining_node_uses_the_limits_of_the_log() {
     let disks = Disks::new();
     let mut founder = config(&disks, "a");
     founder.state.value_bytes = 4;
@@ -261,7 +264,7 @@ async fn whoever_joins_has_the_limits_of_the_log() {
 /// M2: a restarted founder asks no one a second time. A founder that lost its disk would agree and vote without the
 /// entries it acknowledged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_founding_member_that_lost_its_disk_does_not_come_back_under_its_id() {
+async fn a_founder_that_lost_its_disk_does_not_return_under_its_id() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;

@@ -74,7 +74,7 @@ async fn all_move_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_of_a_node_need_not_be_true() {
+async fn a_wrong_announced_address_is_harmless() {
     let disks = Disks::new();
     let (known, dialer, mut hosts) = three(&disks).await;
     let address = hosts[2].config.address.clone();

@@ -9,7 +9,7 @@ use convoke_testkit::{eventually, free_address};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_node_works_alone_and_goes_on_after_a_restart_in_a_new_epoch() {
+async fn one_node_works_alone_and_restarts_in_a_new_epoch() {
     let disks = Disks::new();
     let hosts = [Host::start(config(&disks, "a")).await];
     leader(&hosts).await;
@@ -31,7 +31,7 @@ async fn one_node_works_alone_and_goes_on_after_a_restart_in_a_new_epoch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_memory_it_works_the_same_without_a_disk() {
+async fn a_log_in_memory_works_without_a_disk() {
     let hosts = [Host::start(Config::new("a", free_address())).await];
     let mut client = Client::open(&hosts).await;
     client.put(&hosts, "a", "1").await;
@@ -84,7 +84,7 @@ async fn a_session_that_was_never_opened_is_not_resolved() {
     }
     assert_eq!(handle.status().applied, applied, "no entry was needed");
     let next = Client::open(&hosts).await;
-    assert_eq!(next.session().0, applied + 1, "it could be opened, after all");
+    assert_eq!(next.session().0, applied + 1, "the session could be opened");
     client.put(&hosts, "a", "1").await;
     let ended = client.next(handle.epoch().unwrap(), Body::End(client.session()));
     handle.submit(ended).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_session_that_was_never_opened_is_not_resolved() {
 
 /// A1: it would stop every replica, again after every restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_could_read_does_not_get_into_the_log() {
+async fn an_undecodable_command_is_not_appended() {
     let disks = Disks::new();
     let hosts = [Host::start(config(&disks, "a")).await];
     leader(&hosts).await;
@@ -141,7 +141,7 @@ async fn what_nobody_could_read_does_not_get_into_the_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_barrier_read_sees_what_was_given_up_or_it_never_comes() {
+async fn a_barrier_read_sees_an_abandoned_request_or_it_never_takes_effect() {
     let hosts = [Host::start(Config::new("a", free_address())).await];
     let mut client = Client::open(&hosts).await;
     let handle = hosts[0].handle();
@@ -162,17 +162,17 @@ async fn a_barrier_read_sees_what_was_given_up_or_it_never_comes() {
         match fate {
             Fate::Done(_) => assert!(answer.is_ok()),
             _ => {
-                let rejected = SubmitError::Rejected(LogRejection::GivenUp { floor: below });
+                let rejected = SubmitError::Rejected(LogRejection::Abandoned { floor: below });
                 assert!(answer == Err(rejected.clone()) || late == Err(rejected), "{fate:?}: {answer:?}, {late:?}");
             }
         }
         let after = handle.read(Consistency::Linearizable).await.unwrap();
-        assert_eq!(after.keys().get(b"a"), state.keys().get(b"a"), "nothing changed behind the read");
+        assert_eq!(after.keys().get(b"a"), state.keys().get(b"a"), "nothing changed after the read");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_sessions_expire_and_living_ones_do_not() {
+async fn silent_sessions_expire_and_active_ones_do_not() {
     let mut config = Config::new("a", free_address());
     config.state.ttl_min = Duration::from_millis(50);
     let hosts = [Host::start(config).await];
@@ -193,7 +193,7 @@ async fn silent_sessions_expire_and_living_ones_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_its_bounds_a_replica_rejects() {
+async fn a_replica_rejects_requests_beyond_its_limits() {
     let mut config = Config::new("a", free_address());
     config.state.value_bytes = 1024;
     config.limits.command_bytes = 80 * 1024;

@@ -1,9 +1,10 @@
-//! Wall clocks decide nothing: the same seed with other clocks shows the same, apart from displayed times.
+//! Wall clocks decide nothing: the same seed with other clocks gives the same results, apart from displayed
+//! times.
 
 use super::Violation;
 use crate::trace::Fold;
 
-/// Compares what two runs of one seed, with different wall clocks, decided and showed.
+/// Compares the decisions and results of two runs of one seed with different wall clocks.
 pub fn compare(one: Fold, other: Fold) -> Option<Violation> {
     (one != other).then(|| {
         let message =

@@ -1,4 +1,4 @@
-//! The context never claims what is not held (D4).
+//! The context covers no write whose record is missing (D4).
 
 use super::{Found, Invariant, report, serving};
 use crate::network::Micros;
@@ -10,9 +10,9 @@ use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "context_truthful";
-/// Writes remembered per key and origin; the youngest few are those that anybody may lack.
+/// Number of writes kept per key and origin; only the latest few can be missing anywhere.
 const REMEMBERED: usize = 4;
-/// Hosts looked at each time.
+/// Hosts checked each time.
 const SAMPLE: usize = 4;
 
 type Key = (bool, String);
@@ -31,12 +31,12 @@ struct Write {
 pub struct ContextTruthful {
     checks: u64,
     turn: usize,
-    /// All origins that ever wrote, numbered; in order of the numbers.
+    /// All origins that ever wrote, numbered; in the order of the numbers.
     numbers: BTreeMap<OriginId, usize>,
     origins: Vec<OriginId>,
-    /// Writes seen at their origin, oldest first.
+    /// Writes observed at their origin, oldest first.
     writes: BTreeMap<Key, Vec<Write>>,
-    /// Per run of a host: own writes counted at the last look, and when that was.
+    /// Per process of a host: own writes counted at the last check, and its time.
     looked: BTreeMap<(usize, u64), (u64, Micros)>,
 }
 
@@ -56,7 +56,7 @@ impl Invariant for ContextTruthful {
         let Some(node) = &held.node else { return };
         let count = node.counters().local_writes;
         let (before, at) = self.looked.entry((host, held.boot)).or_default();
-        // Looking at every write would take most of the time of a run.
+        // Checking every write would take most of the time of a run.
         let pause = micros(world.setup.timers.heartbeat_timeout) / 8;
         if count == *before || world.now < *at + pause {
             return;
@@ -111,7 +111,7 @@ impl ContextTruthful {
         writes.push(Write { origin, n: slot.n, claim: slot.claim, seq: slot.seq, live, at });
     }
 
-    /// What was unregistered long ago says nothing any more.
+    /// Drops writes of members that were unregistered long ago: they prove nothing any more.
     fn prune(&mut self, world: &World) {
         let old = 2 * micros(world.setup.timers.tombstone_timeout);
         self.writes.retain(|_, writes| {
@@ -120,10 +120,10 @@ impl ContextTruthful {
     }
 
     fn verify(&mut self, world: &World, host: usize, node: &Node, still: bool, found: &mut Found) {
-        // Older writes may have been collected, and their slot made anew (D8).
+        // Older writes may have been collected and their slot created again (D8).
         let timers = &world.setup.timers;
         let remembered = |name: bool| {
-            // What superseded a name may have been dropped with its node (D10).
+            // The write that superseded a name may have been dropped with its node (D10).
             let kept = if name { timers.dead_peer_timeout } else { timers.tombstone_timeout };
             micros(kept) * 9 / 10
         };
@@ -137,7 +137,7 @@ impl ContextTruthful {
             let slot = slots.binary_search_by(|slot| (slot.name, slot.id.as_str()).cmp(&(key.0, key.1.as_str())));
             let slot = slot.ok().map(|index| &slots[index]);
             for write in writes {
-                // Names of a node that is given up are dropped, and stated again when it returns (D10).
+                // Names of a retired node are dropped. The node restates them when it returns (D10).
                 if write.n > covered[write.origin] || (key.0 && !(still && lives[write.origin])) {
                     continue;
                 }
@@ -147,15 +147,20 @@ impl ContextTruthful {
                 match held {
                     Some(held) if held < (write.claim, write.seq, origin, write.n) => {
                         if world.now - write.at < remembered(key.0) {
-                            let message =
-                                format!("n{host} claims {origin}:{} but holds {slot:?}, not {write:?}", write.n);
+                            let message = format!(
+                                "the context of n{host} covers {origin}:{}, but it holds {slot:?}, not {write:?}",
+                                write.n
+                            );
                             report(found, NAME, world, message);
                         }
                     }
                     Some(_) => {}
                     None => {
                         if lives[write.origin] && self.must_be_held(world, key, writes, write) {
-                            let message = format!("n{host} claims {origin}:{} but has nothing for {}", write.n, key.1);
+                            let message = format!(
+                                "the context of n{host} covers {origin}:{}, but it holds nothing for {}",
+                                write.n, key.1
+                            );
                             report(found, NAME, world, message);
                         }
                     }
@@ -164,7 +169,8 @@ impl ContextTruthful {
         }
     }
 
-    /// The highest write of a member, whose writer lives, holds it and is doubted by nobody, was collected by nobody.
+    /// Whether a write must be held everywhere: it is the member's highest, and its writer runs, holds it and is
+    /// trusted by all.
     fn must_be_held(&self, world: &World, key: &Key, writes: &[Write], write: &Write) -> bool {
         let rank = |write: &Write| (write.claim, write.seq, self.origins[write.origin].clone(), write.n);
         let origin = &self.origins[write.origin];
@@ -174,11 +180,12 @@ impl ContextTruthful {
         let long = micros(world.setup.timers.reconnect_timeout) / 2;
         let owner = world.hosts.iter().find(|host| host.node.as_ref().is_some_and(|node| node.origin() == origin));
         let calm = owner.is_some_and(|host| {
-            // A newer one of its own, which was not looked at yet, may be a registration after this was forgotten.
+            // A newer write that was not observed yet may be a registration after this one was collected.
             let this = |slot: SlotView| slot.origin == *origin && slot.n == write.n;
             let holds = host.node.as_ref().and_then(|node| node.slot(&key.1)).is_some_and(this);
             let paused = host.calm_after_pause(world.now, long);
-            // What was forgotten while it was in trouble only it can state again, and not in its sleep (D10).
+            // Only the writer can restate records that were collected while it was unreachable, and it cannot while
+            // paused (D10).
             holds && host.troubled_for(world.now) < long && paused > long
         });
         calm && serving(world).all(|(_, node)| node.admits(origin))

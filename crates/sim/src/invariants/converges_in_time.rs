@@ -1,4 +1,4 @@
-//! After the last fault is healed all nodes hold and show the same within the stated bound (D3, D7, D11, R-26).
+//! After the last fault is healed, all nodes hold and show the same within the stated bound (D3, D7, D11, R-26).
 
 use super::{Found, Invariant, report, serving};
 use crate::network::{Micros, SECOND};
@@ -9,9 +9,9 @@ use convoke_core::member::Status;
 use convoke_core::version::{Incarnation, NodeId, OriginId};
 use std::collections::BTreeMap;
 
-/// No run may take longer.
+/// Maximum for every run.
 pub const CONVERGENCE_MAX: Micros = 30 * SECOND;
-/// 99 of 100 must be faster.
+/// 99 % of the runs must be faster.
 pub const CONVERGENCE_P99: Micros = 5 * SECOND;
 
 /// What a node shows: (is a name, id) → everything that must be the same everywhere.
@@ -41,7 +41,7 @@ impl Invariant for ConvergesInTime {
     }
 }
 
-/// Whether all running nodes are ready, hold the same and show the same; what is missing otherwise.
+/// Checks that all running nodes are ready, hold the same and show the same; otherwise returns what is missing.
 pub fn converged(world: &World) -> Result<(), String> {
     for (index, host) in world.hosts.iter().enumerate() {
         if host.running() && host.serving().is_none() {

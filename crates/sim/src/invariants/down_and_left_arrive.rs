@@ -1,4 +1,4 @@
-//! When a client really dies its members are `down` and then `left`, in time (C6, L4, D10).
+//! Members of a dead client become `down` and then `left`, in time (C6, L4, D10).
 
 use super::{Found, Invariant, notice_time, report, serving};
 use crate::host::HostState;
@@ -14,7 +14,7 @@ const NAME: &str = "down_and_left_arrive";
 #[derive(Debug, Default)]
 pub struct DownAndLeftArrive {
     checks: u64,
-    /// Runs of nodes that ended, and when.
+    /// Ended node processes, and when they ended.
     dead: BTreeMap<OriginId, Micros>,
 }
 
@@ -35,7 +35,7 @@ impl Invariant for DownAndLeftArrive {
         }
     }
 
-    /// Nobody hears from the dead: what a lost node owned does not come up again.
+    /// Members of a lost node must not become `up` again, because no new evidence can arrive.
     fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::StatusChanged(member)) = event else { return };
         let reader = &world.watchers[watcher];
@@ -65,7 +65,7 @@ impl DownAndLeftArrive {
     fn members(&mut self, world: &World, found: &mut Found) {
         let timers = &world.setup.timers;
         let timeout = micros(timers.heartbeat_timeout);
-        // Silence, then one further timeout if the node doubts itself, and the way to the others.
+        // The heartbeat timeout, one further timeout if the guard holds (L6), and the propagation to the others.
         let down = world.orphan_patience() + 2 * timeout + 2 * micros(timers.admission_window()) + 5 * SECOND;
         let left = world.linger();
         let calm = world.calm_since();
@@ -85,7 +85,10 @@ impl DownAndLeftArrive {
                             found,
                             NAME,
                             world,
-                            format!("n{host} still shows {member:?}, whose client is gone for {} s", silent / SECOND),
+                            format!(
+                                "n{host} still shows {member:?}, whose client has been gone for {} s",
+                                silent / SECOND
+                            ),
                         );
                     }
                     Some(member) if member.status() == Status::Up => {
@@ -94,7 +97,7 @@ impl DownAndLeftArrive {
                             NAME,
                             world,
                             format!(
-                                "n{host} still shows up: {member:?}, whose client is gone for {} s",
+                                "n{host} still shows up: {member:?}, whose client has been gone for {} s",
                                 silent / SECOND
                             ),
                         );
@@ -105,7 +108,7 @@ impl DownAndLeftArrive {
         }
     }
 
-    /// Names of a node that is lost for good are dropped.
+    /// Names of a permanently lost node are dropped.
     fn names(&mut self, world: &World, found: &mut Found) {
         let bound = micros(world.setup.timers.dead_peer_timeout) + 2 * MINUTE;
         let calm = world.calm_since();

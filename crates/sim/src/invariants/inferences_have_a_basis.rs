@@ -1,4 +1,4 @@
-//! Nothing is inferred of what was collected: it would come from a lagging copy (L4).
+//! No node infers anything about a collected record: such an inference would come from a lagging copy (L4).
 
 use super::{Found, Invariant, report};
 use crate::world::World;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const NAME: &str = "inferences_have_a_basis";
 
-/// What a host held at some moment of some run.
+/// The records of a host at one moment.
 #[derive(Debug)]
 struct Look {
     boot: u64,
@@ -20,7 +20,7 @@ struct Look {
 #[derive(Debug, Default)]
 pub struct InferencesHaveABasis {
     checks: u64,
-    /// The last look at each host.
+    /// The last such observation of each host.
     looks: BTreeMap<usize, Look>,
 }
 
@@ -49,8 +49,8 @@ impl Invariant for InferencesHaveABasis {
 }
 
 impl InferencesHaveABasis {
-    /// An inference may come before the record it speaks of, and that may have been collected by whoever brings the context
-    /// that covers it; so only those count that are new here although their basis had been seen before.
+    /// An inference may arrive before its record, and the sender of the covering context may have collected that
+    /// record. So only inferences count that are new on a host where their record had been seen before.
     fn look(&mut self, world: &World, host: usize, boot: u64, node: &Node, found: &mut Found) {
         let (context, lone) = (node.context(), BTreeSet::from_iter(node.lone_inferences()));
         if let Some(before) = self.looks.get(&host).filter(|look| look.boot == boot) {
@@ -58,7 +58,7 @@ impl InferencesHaveABasis {
             for inference in &lone {
                 let about = &inference.about;
                 if before.context.get(&about.origin) >= about.n && !before.lone.contains(inference) {
-                    report(found, NAME, world, format!("n{host} keeps {inference:?}, which speaks of nothing"));
+                    report(found, NAME, world, format!("n{host} keeps {inference:?}, whose record was collected"));
                 }
             }
         }

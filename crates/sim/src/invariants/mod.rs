@@ -1,4 +1,4 @@
-//! What must hold, one file each. Every invariant cites the rule it watches and counts the checks it made.
+//! The invariants, one file each. Every invariant cites the rules it checks and counts its checks.
 
 mod clocks_irrelevant;
 mod context_truthful;
@@ -6,15 +6,15 @@ mod converges_in_time;
 mod down_and_left_arrive;
 mod inferences_have_a_basis;
 mod never_vanishes;
-mod news_before_trust;
 mod no_false_down;
 mod no_lost_registration;
 mod no_resurrection;
 mod one_owner;
-mod peers_speak;
 mod published;
 mod queues_bounded;
+mod returned_owners_current;
 mod streams;
+mod up_peers_active;
 
 pub use clocks_irrelevant::compare as compare_clocks;
 pub use converges_in_time::{CONVERGENCE_MAX, CONVERGENCE_P99, converged};
@@ -27,7 +27,7 @@ use convoke_core::member::Member;
 use convoke_core::node::StreamEvent;
 use std::fmt;
 
-/// Something that must not happen has happened.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: &'static str,
@@ -49,29 +49,29 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Where an invariant puts what it finds; the first violation ends the run.
+/// Where an invariant stores its finding; the first violation ends the run.
 pub type Found = Option<Violation>;
 
 /// One property of the whole system, checked incrementally.
 pub trait Invariant: fmt::Debug {
     fn name(&self) -> &'static str;
-    /// Rules of docs/protocol.md that it watches.
+    /// Rules of docs/protocol.md that it checks.
     fn rule(&self) -> &'static str;
-    /// Checks made so far.
+    /// Number of checks made so far.
     fn checks(&self) -> u64;
     /// A node has handled an input, and the checker's view of it is up to date.
     fn after_input(&mut self, _world: &World, _host: usize, _found: &mut Found) {}
     /// An event is about to be applied to a watcher's view.
     fn stream_event(&mut self, _world: &World, _watcher: usize, _event: &StreamEvent, _found: &mut Found) {}
-    /// A watcher has taken everything there was.
+    /// A watcher has read all available events.
     fn drained(&mut self, _world: &World, _watcher: usize, _found: &mut Found) {}
     /// A watcher has connected.
     fn watched(&mut self, _world: &World, _watcher: usize) {}
-    /// A run of a node has ended.
+    /// A node process has ended.
     fn host_stopped(&mut self, _world: &World, _host: usize) {}
-    /// Every half simulated minute.
+    /// Called every half simulated minute.
     fn periodically(&mut self, _world: &World, _found: &mut Found) {}
-    /// Everything is healed, converged and still.
+    /// Everything is healed, converged and quiescent.
     fn at_quiescence(&mut self, _world: &World, _found: &mut Found) {}
 }
 
@@ -83,9 +83,9 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<down_and_left_arrive::DownAndLeftArrive>::default(),
         Box::<one_owner::OneOwner>::default(),
         Box::<never_vanishes::NeverVanishes>::default(),
-        Box::<news_before_trust::NewsBeforeTrust>::default(),
+        Box::<returned_owners_current::ReturnedOwnersCurrent>::default(),
         Box::<streams::Streams>::default(),
-        Box::<peers_speak::PeersSpeak>::default(),
+        Box::<up_peers_active::UpPeersActive>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
         Box::<inferences_have_a_basis::InferencesHaveABasis>::default(),
@@ -104,19 +104,19 @@ pub(crate) fn serving(world: &World) -> impl Iterator<Item = (usize, &convoke_co
     world.hosts.iter().enumerate().filter(|(_, h)| !h.is_second).filter_map(|(i, h)| Some((i, h.serving()?)))
 }
 
-/// Time that anything needs to be noticed and told: the admission window, once more for the guard, and slack.
+/// Time for detection and propagation: the admission window, once more for the guard, and slack.
 pub(crate) fn notice_time(world: &World) -> Micros {
     let timers = &world.setup.timers;
     micros(timers.admission_window()) + micros(timers.heartbeat_timeout) + 5 * SECOND
 }
 
-/// What somebody else gave up before this time has been waited for, and its tombstone is forgotten.
+/// Releases by other clients before this time have expired, and their tombstones are collected.
 pub(crate) fn settled_since(world: &World) -> Micros {
     world.now.saturating_sub(world.linger() + micros(world.setup.timers.tombstone_timeout))
 }
 
-/// Whether nothing has been done to a host for so long that it has no excuse. One that could not find the others is a
-/// cluster of its own.
+/// Whether no fault affected a host for so long that it has no excuse. A host that could not find the others counts as
+/// a cluster of its own.
 pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     held.running()
@@ -127,9 +127,9 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && !(held.alone && world.hosts.len() > 1)
 }
 
-/// Whether a removal is the one of an earlier registration, told late: to a node that catches up, or by one that was cut off
-/// and knows of an earlier process of the client that had higher claims.
-pub(crate) fn is_old_news(world: &World, host: usize, client: usize, event: &StreamEvent) -> bool {
+/// Whether a removal belongs to an earlier registration and arrived late. Either the node is catching up, or it was
+/// cut off and holds records of an earlier process of the client that had higher claims.
+pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
     let client = &world.clients[client];
@@ -142,9 +142,9 @@ pub(crate) fn is_old_news(world: &World, host: usize, client: usize, event: &Str
         })
 }
 
-/// Whether a member shows the record of an earlier process of its client that outranks the present one. A client that starts
-/// again on one side of a split cannot know how far its earlier process had counted on the other side. The owner claims the
-/// member anew as soon as it receives that record (C4); until then other nodes show it. Documented in
+/// Whether a member shows the record of an earlier process of its client that outranks the current one. A client that
+/// restarts on one side of a split cannot know the last claim of its earlier process on the other side. The owner
+/// claims the member again as soon as it receives that record (C4); until then other nodes show it. Documented in
 /// `docs/known-violations.md`.
 pub(crate) fn is_of_an_earlier_process(world: &World, client: usize, member: &Member) -> bool {
     let client = &world.clients[client];
@@ -153,8 +153,8 @@ pub(crate) fn is_of_an_earlier_process(world: &World, client: usize, member: &Me
     acknowledged.is_some_and(|now| (shown.claim, shown.seq) > (now.claim, now.seq) && shown.claim <= client.past_claim)
 }
 
-/// Whether everybody can find everybody. In a line a host that cannot be reached hides those behind it from each other
-/// when they restart, in a star the first one hides all; a replacement is told of the first host only; otherwise the seeds
+/// Whether every host can find every other one. In a line, an unreachable host separates its two sides when they
+/// restart. In a star, the first host separates all. A replacement knows the first host only. Otherwise the seeds
 /// suffice.
 pub(crate) fn findable(world: &World, window: Micros) -> bool {
     let reachable = |host: &crate::host::Host| {

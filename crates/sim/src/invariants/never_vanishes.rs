@@ -1,4 +1,4 @@
-//! A member of a living client never disappears in between: a change of owner is not a removal (L3, D8, H5).
+//! A member of a live client never disappears temporarily: a change of owner is not a removal (L3, D8).
 
 use super::no_false_down::steady_holder;
 use super::{Found, Invariant, notice_time, report, serving, undisturbed};
@@ -8,7 +8,7 @@ use convoke_core::member::Status;
 use convoke_core::node::StreamEvent;
 
 const NAME: &str = "never_vanishes";
-/// Long enough for everybody to have heard.
+/// Long enough for every node to receive a change.
 const RECENT: Micros = 30 * SECOND;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Invariant for NeverVanishes {
         match event {
             StreamEvent::Unregistered { id, .. } => {
                 let Some(client) = unforgettable(world, host, id) else { return };
-                if super::is_old_news(world, host, client, event) {
+                if super::is_late_removal(world, host, client, event) {
                     return;
                 }
                 self.checks += 1;
@@ -45,7 +45,7 @@ impl Invariant for NeverVanishes {
         }
     }
 
-    /// Also what never was shown counts: a node that serves must know members that are older than its last trouble.
+    /// Also checks members that were never shown: a serving node must hold members that are older than its last fault.
     fn periodically(&mut self, world: &World, found: &mut Found) {
         for (host, node) in serving(world) {
             if !undisturbed(world, host, RECENT) {
@@ -70,7 +70,7 @@ impl Invariant for NeverVanishes {
 }
 
 impl NeverVanishes {
-    /// A node that has just become ready knows what everybody else knew before it started (N3).
+    /// A node that has just become ready holds everything that the other nodes held before it started (N3).
     fn fresh(&mut self, world: &World, watcher: usize, host: usize, found: &mut Found) {
         let held = &world.hosts[host];
         let window = notice_time(world);
@@ -78,12 +78,12 @@ impl NeverVanishes {
         let told = |other: &usize| held.config.seeds.contains(&world.hosts[*other].config.peer_address);
         let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(told);
         let running = world.now - held.started_at;
-        // Whoever cannot be reached while it starts is not there (N3).
+        // Nodes that cannot be reached during the start do not count (N3).
         let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
         if held.ready_at.is_none_or(|at| world.now - at > SECOND) || !reaching || !calm {
             return;
         }
-        // What came while the registry was handed over follows it.
+        // Writes during the transfer of the registry arrive after it.
         let before = window + running;
         for id in world.truth.ids.keys() {
             let known = others.iter().all(|other| world.status(*other, id) == Some(Status::Up));
@@ -98,8 +98,9 @@ impl NeverVanishes {
     }
 }
 
-/// The living client of a member that no node can have a reason to drop: no other had the id lately, it has not been silent
-/// for long, and neither this host nor any that the client used was in trouble for as long as a takeover needs.
+/// Returns the live client of a member that no node may drop: no other client had the id recently, the client was not
+/// silent for long, and no fault affected this host or the client's hosts for as long as the expiry of a lost origin
+/// takes.
 fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let reconnect = micros(world.setup.timers.reconnect_timeout);
     let claimed = world.truth.get(id)?;
@@ -109,7 +110,7 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     if client.shares_id {
         return None;
     }
-    // It was known here, with a living owner, before the present trouble began.
+    // The member was known here, with a live owner, before the current fault period began.
     let held = &world.hosts[host];
     let blind = held.trouble.lasting(world.now) + held.last_pause.1 + RECENT;
     let settled = |at: Micros| world.now.saturating_sub(at) > blind;

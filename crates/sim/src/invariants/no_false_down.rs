@@ -1,4 +1,5 @@
-//! No node shows `down` or `left` for a member whose client is attached to a node that it can reach, or could be (L2, L3, L5).
+//! No node shows `down` or `left` for a member whose client is, or could be, attached to a node it can reach (L2, L3,
+//! L5).
 
 use super::{Found, Invariant, findable, notice_time, report, undisturbed};
 use crate::client::Client;
@@ -9,9 +10,9 @@ use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
 
 const NAME: &str = "no_false_down";
-/// From one region to another, and some slack.
-const NEWS: Micros = SECOND / 20;
-/// With `fast` liveness: how long after losing its connection a session is down (C6).
+/// Propagation from one region to another, with slack.
+const PROPAGATION: Micros = SECOND / 20;
+/// With `fast` liveness: time from losing the connection until the session is down (C6).
 const FAST_GRACE: Micros = 3 * SECOND / 4;
 /// Longest time that one attempt of the SDK to attach takes: the largest backoff, a connection and an answer.
 const ATTEMPT: Micros = (20 + 3 + 10) * SECOND;
@@ -50,22 +51,22 @@ impl Invariant for NoFalseDown {
         let joined = |owner: usize, from: Micros, until: Micros| joined(world, owner, host, window, from, until);
         let held = steady_holder(world, id, window, joined);
         let Some(client) = held.or_else(|| idle_holder(world, id, host)) else { return };
-        if super::is_old_news(world, host, client, event)
+        if super::is_late_removal(world, host, client, event)
             || shown.is_some_and(|member| super::is_of_an_earlier_process(world, client, member))
         {
             return;
         }
         self.checks += 1;
         if status != Status::Up {
-            let fault = if held.is_some() { "was never silent" } else { "could have attached for long" };
+            let fault = if held.is_some() { "was never silent" } else { "could have attached for a long time" };
             let message = format!("n{host} shows {id} of c{client} {status}, whose client {fault}: {event:?}");
             report(found, NAME, world, message);
         }
     }
 }
 
-/// The client of a member, if no other had it lately, it has been heard without a gap, and `fine` holds for each node it
-/// was attached to in the window, from then until then.
+/// Returns the client of a member if no other client had it recently, its heartbeats arrived without a gap, and `fine`
+/// holds for each node it was attached to in the window, with the start and end of that attachment.
 pub(super) fn steady_holder(
     world: &World,
     id: &str,
@@ -81,7 +82,7 @@ pub(super) fn steady_holder(
     let since = client.steady(world.now)?;
     let holding = client.members.get(id)?;
     let long = |at: Micros| world.now.saturating_sub(at) > window;
-    // Also within its present session: an attach that was rejected first may have been a while coming.
+    // Also within its current session: an attach that was rejected first may have taken a while.
     let known = holding.acknowledged.is_some() && long(claimed.wanted_at) && client.attached_to().is_some();
     if !known || !long(since) {
         return None;
@@ -93,8 +94,8 @@ pub(super) fn steady_holder(
     recent.all(|(host, from, until)| fine(*host, *from, *until)).then_some(index)
 }
 
-/// Whoever wants to be given up within a second cannot count on a link that is being made anew, nor on exchanges, nor on
-/// another node after the death of its own.
+/// A client with `fast` liveness cannot rely on a link that is being established, on exchanges, or on another node
+/// after its own node died.
 fn fast_and_settled(world: &World, client: &Client, window: Micros) -> bool {
     let long = |at: Micros| world.now.saturating_sub(at) > window;
     let recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
@@ -104,17 +105,17 @@ fn fast_and_settled(world: &World, client: &Client, window: Micros) -> bool {
     let settled = |host: usize| world.now.saturating_sub(world.hosts[host].link_lost_at) > remade;
     let mut hosts = recent.map(|(host, ..)| *host);
     pushed
-        && !back_in_the_last_moment(client, world.now)
+        && !back_at_the_deadline(client, world.now)
         && hosts.all(|host| undisturbed(world, host, window) && settled(host))
 }
 
-/// Whether the observer could be reached from a node for as long as the client was attached there, in the window. Where it is
-/// attached now, for all of the window: only then have links been made anew after a split. A node that died is no excuse: its
-/// client is somewhere else by then, or silent.
+/// Whether the observer was reachable from a node while the client was attached there, in the window. For the node it
+/// is attached to now, the whole window counts: only then have links been established again after a split. A dead node
+/// is no excuse: its client is attached elsewhere by then, or silent.
 fn joined(world: &World, owner: usize, observer: usize, window: Micros, from: Micros, until: Micros) -> bool {
     let opening = world.now.saturating_sub(window);
     let start = if until == Micros::MAX { opening } else { from.max(opening) };
-    // What was mended in the observer's sleep it learns when it wakes.
+    // The observer detects repairs during its pause only after it resumes.
     let (woken, slept) = world.hosts[observer].last_pause;
     let start = if woken > start { start.saturating_sub(slept) } else { start };
     let died = world.hosts[owner].last_stop;
@@ -125,14 +126,14 @@ fn joined(world: &World, owner: usize, observer: usize, window: Micros, from: Mi
     world.reach.joined(owner, observer, start, end)
 }
 
-/// The client of a member that has not been attached for longer than its attempts may take, although it could have been all
-/// that time.
+/// Returns the client of a member that was not attached for longer than its attempts may take, although it could have
+/// been all that time.
 fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
     let claimed = world.truth.get(id)?;
     let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
     let holding = client.members.get(id)?;
-    // It notices the loss, and tries each node it knows of once: a pause, a connection and an answer each time.
+    // It detects the loss and tries each known node once; each try takes a backoff, a connection and an answer.
     let noticed = 2 * client.heartbeat_interval + SECOND / 10;
     let patience = noticed + (world.hosts.len() as u64 + 1) * ATTEMPT;
     let since = world.now.saturating_sub(patience);
@@ -143,22 +144,22 @@ fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
         && !client.shares_id
         && holding.acknowledged_at > 0
         && [client.started_at, client.woken_at, claimed.wanted_at].iter().all(|at| *at < since)
-        && !client.hangs;
+        && !client.paused;
     let open = |host: usize| {
         world.reach.reached(index, host, since, world.now) && world.reach.joined(host, observer, since, world.now)
     };
     (idle && (0..world.hosts.len()).any(open)).then_some(index)
 }
 
-/// Nor can it count on the news of being back if there is hardly time for them (C6).
-fn back_in_the_last_moment(client: &Client, now: Micros) -> bool {
+/// Whether the client returned so late that the write could hardly arrive before the deadline (C6).
+fn back_at_the_deadline(client: &Client, now: Micros) -> bool {
     let mut sessions = client.history.iter().rev();
     let (Some((_, since, _)), Some((_, _, until))) = (sessions.next(), sessions.next()) else { return false };
-    since.saturating_sub(*until) + NEWS > FAST_GRACE && now.saturating_sub(*since) < NEWS
+    since.saturating_sub(*until) + PROPAGATION > FAST_GRACE && now.saturating_sub(*since) < PROPAGATION
 }
 
-/// Whether a node has been up and among the others for the whole window. It may have slept: that is no excuse to blame others,
-/// short of a new run (L5, N5).
+/// Whether a node ran and had peers for the whole window. Its own pause is no excuse for judging others, short of a
+/// new incarnation (L5, N5).
 fn may_judge(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);
@@ -167,12 +168,12 @@ fn may_judge(world: &World, host: usize, window: Micros) -> bool {
         && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
 }
 
-/// The one that judges may have slept itself: that is no excuse to blame others, short of a new run (L5, N5).
+/// The observer's own pause is no excuse for judging others, short of a new incarnation (L5, N5).
 pub(super) fn observer_is_calm(world: &World, host: usize) -> bool {
     let window = notice_time(world);
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);
-    held.awake_since_trouble(world.now) > window
+    held.running_since_trouble(world.now) > window
         && held.ready_at.is_some_and(|at| world.now - at > window)
         && held.calm_after_pause(world.now, dead / 2) > window
         && held.twin.is_none()
@@ -183,14 +184,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_back_in_the_last_moment_is_excused() {
+    fn only_a_return_at_the_deadline_is_excused() {
         let excused = |away: Micros, back_for: Micros| {
             let mut client = Client::new("c".to_owned(), 0, SECOND, 4 * SECOND);
             client.history.extend([(0, 0, 10 * SECOND), (1, 10 * SECOND + away, Micros::MAX)]);
-            back_in_the_last_moment(&client, 10 * SECOND + away + back_for)
+            back_at_the_deadline(&client, 10 * SECOND + away + back_for)
         };
-        assert!(excused(FAST_GRACE - NEWS / 2, 0) && excused(FAST_GRACE, NEWS - 1));
-        assert!(!excused(FAST_GRACE - NEWS, 0), "there was time for the news");
-        assert!(!excused(FAST_GRACE, NEWS), "by now they have arrived");
+        assert!(excused(FAST_GRACE - PROPAGATION / 2, 0) && excused(FAST_GRACE, PROPAGATION - 1));
+        assert!(!excused(FAST_GRACE - PROPAGATION, 0), "there was time for the write to arrive");
+        assert!(!excused(FAST_GRACE, PROPAGATION), "the write has arrived by now");
     }
 }

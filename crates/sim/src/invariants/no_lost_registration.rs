@@ -1,4 +1,4 @@
-//! What a living client was told is registered is shown everywhere, as acknowledged (C3, C4, D4).
+//! Every acknowledged registration of a live client is shown everywhere, as acknowledged (C3, C4, D4).
 
 use super::{Found, Invariant, report, serving};
 use crate::host::HostState;
@@ -63,7 +63,7 @@ impl Invariant for NoLostRegistration {
 }
 
 impl NoLostRegistration {
-    /// A name that its node was not told to have lost is shown as registered.
+    /// Checks that a name is shown as registered, unless its node was notified of its loss.
     fn names(&mut self, world: &World, found: &mut Found) {
         for (index, host) in world.hosts.iter().enumerate() {
             if host.state != HostState::Running || host.twin.is_some() || host.serving().is_none() {

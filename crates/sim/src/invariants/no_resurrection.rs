@@ -1,4 +1,4 @@
-//! Nothing unregistered comes back (D4, D8, C3).
+//! No unregistered member comes back (D4, D8, C3).
 
 use super::{Found, Invariant, notice_time, report, serving};
 use crate::host::Host;
@@ -12,15 +12,15 @@ use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
-/// From the end of a split to the end of the first exchange after it, at the latest.
+/// Maximum time from the end of a split to the end of the first exchange after it.
 const CATCHING_UP: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
 pub struct NoResurrection {
     checks: u64,
-    /// Unregistered with acknowledgement, and known as left at every node since the given time.
+    /// Members whose unregistration was acknowledged and that every node has shown as left since the given time.
     gone: BTreeMap<String, Micros>,
-    /// Per observer: what it was told is unregistered, when, and with which claim.
+    /// Per observer: members it saw unregistered, when, and with which claim.
     told: BTreeMap<usize, BTreeMap<String, (Micros, u64)>>,
 }
 
@@ -37,7 +37,7 @@ impl NoResurrection {
                 self.gone.remove(id);
                 continue;
             }
-            // Should it come back after all, its stream will say so.
+            // If it comes back nevertheless, the stream reports it.
             if !strict && self.gone.contains_key(id) {
                 continue;
             }
@@ -61,7 +61,7 @@ impl NoResurrection {
 }
 
 impl NoResurrection {
-    /// Whoever was out of touch for longer than any horizon says that an owner is silent, or nothing at all (L3, N5).
+    /// A node without contact for longer than any horizon shows an owner's members as silent, or not at all (L3, N5).
     fn outdated(&mut self, world: &World, watcher: usize, member: &Member, found: &mut Found) {
         let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
@@ -74,11 +74,11 @@ impl NoResurrection {
             claimed.unwanted() && world.now - claimed.freed_at > horizon && !lost_with_owner(world, member, claimed)
         };
         if world.truth.get(member.id()).is_some_and(unwanted) {
-            report(found, NAME, world, format!("n{host} shows {member:?}, which nobody has wanted for long"));
+            report(found, NAME, world, format!("n{host} shows {member:?}, which no client has wanted for a long time"));
         }
     }
 
-    /// What a node was told is unregistered does not come up again while nobody wants it.
+    /// A member that a node saw unregistered is not shown again while no client wants it.
     fn contradicted(&mut self, world: &World, watcher: usize, member: &Member, found: &mut Found) {
         let Some((told, claim)) = self.told.get_mut(&watcher).and_then(|ids| ids.remove(member.id())) else {
             return;
@@ -88,14 +88,15 @@ impl NoResurrection {
             return;
         }
         self.checks += 1;
-        // Another client, another process of the same client, or an earlier one of which nobody knew, may have claimed more.
-        // What it left at a node that was away outranks the tombstone (C1) until it has been waited for there (C6).
+        // Another client, another process of the same client, or an unknown earlier one may have claimed more. Its
+        // record at a node that was away outranks the tombstone (C1) until it expires there (C6).
         let shown = member.version().claim;
         let another = |client: &usize| world.clients[*client].shares_id || shown <= world.clients[*client].past_claim;
         let outranked = |claimed: &Claimed| claimed.contested() || claimed.ever.iter().any(another);
-        // It was told of an earlier registration, and what ended this one was lost with the only node that had heard of it.
+        // The observer saw an earlier registration end; the end of this one was lost with the only node that had
+        // received it.
         let forgotten = shown > claim && !has_tombstone_above(world, member.id(), shown);
-        // Once the tombstone is collected, what ranks below it may be brought as well.
+        // Once the tombstone is collected, records that rank below it may arrive as well.
         let remembered = world.now - told < micros(world.setup.timers.tombstone_timeout) * 9 / 10;
         let since = |claimed: &Claimed| {
             claimed.unwanted()
@@ -106,11 +107,11 @@ impl NoResurrection {
         };
         if world.truth.get(member.id()).is_some_and(since) {
             let ago = (world.now - told) / SECOND;
-            report(found, NAME, world, format!("{member:?} is up {ago} s after it was said to be unregistered"));
+            report(found, NAME, world, format!("{member:?} is up {ago} s after it was shown as unregistered"));
         }
     }
 
-    /// A node does not carry out what its client gave up long ago (L5).
+    /// A node does not execute a request that its client abandoned long ago (L5).
     fn executed(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         let StreamEvent::Registered(member) = event else { return };
         let reader = &world.watchers[watcher];
@@ -123,7 +124,7 @@ impl NoResurrection {
         self.checks += 1;
         let given_up = |claimed: &Claimed| claimed.unwanted() && long_ago(world, claimed.freed_at);
         if world.truth.get(member.id()).is_some_and(given_up) {
-            report(found, NAME, world, format!("n{host} registers {member:?}, which nobody wants any more"));
+            report(found, NAME, world, format!("n{host} registers {member:?}, which no client wants any more"));
         }
     }
 }
@@ -154,7 +155,7 @@ impl Invariant for NoResurrection {
             return;
         };
         self.checks += 1;
-        // Whoever wanted it since then may have been heard of, even if it has changed its mind again.
+        // A client that wanted it since then may have been observed, even if it released it again.
         let still = |claimed: &Claimed| claimed.unwanted() && claimed.wanted_at.max(claimed.silent_since) < gone_at;
         if world.truth.get(member.id()).is_some_and(still) {
             report(found, NAME, world, format!("{} was gone everywhere, and is back: {member:?}", member.id()));
@@ -176,15 +177,15 @@ impl Invariant for NoResurrection {
     }
 }
 
-/// Cut off until a moment ago, a node hears that an owner lives before it hears what that or others wrote over its members.
+/// Whether a node was cut off until just now: it may see that an owner is alive before it receives newer writes.
 fn is_catching_up(world: &World, host: usize, member: &Member) -> bool {
     let calm = world.hosts[host].trouble.calm_for(world.now);
     let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
     calm < CATCHING_UP && !caught_up
 }
 
-/// Whether a node has yet to hear what the owner of a member wrote last, of which somebody knows: it may have had everything
-/// from another that lags.
+/// Whether a node lacks the owner's last write of a member that some other node holds. Its last exchange may have been
+/// with a node that lags.
 fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
     let rank = member.rank();
     let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
@@ -193,21 +194,22 @@ fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
     world.hosts[host].node.as_ref().map(heard) < written
 }
 
-/// Whether somebody knows that a registration of this claim, or a later one, has ended.
+/// Whether some node holds a tombstone of this claim or of a later one.
 fn has_tombstone_above(world: &World, id: &str, claim: u64) -> bool {
     let ended = |node: &Node| node.slot(id).is_some_and(|slot| slot.stated == Status::Left && slot.claim >= claim);
     world.hosts.iter().filter_map(|held| held.node.as_ref()).any(ended)
 }
 
-/// What ended it was lost with its owner, the only node that had heard of it: it is waited for, as after a crash.
+/// Whether the end of a registration was lost with its owner, the only node that had received it. It expires as after
+/// a crash.
 fn lost_with_owner(world: &World, member: &Member, claimed: &Claimed) -> bool {
     let owner = member.owner().node;
-    // The answer may have been under way.
+    // The answer may have been in flight.
     let since = |held: &Host| held.id.as_str() == owner && held.started_at + SECOND >= claimed.freed_at;
     !has_tombstone_above(world, member.id(), member.version().claim) && world.hosts.iter().any(since)
 }
 
-/// A node that lags may hold the tombstone of an earlier registration, and has yet to see the later one come and go.
+/// A node that lags may hold the tombstone of an earlier registration and may not have received the later one.
 fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
     let tombstone =
         |node: &Node| node.slot(id).filter(|slot| slot.stated == Status::Left).map(|slot| (slot.claim, slot.seq));
@@ -216,13 +218,13 @@ fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
     tombstones.all(|tombstone| tombstone == Some(first))
 }
 
-/// Nobody wants it, and nobody's silence is being waited for.
+/// Whether no client wants the member and no timeout for it is running.
 fn must_be_absent(world: &World, claimed: &Claimed, calm: Micros) -> bool {
     let waited = claimed.silent_since == 0 || world.now > claimed.silent_since.max(calm) + world.linger();
     claimed.unwanted() && waited
 }
 
-/// Whether no message that was sent then can still be under way.
+/// Whether no message that was sent then can still be in flight.
 fn long_ago(world: &World, then: Micros) -> bool {
     world.now - then > world.orphan_patience() + micros(world.setup.timers.heartbeat_timeout) + 2 * SECOND
 }

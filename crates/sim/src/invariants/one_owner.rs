@@ -1,4 +1,4 @@
-//! One owner after quiescence, and one responsible node for the members of a silent one (D3, L4).
+//! One owner after quiescence, and one responsible node for the members of a silent owner (D3, L4).
 
 use super::{Found, Invariant, notice_time, report, serving, undisturbed};
 use crate::host::HostState;
@@ -9,16 +9,16 @@ use convoke_core::version::{NodeId, OriginId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const NAME: &str = "one_owner";
-/// Takeovers within this time are compared.
+/// Expiries within this time are compared.
 const WINDOW: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
 pub struct OneOwner {
     checks: u64,
-    /// Takeovers lately: when, where, how many.
+    /// Recent expiries of a lost origin's members: when, where, how many.
     takeovers: VecDeque<(Micros, usize, u64)>,
     counted: BTreeMap<(usize, u64), u64>,
-    /// Members that vanished by inference lately, anywhere.
+    /// Members that were recently inferred to have left, on any node.
     inferred: VecDeque<(Micros, String)>,
 }
 
@@ -52,17 +52,17 @@ impl Invariant for OneOwner {
         }
     }
 
-    /// No member is taken over by two nodes that could see each other.
+    /// No member of a lost origin is expired by two nodes that could reach each other.
     fn periodically(&mut self, world: &World, found: &mut Found) {
         let mut hosts = world.hosts.iter().enumerate().filter(|(_, h)| h.state != HostState::Gone && !h.is_second);
         let calm = hosts.all(|(host, _)| undisturbed(world, host, notice_time(world) + 2 * WINDOW));
-        // What a node wrote just before it was lost for good, the next one writes again.
+        // The next node repeats the writes that a node made just before it was permanently lost.
         let lost = self.takeovers.iter().any(|(_, host, _)| world.hosts[*host].state == HostState::Gone);
         if calm && !lost {
             let takeovers: u64 = self.takeovers.iter().map(|(_, _, count)| count).sum();
             let members: BTreeSet<&String> = self.inferred.iter().map(|(_, id)| id).collect();
             self.checks += u64::from(takeovers > 0);
-            // One node alone may do it twice: for an owner that was lost twice.
+            // One node may do it twice, for an owner that was lost twice.
             let hosts: BTreeSet<usize> = self.takeovers.iter().map(|(_, host, _)| *host).collect();
             if takeovers > members.len() as u64 && hosts.len() > 1 {
                 let by: Vec<_> = self.takeovers.iter().map(|(_, host, count)| (host, count)).collect();
@@ -108,7 +108,7 @@ impl OneOwner {
             }
             self.checks += 1;
             let answers: BTreeSet<_> = asked.map(|(_, node)| node.responsible_for(&origin)).collect();
-            // One that stopped a moment ago may not have been missed yet.
+            // A node that stopped a moment ago may not have been detected yet.
             let there = |id: &NodeId| {
                 let recently = |at: Micros| world.now.saturating_sub(at) < notice_time(world);
                 world.hosts.iter().any(|h| h.id == *id && (h.serving().is_some() || h.stopped_at.is_some_and(recently)))

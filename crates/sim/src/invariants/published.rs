@@ -1,4 +1,4 @@
-//! What a node publishes to its readers is what it shows: the changes, replayed, give its members and names.
+//! The changes that a node publishes to its readers, replayed, give its members and names.
 
 use super::{Found, Invariant, report};
 use crate::world::World;
@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "published_is_shown";
 
-/// The changes of one run of a node, replayed: (is a name, id) → member.
+/// The replayed changes of one node process: (is a name, id) → member.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     shown: BTreeMap<(bool, String), Member>,
-    /// Keys changed since the last look.
+    /// Keys changed since the last check.
     changed: Vec<(bool, String)>,
 }
 
@@ -33,7 +33,7 @@ impl Published {
         self.changed.clear();
     }
 
-    /// The first difference from what the node shows.
+    /// Returns the first difference from the node's state.
     fn difference(&self, node: &Node) -> Option<String> {
         let (members, _) = node.members(&Filter::all(), None, usize::MAX);
         let actual: BTreeMap<(bool, String), Member> =

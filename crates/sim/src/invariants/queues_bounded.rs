@@ -1,4 +1,4 @@
-//! Nothing a node holds grows beyond its limit (P7, W5).
+//! No queue or table of a node grows beyond its limit (P7, W5).
 
 use super::{Found, Invariant, report};
 use crate::world::World;
@@ -24,13 +24,13 @@ impl Invariant for QueuesBounded {
     fn periodically(&mut self, world: &World, found: &mut Found) {
         let hosts = world.hosts.len();
         let ids = world.truth.ids.len() + hosts;
-        // A run that raised its number while it started may be known by both (N1).
+        // An incarnation that raised its number while it started may be known by both numbers (N1).
         let origins = 2 * world.hosts.iter().map(|host| host.boot).sum::<u64>() as usize;
         for (index, host) in world.hosts.iter().enumerate() {
             let Some(node) = &host.node else { continue };
             let limits = &host.config.limits;
             let sizes = node.sizes();
-            // Connections that wait to be settled, rejected or noticed as dead count too (P5).
+            // Connections that are not yet accepted, rejected or detected as dead count too (P5).
             let links = 4 * hosts + 16;
             let timers = 16 * (sizes.sessions + sizes.links + sizes.watchers + sizes.origins + hosts)
                 + 8 * (sizes.tombstones + sizes.members + sizes.names)

@@ -17,9 +17,9 @@ type Removed = BTreeMap<String, ((u64, u64), Micros)>;
 #[derive(Debug, Default)]
 pub struct Streams {
     checks: u64,
-    /// Per watcher: what was last said about a member that is no longer in view, and when.
+    /// Per watcher: the last state of each member that is no longer in view, and when it was removed.
     removed: BTreeMap<usize, Removed>,
-    /// How often a watcher was found with nothing to read; only some of these are compared in full.
+    /// Number of times a watcher had nothing to read; only some of these are compared in full.
     drained: u64,
 }
 
@@ -42,20 +42,20 @@ impl Invariant for Streams {
         let problem = match event {
             StreamEvent::Snapshot(m) => behind(reader, m)
                 .or_else(|| if reader.returned == Return::Known { None } else { came_back(world, reader, removed, m) }),
-            // Someone who resumes is told what became of everything that may have changed, known to him or not.
+            // A resuming watcher gets the state of everything that may have changed, known to it or not.
             StreamEvent::Registered(m) if resuming && reader.view.contains_key(m.id()) => behind(reader, m),
-            StreamEvent::Registered(m) if reader.view.contains_key(m.id()) => Some("is registered again".to_owned()),
+            StreamEvent::Registered(m) if reader.view.contains_key(m.id()) => Some("is registered twice".to_owned()),
             StreamEvent::Registered(m) => came_back(world, reader, removed, m),
             StreamEvent::Updated(m) | StreamEvent::StatusChanged(m) | StreamEvent::OwnerChanged(m) => {
                 if reader.view.contains_key(m.id()) {
                     behind(reader, m)
                 } else {
-                    Some("changes without being there".to_owned())
+                    Some("changes but is not in the view".to_owned())
                 }
             }
             StreamEvent::Unregistered { id, version } => match reader.view.get(id) {
                 Some(held) => {
-                    // While resuming, absence may only mean that this node never heard of it.
+                    // While resuming, absence may only mean that this node never received the member.
                     if reader.complete {
                         removed.insert(id.clone(), ((version.claim, version.seq), world.now));
                     }
@@ -64,7 +64,7 @@ impl Invariant for Streams {
                         .then(|| format!("leaves at {version} after {}", held.version()))
                 }
                 None if resuming => None,
-                None => Some("leaves without being there".to_owned()),
+                None => Some("leaves but is not in the view".to_owned()),
             },
             StreamEvent::Reset(_) => {
                 removed.clear();
@@ -80,13 +80,13 @@ impl Invariant for Streams {
             | StreamEvent::OwnerChanged(m) => m.status() == Status::Left,
             _ => false,
         };
-        if let Some(problem) = problem.or_else(|| hidden.then(|| "is shown although it left".to_owned())) {
+        if let Some(problem) = problem.or_else(|| hidden.then(|| "is shown although it has left".to_owned())) {
             report(found, NAME, world, format!("watcher {watcher} at {:?}: {event:?} {problem}", reader.at));
         }
     }
 
     fn watched(&mut self, world: &World, watcher: usize) {
-        // A node that lags may say older things to someone who comes with versions only, or with nothing.
+        // A lagging node may send older states to a watcher that resumes with versions only, or with nothing.
         if matches!(world.watchers[watcher].returned, Return::Fresh | Return::Known) {
             self.removed.remove(&watcher);
         }
@@ -110,7 +110,7 @@ impl Invariant for Streams {
 }
 
 impl Streams {
-    /// The view is what the node shows.
+    /// Checks that the view equals the node's members.
     fn exact(&mut self, world: &World, watcher: usize, found: &mut Found) {
         let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at else { return };
@@ -122,25 +122,25 @@ impl Streams {
     }
 }
 
-/// What the application was told, against what the stream said.
-fn told_otherwise(reader: &Watcher) -> Option<String> {
-    let told = &reader.application.view;
+/// Compares the application's view with the stream's events.
+fn application_mismatch(reader: &Watcher) -> Option<String> {
+    let seen = &reader.application.view;
     if reader.observer || !reader.complete {
         return None;
     }
     let differs = |held: &&Member| {
-        told.get(held.id()).is_none_or(|shown| {
+        seen.get(held.id()).is_none_or(|shown| {
             shown.version != held.version().to_string()
                 || shown.status.as_str() != held.status().as_str()
                 || shown.metadata != held.metadata().to_map()
         })
     };
-    let odd = reader.view.values().find(differs).map(|held| format!("was told otherwise of {held:?}"));
-    odd.or_else(|| (told.len() != reader.view.len()).then(|| format!("was told of {:?}", told.keys())))
+    let odd = reader.view.values().find(differs).map(|held| format!("differs in the application from {held:?}"));
+    odd.or_else(|| (seen.len() != reader.view.len()).then(|| format!("has {:?} in the application", seen.keys())))
 }
 
 fn mismatch(reader: &Watcher, node: &Node) -> Option<String> {
-    if let Some(problem) = told_otherwise(reader) {
+    if let Some(problem) = application_mismatch(reader) {
         return Some(problem);
     }
     if reader.space == Space::Name {
@@ -186,22 +186,22 @@ fn names_mismatch(reader: &Watcher, node: &Node) -> Option<String> {
     (names.len() != reader.view.len()).then(|| format!("has names {:?} instead of {names:?}", reader.view.keys()))
 }
 
-/// Ranks of one member never go back.
+/// Checks that the ranks of one member never decrease.
 fn behind(reader: &Watcher, member: &Member) -> Option<String> {
     let held = reader.view.get(member.id())?;
-    // Whoever comes with versions is told what this node has, be it older.
+    // A watcher that resumes with versions gets the states of this node, even if they are older.
     let by_version = !reader.complete && matches!(reader.returned, Return::Known | Return::TokenAndKnown);
     let back = !by_version && member.rank() < held.rank();
-    back.then(|| format!("goes back from {held:?}"))
+    back.then(|| format!("is older than {held:?}"))
 }
 
 fn came_back(world: &World, reader: &Watcher, removed: &Removed, member: &Member) -> Option<String> {
     let (left_at, when) = removed.get(member.id())?;
-    // Once the tombstone is collected, here or where a full merge came from, claims start again.
+    // Once the tombstone is collected, here or at the source of a full merge, claims start again.
     let (host, ..) = reader.at?;
     let merged = world.hosts[host].full_merge_at.is_some_and(|at| at + SECOND >= *when);
     let here = reader.connected_at <= *when && reader.space == Space::Member;
     let remembered = here && !merged && world.now - when < micros(world.setup.timers.tombstone_timeout) / 2;
     let back = remembered && (member.version().claim, member.version().seq) < *left_at;
-    back.then(|| format!("comes back below {left_at:?}"))
+    back.then(|| format!("returns below {left_at:?}"))
 }

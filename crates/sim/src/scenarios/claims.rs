@@ -1,15 +1,15 @@
-//! Who has a member when several claim it (D3, C1, C2, C4).
+//! Which client owns a member when several claim it (D3, C1, C2, C4).
 
 use super::log::{Log, Seen};
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::client::Process;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::member::{MetadataUpdate, Status};
 
-/// B claims, A takes it over having seen that, C claims without having seen either; with ids A < C < B. Each seed is one
-/// of the orders in which a fourth node learns of the three.
-pub(super) fn three_claims_in_all_orders(world: &mut World) -> Told {
+/// B claims the member, A takes it over after receiving that claim, C claims it without having received either; ids
+/// are ordered A < C < B. Each seed is one of the orders in which a fourth node receives the three.
+pub(super) fn three_claims_in_all_orders(world: &mut World) -> ScenarioResult {
     const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let order = ORDERS[(world.setup.seed as usize + 5) % 6];
     world.begin()?;
@@ -33,20 +33,20 @@ pub(super) fn three_claims_in_all_orders(world: &mut World) -> Told {
         cuts.join(world, 3, from);
         let holds = |w: &World| w.node(3).slot("m").is_some_and(|slot| slot.client == expected);
         world.run_until(holds, 15 * SECOND)?;
-        world.throughout(3 * SECOND, "the higher claim did not stay", holds)?;
+        world.throughout(3 * SECOND, "the higher claim was replaced", holds)?;
         cuts.part(world, 3, from);
     }
     world.heal_all();
     world.run_until(|w| w.owned_by("m", 0) && w.shown_everywhere("m", Status::Up), 20 * SECOND)?;
-    world.require(world.holds(a, "m"), "the winner gave up")?;
+    world.require(world.holds(a, "m"), "the winner lost the member")?;
     world.run_until(|w| !w.holds(b, "m") && !w.holds(c, "m"), 5 * SECOND)?;
     let conflicts: u64 = (0..4).map(|host| world.node(host).counters().conflicts).sum();
-    world.require(conflicts > 0, "nobody reported the conflict")?;
+    world.require(conflicts > 0, "no node reported the conflict")?;
     world.settle()
 }
 
-/// Epochs of different clients are compared: a tombstone of a client that attached often must not hide a newcomer.
-pub(super) fn old_tombstone_hides_no_newcomer(world: &mut World) -> Told {
+/// Claims of different clients are compared: a tombstone of a client that attached often must not hide a new client.
+pub(super) fn old_tombstone_does_not_hide_a_new_client(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let old = world.add_client_at("old", &["m"], 0);
     world.up(&["m"])?;
@@ -63,13 +63,13 @@ pub(super) fn old_tombstone_hides_no_newcomer(world: &mut World) -> Told {
     world.up(&["m"])?;
     world.require(
         world.holds(new, "m") && world.claim(2, "m") == Some(tombstone + 1),
-        "the newcomer did not claim more",
+        "the new client did not claim above the tombstone",
     )?;
     world.settle()
 }
 
-/// An ex-owner behind a partition goes on refreshing a member that moved: more writes, but of a lower claim.
-pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> Told {
+/// A former owner behind a partition keeps updating a member that moved: more writes, but with a lower claim.
+pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -83,7 +83,7 @@ pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> Tol
         let done = world.with_node(0, |node, time, out| {
             Some(node.update(time, old.session, turn, "m", &update, None, out).is_ok())
         });
-        world.require(done == Some(true), "the ex-owner knows already")?;
+        world.require(done == Some(true), "the former owner has received the move already")?;
         world.pass(SECOND)?;
     }
     let (ex, owner) = (world.rank(0, "m"), world.rank(1, "m"));
@@ -92,13 +92,13 @@ pub(super) fn takeover_while_ex_owner_updates_metadata(world: &mut World) -> Tol
     world.rejoin(cuts);
     world.run_until(|w| (0..3).all(|host| w.value(host, "m").as_deref() == Some("new")), 15 * SECOND)?;
     world.require(world.owned_by("m", 1) && world.at(client, 1), "the member did not stay with the new owner")?;
-    let heard = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
-    world.require(heard == Some(false), "the old session lives on")?;
+    let accepted = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
+    world.require(accepted == Some(false), "the old session still exists")?;
     world.settle()
 }
 
-/// The client's last call counts, whichever of its two nodes is heard first. Seeds: last call × order of arrival.
-pub(super) fn unregister_then_reregister_elsewhere(world: &mut World) -> Told {
+/// The client's last call wins, whichever of its two nodes is received first. Seeds: last call × order of arrival.
+pub(super) fn unregister_then_reregister_elsewhere(world: &mut World) -> ScenarioResult {
     let registers_last = world.even_seed();
     let order = if world.setup.seed % 4 < 2 { [0, 1] } else { [1, 0] };
     world.begin()?;
@@ -119,21 +119,22 @@ pub(super) fn unregister_then_reregister_elsewhere(world: &mut World) -> Told {
         world.run_until(|w| w.clients[client].unregistered.is_empty(), 5 * SECOND)?;
     }
     let other_view = world.member(0, "m").is_some();
-    world.require(other_view != registers_last, "the old node has heard of it already")?;
+    world.require(other_view != registers_last, "the old node has received it already")?;
     for from in order {
         cuts.join(world, 2, from);
         world.pass(8 * SECOND)?;
     }
     let last = |w: &World, host| w.member(host, "m").is_some() == registers_last;
-    world.require(last(world, 2), "the node that heard both does not show the last call")?;
+    world.require(last(world, 2), "the node that received both does not show the last call")?;
     world.heal_all();
     world.run_until(|w| (0..3).all(|host| last(w, host)), 15 * SECOND)?;
-    world.throughout(MINUTE, "the last call does not count any more", |w| (0..3).all(|host| last(w, host)))?;
+    world.throughout(MINUTE, "the result of the last call did not last", |w| (0..3).all(|host| last(w, host)))?;
     world.settle()
 }
 
-/// Two clients register one id on the two sides of a split. One wins, the other is told; they do not exchange blows.
-pub(super) fn two_clients_one_id_two_sides(world: &mut World) -> Told {
+/// Two clients register one id on the two sides of a split. One wins, the other is notified; they do not keep
+/// competing.
+pub(super) fn two_clients_one_id_two_sides(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let cuts = world.partition(&[0], &[1, 2]);
     let a = world.add_client_fixed("a", &["m", "a"], 0);
@@ -149,15 +150,15 @@ pub(super) fn two_clients_one_id_two_sides(world: &mut World) -> Told {
     world.run_until(|w| w.holds(a, "m") != w.holds(b, "m"), 15 * SECOND)?;
     world.up(&["m", "a", "b"])?;
     let (rank, winner) = (world.rank(0, "m"), if world.holds(a, "m") { "a" } else { "b" });
-    world.throughout(MINUTE, "the two go on fighting", |w| {
+    world.throughout(MINUTE, "the two keep competing", |w| {
         let settled = |host| w.rank(host, "m") == rank && w.member(host, "m").is_some_and(|m| m.client() == winner);
         (0..3).all(settled) && w.attached(a) && w.attached(b)
     })?;
     world.settle()
 }
 
-/// Two processes with one client id: the second supersedes the first, which looks again, and gives in.
-pub(super) fn two_processes_with_one_client_id(world: &mut World) -> Told {
+/// Two processes with one client id: the second supersedes the first, which retries once and then stops.
+pub(super) fn two_processes_with_one_client_id(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let first = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -168,15 +169,15 @@ pub(super) fn two_processes_with_one_client_id(world: &mut World) -> Told {
     world.run_until(|w| ended(w, first) || ended(w, second), 3 * MINUTE)?;
     let living = if ended(world, first) { second } else { first };
     world.require(living == second, "the older process won")?;
-    world.require(world.attached(living) && world.clients[living].claim <= 4, "the two exchanged blows")?;
+    world.require(world.attached(living) && world.clients[living].claim <= 4, "the two kept superseding each other")?;
     log.never(world, Status::Down)?;
     log.never(world, Status::Left)?;
     world.settle()
 }
 
 /// Wall clocks an hour apart, and one that steps back between two writes: the last acknowledged write is shown, and
-/// everything happens as it does with good clocks.
-pub(super) fn clocks_an_hour_apart_and_stepping_back(world: &mut World) -> Told {
+/// the decisions are the same as with correct clocks.
+pub(super) fn clocks_an_hour_apart_and_stepping_back(world: &mut World) -> ScenarioResult {
     const HOUR_MS: i64 = 3_600_000;
     let mut other = World::new(Setup { wall_seed: !world.setup.wall_seed, ..world.setup.clone() });
     moves_and_updates(&mut other, |_, _| {})?;
@@ -185,10 +186,10 @@ pub(super) fn clocks_an_hour_apart_and_stepping_back(world: &mut World) -> Told 
     }
     moves_and_updates(world, |w, turn| w.hosts[turn % 3].wall_offset -= HOUR_MS)?;
     let same = world.trace.decisions == other.trace.decisions;
-    world.require(same, "other wall clocks, other decisions")
+    world.require(same, "wall clocks changed decisions")
 }
 
-fn moves_and_updates(world: &mut World, tamper: impl Fn(&mut World, usize)) -> Told {
+fn moves_and_updates(world: &mut World, tamper: impl Fn(&mut World, usize)) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -206,9 +207,9 @@ fn moves_and_updates(world: &mut World, tamper: impl Fn(&mut World, usize)) -> T
     world.settle()
 }
 
-/// On one side of a split a client that had attached often leaves; on the other side a newcomer registers the same id,
-/// knowing nothing of it. The old client's tombstone ranks higher, but the newcomer lives.
-pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> Told {
+/// On one side of a split, a client that had attached often leaves. On the other side, a new client registers the same
+/// id without having received any of that. The old client's tombstone ranks higher, but the new client is alive.
+pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let cuts = world.partition(&[0, 1], &[2]);
     world.pass(30 * SECOND)?;
@@ -223,13 +224,13 @@ pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> Told
     let newcomer = world.add_client_fixed("newcomer", &["m"], 2);
     world.run_until(|w| w.status(2, "m") == Some(Status::Up), 5 * SECOND)?;
     let (tombstone, living) = (world.claim(0, "m"), world.claim(2, "m"));
-    world.require(tombstone > living, &format!("claims {tombstone:?} and {living:?} test nothing"))?;
+    world.require(tombstone > living, &format!("claims {tombstone:?} and {living:?} do not test the rule"))?;
     world.rejoin(cuts);
     let log = Log::on(world);
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
     let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status == Status::Left);
-    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
-    world.require(world.holds(newcomer, "m"), "the newcomer gave up")?;
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as left")?;
+    world.require(world.holds(newcomer, "m"), "the new client lost the member")?;
     // It can still move: it learns the claim it needs.
     world.heal_all();
     world.go(newcomer, 1);
@@ -237,10 +238,11 @@ pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> Told
     world.settle()
 }
 
-/// On one side of a split a client that had attached often dies with its node; on the other side a newcomer registers the
-/// same id, knowing nothing of it. What the silent owner stated ranks higher, but the newcomer lives. Seeds: it arrives
-/// before or after it was inferred to be left; or that client lives, and is told that it lost.
-pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> Told {
+/// On one side of a split, a client that had attached often dies with its node. On the other side, a new client
+/// registers the same id without having received any of that. The silent owner's record ranks higher, but the new
+/// client is alive. Seeds: the record arrives before or after it was inferred to have left; or the old client lives
+/// and is notified that it lost.
+pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let cuts = world.partition(&[0, 1], &[2]);
     world.pass(30 * SECOND)?;
@@ -253,7 +255,7 @@ pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> Told {
     let newcomer = world.add_client_fixed("newcomer", &["m"], 2);
     world.run_until(|w| w.status(2, "m") == Some(Status::Up), 5 * SECOND)?;
     let (leftover, living) = (world.claim(0, "m"), world.claim(2, "m"));
-    world.require(leftover > living, &format!("claims {leftover:?} and {living:?} test nothing"))?;
+    world.require(leftover > living, &format!("claims {leftover:?} and {living:?} do not test the rule"))?;
     let lives = world.setup.seed.is_multiple_of(3);
     let between = if lives {
         world.keep_to(old, &[0]);
@@ -270,20 +272,20 @@ pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> Told {
     world.rejoin(cuts);
     world.run_until(|w| (1..3).all(|host| w.status(host, "m") == Some(Status::Up)), 20 * SECOND)?;
     let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
-    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
-    world.require(world.holds(newcomer, "m"), "the newcomer gave up")?;
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as left")?;
+    world.require(world.holds(newcomer, "m"), "the new client lost the member")?;
     if let Some(between) = between {
         world.rejoin(between);
         world.run_until(|w| !w.holds(old, "m"), 20 * SECOND)?;
         let claim = world.claim(2, "m");
-        world.throughout(30 * SECOND, "the two go on fighting", |w| w.claim(2, "m") == claim && w.owned_by("m", 2))?;
+        world.throughout(30 * SECOND, "the two keep competing", |w| w.claim(2, "m") == claim && w.owned_by("m", 2))?;
     }
     world.settle()
 }
 
-/// A client takes over what another had registered behind a split, and dies with its node. Seeds: it took what is still
-/// registered there, and that is lost; or somebody registered it since, who has lost nothing.
-pub(super) fn takeover_by_a_client_that_dies(world: &mut World) -> Told {
+/// A client takes over a member that another client registered behind a split, and dies with its node. Seeds: the
+/// member is still registered there and is lost; or another client registered it since and loses nothing.
+pub(super) fn takeover_by_a_client_that_dies(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let newcomer = world.add_client_fixed("newcomer", &["own"], 2);
     let first = world.add_client_fixed("first", &["m"], 2);
@@ -300,7 +302,7 @@ pub(super) fn takeover_by_a_client_that_dies(world: &mut World) -> Told {
         world.run_until(|w| w.clients[first].unregistered.is_empty(), 5 * SECOND)?;
         world.register(newcomer, "m");
         world.run_until(|w| w.status(2, "m") == Some(Status::Up) && w.attached(newcomer), 5 * SECOND)?;
-        world.require(world.claim(0, "m") > world.claim(2, "m"), "the claims are the other way round")?;
+        world.require(world.claim(0, "m") > world.claim(2, "m"), "the claims are in the wrong order")?;
     }
     world.client_crash(rival, true);
     world.lose(0, Crash::Silent);
@@ -309,6 +311,6 @@ pub(super) fn takeover_by_a_client_that_dies(world: &mut World) -> Told {
     let (expected, client) = if since { (Status::Up, "newcomer") } else { (Status::Down, "rival") };
     let shown = |w: &World, host| w.member(host, "m").is_some_and(|m| m.status() == expected && m.client() == client);
     world.run_until(|w| (1..3).all(|host| shown(w, host)), 20 * SECOND)?;
-    world.require(!world.holds(first, "m") && world.holds(newcomer, "m") == since, "the wrong client was told")?;
+    world.require(!world.holds(first, "m") && world.holds(newcomer, "m") == since, "the wrong client was notified")?;
     world.settle()
 }

@@ -1,7 +1,7 @@
-//! Tombstones and their end: nothing unregistered comes back, nothing else goes with it (D4, D8, D10, N5).
+//! Tombstones and their collection: nothing unregistered comes back, and nothing else is dropped (D4, D8, D10, N5).
 
 use super::log::{Log, Seen};
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, Setup, World, micros};
@@ -9,7 +9,7 @@ use convoke_core::Limits;
 use convoke_core::member::Status;
 use convoke_core::node::PeerState;
 
-/// Many small chunks, so that a full merge takes its time.
+/// Many small chunks, so that a full merge takes many steps.
 pub(super) fn small_chunks() -> Setup {
     let limits = Limits { chunk_bytes: 300, chunk_window: 1, ..Limits::default() };
     Setup { nodes: 4, limits, ..Setup::default() }
@@ -19,12 +19,12 @@ pub(super) fn ids(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|i| format!("{prefix}{i}")).collect()
 }
 
-/// Time passes in small steps, to the moment when something happens.
-fn step_until(world: &mut World, happened: impl Fn(&World) -> bool) -> Told {
+/// Advances in small steps until a condition holds.
+fn step_until(world: &mut World, happened: impl Fn(&World) -> bool) -> ScenarioResult {
     let start = world.now;
     while !happened(world) {
         world.pass(SECOND / 2000)?;
-        world.require(world.now < start + 20 * SECOND, "it did not happen")?;
+        world.require(world.now < start + 20 * SECOND, "the condition did not become true")?;
     }
     Ok(())
 }
@@ -33,8 +33,8 @@ fn borrowed(ids: &[String]) -> Vec<&str> {
     ids.iter().map(String::as_str).collect()
 }
 
-/// A member is deleted while a replica is cut off, and forgotten everywhere else before it returns.
-pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> Told {
+/// A member is deleted while a replica is cut off. All other nodes collect the tombstone before the replica returns.
+pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.keep_to(client, &[0, 1]);
@@ -43,7 +43,7 @@ pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> Told 
     world.pass(MINUTE)?;
     world.client_unregister(client, "m");
     world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
-    world.require(!world.forgotten(2, "m") && world.member(2, "m").is_none(), "the lagging replica forgot first")?;
+    world.require(!world.forgotten(2, "m") && world.member(2, "m").is_none(), "the lagging replica collected first")?;
     let log = Log::on(world);
     world.rejoin(cuts);
     world.run_until(|w| w.forgotten(2, "m"), 20 * SECOND)?;
@@ -53,9 +53,9 @@ pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> Told 
     world.settle()
 }
 
-/// The same, where the full merge that would clear the replica is cut in the middle, and a second replica that lags as
-/// well is met before the next one.
-pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> Told {
+/// Like `delete_collect_lagging_replica_returns`, but the full merge that would clear the replica is interrupted. The
+/// replica meets a second lagging replica before the next full merge.
+pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let (dead, kept) = (ids("dead", 40), ids("kept", 40));
     let all: Vec<&str> = borrowed(&dead).into_iter().chain(borrowed(&kept)).collect();
@@ -77,11 +77,11 @@ pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> To
     let (before, merges, start) = (chunks(world), world.node(2).counters().full_merges, world.now);
     while chunks(world) < before + 6 {
         world.pass(SECOND / 1000)?;
-        world.require(world.now < start + 20 * SECOND, "no merge began")?;
+        world.require(world.now < start + 20 * SECOND, "no merge started")?;
     }
     let again = world.partition(&[2], &[0, 1]);
     let held = dead.iter().all(|id| !world.forgotten(2, id));
-    world.require(world.node(2).counters().full_merges == merges && held, "the full merge was not cut")?;
+    world.require(world.node(2).counters().full_merges == merges && held, "the full merge was not interrupted")?;
     world.rejoin(between);
     world.pass(20 * SECOND)?;
     world.rejoin(again);
@@ -94,10 +94,10 @@ pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> To
     world.settle()
 }
 
-/// A node sleeps with the tombstone of another client's earlier registration, and collects it when it wakes up. The others
-/// start anew; a member of the same id is unregistered at a node that is lost before it can tell: what is left elsewhere is
-/// waited for, whatever the sleeper held (C6, D8).
-pub(super) fn earlier_tombstone_expires_in_sleep(world: &mut World) -> Told {
+/// A paused node holds the tombstone of another client's earlier registration and collects it when it resumes. The
+/// others restart. A member of the same id is unregistered at a node that is lost before it can send the tombstone.
+/// The remaining records expire by timeout, whatever the paused node held (C6, D8).
+pub(super) fn earlier_tombstone_expires_during_pause(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let earlier = world.add_client_at("earlier", &["m"], 0);
     for host in [1, 0, 1] {
@@ -125,15 +125,15 @@ pub(super) fn earlier_tombstone_expires_in_sleep(world: &mut World) -> Told {
     world.pass(SECOND)?;
     world.lose(1, Crash::Silent);
     world.run_until(|w| !w.hosts[2].paused(), 4 * MINUTE)?;
-    world.require(world.status(0, "m").is_some(), "it was waited for already")?;
+    world.require(world.status(0, "m").is_some(), "its timeout has passed already")?;
     world.settle()?;
     world.run_until(|w| w.absent_everywhere("m"), 6 * MINUTE)?;
     world.settle()
 }
 
-/// A node sleeps while the others collect a tombstone, and does so minutes later: what it still holds brings nothing
-/// back, and hides nothing new (even seeds).
-pub(super) fn collection_at_different_times(world: &mut World) -> Told {
+/// A node is paused while the others collect a tombstone, and collects it minutes later. Its tombstone brings nothing
+/// back and hides nothing new (even seeds).
+pub(super) fn collection_at_different_times(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.keep_to(client, &[0, 1]);
@@ -152,26 +152,27 @@ pub(super) fn collection_at_different_times(world: &mut World) -> Told {
     let merges: u64 = (0..3).map(|host| world.node(host).counters().full_merges).sum();
     let both = |w: &World| w.forgotten(0, "m") && w.forgotten(1, "m");
     if world.even_seed() {
-        // Registered anew before the late node has collected: its tombstone must not win.
+        // Registered again before the late node has collected: its tombstone must not win.
         let newcomer = world.add_client_at("new", &["m"], 0);
         world.run_until(|w| !w.hosts[2].paused(), 5 * MINUTE)?;
         world.up(&["m", "kept"])?;
         world.throughout(5 * MINUTE, "the old tombstone wins", |w| w.shown_everywhere("m", Status::Up))?;
-        world.require(world.holds(newcomer, "m"), "the newcomer gave up")?;
+        world.require(world.holds(newcomer, "m"), "the new client lost the member")?;
         return world.settle();
     }
     world.throughout(7 * MINUTE, "the tombstone came back from the late node", both)?;
-    world.require(world.forgotten(2, "m"), "the late node does not collect")?;
+    world.require(world.forgotten(2, "m"), "the late node did not collect")?;
     let after: u64 = (0..3).map(|host| world.node(host).counters().full_merges).sum();
-    world.require(after == merges, "collecting at different times costs full merges")?;
+    world.require(after == merges, "collecting at different times caused full merges")?;
     log.never_shown(world, "m")?;
     world.up(&["kept"])?;
     world.settle()
 }
 
-/// A member moves to another node and is unregistered there, while its first node writes nothing more. A replica that was
-/// away for longer than the tombstone lived has seen all that the first node ever wrote, and must let go all the same.
-pub(super) fn unregistered_after_a_move_from_a_quiet_node(world: &mut World) -> Told {
+/// A member moves to another node and is unregistered there, while its first node writes nothing more. A replica that
+/// was away for longer than the tombstone timeout has received all writes of the first node, and must drop the member
+/// nevertheless.
+pub(super) fn unregistered_after_a_move_from_a_quiet_node(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.keep_to(client, &[0, 1]);
@@ -181,16 +182,16 @@ pub(super) fn unregistered_after_a_move_from_a_quiet_node(world: &mut World) -> 
     world.run_until(|w| w.at(client, 1) && w.claim(0, "m") == w.claim(1, "m"), 5 * SECOND)?;
     world.client_unregister(client, "m");
     world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
-    world.require(!world.forgotten(2, "m"), "the replica inferred and forgot it too")?;
+    world.require(!world.forgotten(2, "m"), "the replica inferred and collected it too")?;
     world.rejoin(cuts);
     world.run_until(|w| w.forgotten(2, "m"), 20 * SECOND)?;
     world.throughout(MINUTE, "it came back", |w| w.absent_everywhere("m"))?;
     world.settle()
 }
 
-/// A lower claim comes back from behind a split when one node has collected the tombstone of the higher one and another,
-/// which heard of it late, has not: the tombstone is said again, its owner claims anew above it, and they agree.
-pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
+/// A lower claim returns from behind a split. One node has collected the tombstone of the higher claim; another node,
+/// which received it late, has not. The tombstone is sent again, its owner claims above it, and all nodes agree.
+pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let far = world.add_client_fixed("far", &["far"], 2);
     let near = world.add_client_fixed("near", &["near"], 0);
@@ -202,7 +203,7 @@ pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
     world.register(near, "m");
     world.register(far, "m");
     world.pass(SECOND)?;
-    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are in the wrong order")?;
     world.pause(1, 15 * SECOND);
     world.client_unregister(near, "m");
     world.run_until(|w| w.forgotten(0, "m"), 33 * MINUTE)?;
@@ -210,26 +211,26 @@ pub(super) fn lower_claim_meets_a_tombstone(world: &mut World) -> Told {
     let late = world.partition(&[1], &[2]);
     world.rejoin(cuts);
     world.run_until(|w| !w.forgotten(0, "m"), 10 * SECOND)?;
-    world.require(!world.forgotten(1, "m"), "the late one collected before they met")?;
+    world.require(!world.forgotten(1, "m"), "the late node collected before they met")?;
     world.pass(20 * SECOND)?;
     world.rejoin(late);
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
-    world.require(world.holds(far, "m"), "the living client gave up")?;
+    world.require(world.holds(far, "m"), "the live client lost the member")?;
     world.settle()
 }
 
-/// The same where the higher claim was inferred to have ended: one node has collected the inference and takes the lower claim
-/// in, the other has not, and is about to hear of it.
+/// As before, but the higher claim was inferred to have ended. One node has collected the inference and accepts the
+/// lower claim; the other has not collected it and is about to receive that claim.
 struct LateInference {
     near: usize,
     far: usize,
     first: usize,
     late: usize,
-    /// Between the late one and the node of the lower claim.
+    /// Cuts between the late node and the node of the lower claim.
     apart: [u64; 2],
 }
 
-/// `silence` makes the node and the client of the higher claim, which are the first ones, fall silent.
+/// `silence` makes the node and the client of the higher claim, which are the first ones, stop.
 fn inference_collected_by_one(
     world: &mut World,
     silence: impl FnOnce(&mut World, usize),
@@ -246,14 +247,14 @@ fn inference_collected_by_one(
     world.register(near, "m");
     world.register(far, "m");
     world.pass(30 * SECOND)?;
-    world.require(world.claim(3, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    world.require(world.claim(3, "m") < world.claim(0, "m"), "the claims are in the wrong order")?;
     let owner = world.node(0).origin().clone();
     silence(world, near);
     world.run_until(|w| w.status(1, "m") == Some(Status::Down) && w.status(2, "m") == Some(Status::Down), MINUTE)?;
     let responsible = world.node(1).responsible_for(&owner);
     let (first, late) = if responsible.as_ref() == Some(&world.hosts[1].id) { (1, 2) } else { (2, 1) };
     world.pass(micros(world.setup.timers.reconnect_timeout) - 5 * SECOND)?;
-    // The push is under way; read late, it looks young.
+    // The push is in flight; a node that reads it late dates it late.
     step_until(world, |w| w.status(first, "m").is_none())?;
     world.pause(late, 15 * SECOND);
     world.run_until(|w| w.forgotten(first, "m"), 33 * MINUTE)?;
@@ -261,47 +262,47 @@ fn inference_collected_by_one(
     let apart = world.partition(&[late], &[3]);
     world.rejoin(cuts);
     step_until(world, |w| !w.forgotten(first, "m"))?;
-    world.require(!world.forgotten(late, "m"), "the late one collected before they met")?;
+    world.require(!world.forgotten(late, "m"), "the late node collected before they met")?;
     Ok(LateInference { near, far, first, late, apart })
 }
 
-/// The late one says what was inferred as a tombstone; to collect it in silence would lose the lower claim there.
-pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> Told {
-    let story = inference_collected_by_one(world, |world, near| {
+/// The late node sends the inference as a tombstone. Collecting it without a message would lose the lower claim there.
+pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> ScenarioResult {
+    let late_inference = inference_collected_by_one(world, |world, near| {
         world.client_crash(near, true);
         world.lose(0, Crash::Silent);
     })?;
     world.pass(20 * SECOND)?;
-    world.rejoin(story.apart);
+    world.rejoin(late_inference.apart);
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 3), 20 * SECOND)?;
-    world.require(world.holds(story.far, "m"), "the living client gave up")?;
+    world.require(world.holds(late_inference.far, "m"), "the live client lost the member")?;
     world.settle()
 }
 
-/// The owner of the higher claim was only cut off, and the lower one dies when the late one has said so: the tombstone of its
-/// own claim, which others inferred, ends nothing.
-pub(super) fn inferred_end_meets_its_owner(world: &mut World) -> Told {
-    let story = inference_collected_by_one(world, |world, _| {
+/// The owner of the higher claim was only cut off, and the client of the lower claim dies after the late node sent its
+/// tombstone. A tombstone of the owner's own claim that others inferred ends nothing.
+pub(super) fn inferred_end_meets_its_owner(world: &mut World) -> ScenarioResult {
+    let late_inference = inference_collected_by_one(world, |world, _| {
         world.partition(&[0], &[1, 2]);
     })?;
-    let said = |w: &World| w.node(story.late).slot("m").is_some_and(|slot| slot.stated == Status::Left);
-    step_until(world, said)?;
-    world.client_crash(story.far, true);
+    let reported = |w: &World| w.node(late_inference.late).slot("m").is_some_and(|slot| slot.stated == Status::Left);
+    step_until(world, reported)?;
+    world.client_crash(late_inference.far, true);
     world.lose(3, Crash::Silent);
-    world.run_until(|w| w.claim(story.first, "m") == w.claim(story.late, "m"), 5 * SECOND)?;
-    world.require(world.status(0, "m") == Some(Status::Up), "it ended by itself")?;
+    world.run_until(|w| w.claim(late_inference.first, "m") == w.claim(late_inference.late, "m"), 5 * SECOND)?;
+    world.require(world.status(0, "m") == Some(Status::Up), "it ended without the tombstone")?;
     let log = Log::on(world);
     world.heal_all();
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 0), 20 * SECOND)?;
-    world.require(world.holds(story.near, "m"), "the living client gave up")?;
+    world.require(world.holds(late_inference.near, "m"), "the live client lost the member")?;
     let gone = |seen: &Seen| seen.host == 0 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
-    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as left")?;
     world.settle()
 }
 
-/// A node hears of a lower claim that a tombstone outranks, and is cut off before it can say so. By the time they meet again
-/// the tombstone is forgotten: the full merge does not take from the other what its client stands by.
-pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> Told {
+/// A node receives a lower claim that a tombstone outranks, and is cut off before it can answer. When they meet again,
+/// the tombstone is collected. The full merge must not remove a member whose client is alive at the receiver.
+pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let far = world.add_client_fixed("far", &["far"], 2);
     let near = world.add_client_fixed("near", &["near"], 0);
@@ -313,14 +314,14 @@ pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> Told {
     world.register(near, "m");
     world.register(far, "m");
     world.pass(20 * SECOND)?;
-    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are the other way round")?;
+    world.require(world.claim(2, "m") < world.claim(0, "m"), "the claims are in the wrong order")?;
     world.client_unregister(near, "m");
     world.run_until(|w| w.member(0, "m").is_none() && w.member(1, "m").is_none(), 5 * SECOND)?;
     let (id, extra) = (world.network.number(), SECOND / 4);
     world.network.spikes.push(Spike { id, places: Place::Host(2).bit(), extra });
     let (before, origin) = (world.node(2).slot("m"), world.node(2).origin().clone());
     let written = before.as_ref().map_or(0, |slot| slot.n);
-    // Who accepts a connection is the first to say what it has.
+    // The acceptor of a connection is the first to send its state.
     loop {
         world.rejoin(std::mem::take(&mut cuts));
         let met = |w: &World, one: usize, other: usize| w.peer_state(one, other) == Some(PeerState::Up);
@@ -340,15 +341,15 @@ pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> Told {
     let log = Log::on(world);
     world.rejoin(again);
     world.run_until(|w| w.shown_everywhere("m", Status::Up) && w.owned_by("m", 2), 20 * SECOND)?;
-    world.require(world.holds(far, "m"), "the living client gave up")?;
+    world.require(world.holds(far, "m"), "the live client lost the member")?;
     let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
-    world.require(!log.of("m").iter().any(gone), "its own node showed it as gone")?;
+    world.require(!log.of("m").iter().any(gone), "its own node showed it as left")?;
     world.settle()
 }
 
-/// Two sides were apart for longer than any horizon when an owner and its client die, just before they meet: those who heard
-/// it to the last keep what the others have forgotten, and all agree nevertheless.
-pub(super) fn owner_dies_as_the_sides_meet(world: &mut World) -> Told {
+/// Two sides were apart for longer than any horizon. An owner and its client die just before the sides meet. Nodes
+/// that received the owner's last writes keep records that the others have collected, and all nodes agree in the end.
+pub(super) fn owner_dies_as_the_sides_meet(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -364,9 +365,10 @@ pub(super) fn owner_dies_as_the_sides_meet(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node is alone until another's names expire there, and meets nodes that had contact with that one until now. Its
-/// inferences are void: the names are shown again, like the members, and both are down because their owner is unreachable.
-pub(super) fn names_expire_like_members(world: &mut World) -> Told {
+/// A node is alone until another node's names expire there. Then it meets nodes that had contact with that node until
+/// now. Its inferences are void: the names are shown again, like the members, and both are down because their owner is
+/// unreachable.
+pub(super) fn names_expire_like_members(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 0);
     world.register_name(0, "name", "zero");
@@ -387,10 +389,11 @@ pub(super) fn names_expire_like_members(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node is alone for longer than any horizon and has forgotten a member that the others took for left once, and saw again.
-/// The owner and its client die; then one of the others hears what was forgotten, before (odd seeds) or after it judges the
-/// owner, the other one never meets that node. Nobody keeps what nobody will infer any more.
-pub(super) fn forgotten_by_one_who_was_alone(world: &mut World) -> Told {
+/// A node is alone for longer than any horizon and has collected a member that the others inferred to have left once
+/// and saw again. The owner and its client die. Then one of the others receives that collection, before (odd seeds) or
+/// after it judges the owner; the other one never meets that node. No node keeps a record that no node will infer any
+/// more.
+pub(super) fn collected_by_an_isolated_node(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -404,15 +407,15 @@ pub(super) fn forgotten_by_one_who_was_alone(world: &mut World) -> Told {
     world.client_crash(client, true);
     world.lose(0, Crash::Silent);
     world.pass(if world.even_seed() { 40 * SECOND } else { 10 * SECOND })?;
-    world.require((2..4).all(|host| !world.forgotten(host, "m")), "it was not waited for")?;
+    world.require((2..4).all(|host| !world.forgotten(host, "m")), "it expired early")?;
     world.rejoin(alone);
     world.run_until(|w| (1..4).all(|host| w.forgotten(host, "m")), MINUTE)?;
     world.settle()
 }
 
-/// A side that was alone for longer than any horizon has collected what it inferred about the other; its full merge
-/// must not take those living members away, not even for a moment.
-pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> Told {
+/// A side that was alone for longer than any horizon has collected its inferences about the other side. Its full merge
+/// must not remove those live members, not even for a moment.
+pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let (here, there) = (ids("here", 60), ids("there", 60));
     let lone = world.add_client_fixed("lone", &borrowed(&here), 0);
@@ -433,7 +436,7 @@ pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> 
     let log = Log::on(world);
     let merges: u64 = (0..4).map(|host| world.node(host).counters().full_merges).sum();
     world.rejoin(cuts);
-    world.throughout(30 * SECOND, "a living member vanished", own)?;
+    world.throughout(30 * SECOND, "a live member vanished", own)?;
     log.never(world, Status::Left)?;
     let after: u64 = (0..4).map(|host| world.node(host).counters().full_merges).sum();
     world.require(after > merges, "no full merge was needed")?;
@@ -442,16 +445,16 @@ pub(super) fn entry_count_never_drops_during_a_full_merge(world: &mut World) -> 
     world.settle()
 }
 
-/// A fresh node is sent everything when what was inferred of a lost node's member is collected in between: it must not be
-/// left with a record that nobody else has.
-pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> Told {
+/// A new node is receiving a full merge while the sender collects its inference about a lost node's member. The new
+/// node must not be left with a record that no other node has.
+pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let doomed = world.add_client_fixed("doomed", &["lost"], 3);
     world.up(&["lost"])?;
     let rest = ids("m", 60);
     let keeper = world.add_client_fixed("rest", &borrowed(&rest), 0);
     world.up(&borrowed(&rest))?;
-    // Long forgotten by then: without a floor there is no full merge.
+    // Collected long before: without a floor there is no full merge.
     world.client_unregister(keeper, "m59");
     world.client_crash(doomed, true);
     world.lose(3, Crash::Silent);
@@ -475,9 +478,9 @@ pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> Told {
     world.settle()
 }
 
-/// The node that wrote a tombstone dies; a replica that did not hear of it returns soon (odd seeds), or long after the
-/// dead node was retired.
-pub(super) fn tombstones_outlive_their_writer(world: &mut World) -> Told {
+/// The writer of a tombstone dies. A replica that did not receive the tombstone returns soon (odd seeds), or long
+/// after the dead node was retired.
+pub(super) fn tombstones_outlive_their_writer(world: &mut World) -> ScenarioResult {
     let away = if world.setup.seed % 2 == 1 { 2 * MINUTE } else { 20 * MINUTE };
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
@@ -497,9 +500,9 @@ pub(super) fn tombstones_outlive_their_writer(world: &mut World) -> Told {
     world.settle()
 }
 
-/// An inferred `left` is collected together with the record it speaks of: neither fresh replicas nor the return of
-/// the node bring that back.
-pub(super) fn collecting_an_inference_collects_the_record(world: &mut World) -> Told {
+/// An inferred `left` is collected together with its record. Neither new replicas nor the return of the node bring
+/// that record back.
+pub(super) fn collecting_an_inference_collects_the_record(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -516,13 +519,13 @@ pub(super) fn collecting_an_inference_collects_the_record(world: &mut World) -> 
     world.start(fresh);
     world.start(0);
     world.run_until(World::all_ready, 30 * SECOND)?;
-    world.throughout(2 * MINUTE, "something of it is left", |w| (0..4).all(|host| w.forgotten(host, "m")))?;
+    world.throughout(2 * MINUTE, "a record of it was kept", |w| (0..4).all(|host| w.forgotten(host, "m")))?;
     log.never_shown(world, "m")?;
     world.settle()
 }
 
-/// A node takes over from a lagging copy what its owner unregistered and collected: nobody else takes that in.
-pub(super) fn expiry_from_a_lagging_copy(world: &mut World) -> Told {
+/// A node expires members from a lagging copy that the owner unregistered and collected: no other node accepts that.
+pub(super) fn expiry_from_a_lagging_copy(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.keep_to(client, &[0, 1]);
@@ -531,11 +534,10 @@ pub(super) fn expiry_from_a_lagging_copy(world: &mut World) -> Told {
     world.client_unregister(client, "m");
     world.run_until(|w| w.node(2).slot("m").is_some_and(|slot| slot.inferred), 8 * MINUTE)?;
     world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
-    world
-        .require(world.node(2).counters().members_expired > 0 && !world.forgotten(2, "m"), "nothing was taken over")?;
+    world.require(world.node(2).counters().members_expired > 0 && !world.forgotten(2, "m"), "nothing was expired")?;
     let log = Log::on(world);
     world.rejoin(cuts);
-    world.throughout(MINUTE, "somebody took in what was collected", |w| w.forgotten(0, "m") && w.forgotten(1, "m"))?;
+    world.throughout(MINUTE, "a node accepted a collected record", |w| w.forgotten(0, "m") && w.forgotten(1, "m"))?;
     world.require(world.forgotten(2, "m"), "the lagging copy was not cleared")?;
     for host in 0..2 {
         let slots = world.node(host).slots();
@@ -548,8 +550,8 @@ pub(super) fn expiry_from_a_lagging_copy(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node sleeps for 40 minutes. It starts a new run instead of telling what it dreamt.
-pub(super) fn long_sleep(world: &mut World) -> Told {
+/// A node is paused for 40 minutes. It starts a new incarnation and publishes none of its old state.
+pub(super) fn long_pause(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let gone = world.add_client_at("gone", &["gone"], 2);
     let client = world.add_client_at("c", &["m", "kept"], 2);
@@ -564,9 +566,10 @@ pub(super) fn long_sleep(world: &mut World) -> Told {
     log.clear();
     world.run_until(|w| !w.hosts[2].paused(), 5 * MINUTE)?;
     world.run_until(|w| w.all_ready() && w.shown_everywhere("kept", Status::Up), 30 * SECOND)?;
-    let words = log.end_of(2).unwrap_or_default();
-    world.require(words.contains("SleptTooLong"), &format!("the run ended otherwise: {words}"))?;
-    world.require(world.hosts[2].boot > run && *world.node(2).origin() > origin, "it is not a new run")?;
+    let last_line = log.end_of(2).unwrap_or_default();
+    world
+        .require(last_line.contains("PausedTooLong"), &format!("the process ended for another reason: {last_line}"))?;
+    world.require(world.hosts[2].boot > run && *world.node(2).origin() > origin, "it is not a new incarnation")?;
     world.throughout(2 * MINUTE, "something came back", |w| w.absent_everywhere("m") && w.absent_everywhere("gone"))?;
     log.never_shown(world, "m")?;
     log.never_shown(world, "gone")?;

@@ -1,7 +1,7 @@
-//! Peers and clients that say what they must not (P7, C1).
+//! Peers and clients that send invalid messages (P7, C1).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::network::{Item, MINUTE, Place, SECOND};
 use crate::world::World;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use convoke_core::node::{Attach, AttachMember, ConnId, LinkId, PeerState};
 use convoke_core::version::{Incarnation, NodeId, OriginId};
 use convoke_core::wire::PROTOCOL_VERSION;
 
-/// A frame under construction, in the format of the peers.
+/// A frame under construction, in the peer format.
 #[derive(Default)]
 struct Frame(Vec<u8>);
 
@@ -65,7 +65,7 @@ impl Frame {
     }
 }
 
-/// Lengths, counts and numbers that nothing in a frame backs up; frames that are too long; messages out of order.
+/// Lengths, counts and numbers that exceed the frame; frames that are too long; messages out of order.
 fn malformed(world: &World) -> Vec<(&'static str, Frame)> {
     const HUGE: u64 = u64::MAX;
     let peer = world.node(1).origin().clone();
@@ -73,23 +73,24 @@ fn malformed(world: &World) -> Vec<(&'static str, Frame)> {
     vec![
         ("an empty frame", Frame::default()),
         ("an unknown message", Frame::of(200)),
-        ("a number without an end", Frame::of(7).fixed(&[0xff; 11])),
+        ("a number without a last byte", Frame::of(7).fixed(&[0xff; 11])),
         ("a clock of 2^64 entries", Frame::of(5).number(1).number(HUGE)),
         ("a chunk of 2^32 origins", Frame::of(6).number(1).number(0).byte(0).number(1 << 32)),
         ("a chunk of 2^40 records", Frame::of(6).number(1).number(0).byte(0).number(0).number(0).number(1 << 40)),
         ("a name of 4 GiB", Frame::of(9).number(1).number(1 << 32).fixed(b"n1")),
-        ("a liveness counter beyond all lives", Frame::of(3).number(1).number(0).number(HUGE)),
-        ("a write beyond all counting", Frame::push(&peer, &peer, 0, HUGE, 1)),
-        ("a push that runs backwards", Frame::push(&peer, &peer, 9, 3, 1)),
-        ("a record with a claim beyond all claims", Frame::push(&peer, &peer, 1 << 40, (1 << 40) + 1, (1 << 48) + 1)),
-        ("something after the end", Frame::of(12).byte(0).byte(0)),
-        ("a welcome in the middle", Frame::of(1)),
+        ("a liveness counter above the limit", Frame::of(3).number(1).number(0).number(HUGE)),
+        ("a write number above the limit", Frame::push(&peer, &peer, 0, HUGE, 1)),
+        ("a push with a descending range", Frame::push(&peer, &peer, 9, 3, 1)),
+        ("a record with a claim above the limit", Frame::push(&peer, &peer, 1 << 40, (1 << 40) + 1, (1 << 48) + 1)),
+        ("trailing bytes", Frame::of(12).byte(0).byte(0)),
+        ("a welcome after the handshake", Frame::of(1)),
         ("more bytes than a frame may have", Frame(vec![3; limit + 1])),
     ]
 }
 
-/// Raw frames on an established link: each is rejected and counted, the link is closed and comes back; members stay up.
-pub(super) fn hostile_lengths(world: &mut World) -> Told {
+/// Raw frames on an established link: each is rejected and counted, the link is closed and re-established; members
+/// stay up.
+pub(super) fn hostile_lengths(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 1);
     world.up(&["m"])?;
@@ -103,13 +104,13 @@ pub(super) fn hostile_lengths(world: &mut World) -> Told {
         world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
     }
 
-    // Well-formed, but in the name of the node that receives it: not stored, and no reason to give up the link.
+    // Well-formed, but with the receiving node as its writer: not stored, and no reason to close the link.
     let (peer, victim) = (world.node(1).origin().clone(), world.node(0).origin().clone());
     inject(world, Frame::push(&peer, &victim, 1 << 40, (1 << 40) + 1, 1 << 47))?;
     world.pass(SECOND)?;
-    world.require((0..3).all(|host| world.forgotten(host, "evil")), "a node was spoken for")?;
+    world.require((0..3).all(|host| world.forgotten(host, "evil")), "a record in another node's name was stored")?;
 
-    // Somebody who connects and says nonsense, or nothing.
+    // A stranger connects and sends garbage, or nothing.
     let links = world.node(0).sizes().links;
     for stranger in 0..20 {
         let link = LinkId(u64::MAX - stranger);
@@ -119,13 +120,13 @@ pub(super) fn hostile_lengths(world: &mut World) -> Told {
         }
     }
     world.pass(5 * SECOND)?;
-    world.require(world.node(0).sizes().links == links, "strangers are kept")?;
+    world.require(world.node(0).sizes().links == links, "connections of strangers are kept")?;
     log.never(world, Status::Down)?;
     world.settle()
 }
 
 /// Puts a frame into the link from n1 to n0.
-fn inject(world: &mut World, frame: Frame) -> Told {
+fn inject(world: &mut World, frame: Frame) -> ScenarioResult {
     let conns = world.connections_between(0, 1);
     let open = |conn: &&u64| world.network.connections[*conn].ends.iter().all(|end| end.open);
     let found = conns.iter().find(open).copied();
@@ -137,9 +138,9 @@ fn inject(world: &mut World, frame: Frame) -> Told {
     Ok(())
 }
 
-/// Clients that ask for claims nobody reaches by counting are rejected; one that is merely far ahead harms nobody else,
-/// not even when what it left behind has been collected.
-pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
+/// Clients with claims that cannot be reached by counting are rejected. A client that is merely far ahead harms no
+/// other client, even after its records have been collected.
+pub(super) fn hostile_claim_jumps(world: &mut World) -> ScenarioResult {
     const AHEAD: u64 = 1000;
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 1);
@@ -165,7 +166,7 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
     let claim = world.clients[client].claim;
     world.go(client, 2);
     world.run_until(|w| w.owned_by("m", 2), 5 * SECOND)?;
-    world.require(world.claim(0, "m") == Some(claim + 1), "others have to claim more than before")?;
+    world.require(world.claim(0, "m") == Some(claim + 1), "the claims of other clients were raised")?;
     world.register(client, "more");
     world.up(&["m", "more"])?;
     world.run_until(|w| (0..3).all(|host| w.forgotten(host, "evil")), 33 * MINUTE)?;
@@ -175,9 +176,9 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Sequences and drain marks at the end of what a frame may say: whoever counted on from there could not be understood by
-/// anybody.
-pub(super) fn hostile_counters(world: &mut World) -> Told {
+/// Sequences and drain counters at the maximum of the encoding: a node that incremented them could not encode its next
+/// write.
+pub(super) fn hostile_counters(world: &mut World) -> ScenarioResult {
     const SEQ_MAX: u64 = 1 << 56;
     const DRAIN_MAX: u64 = (u32::MAX / 2) as u64;
     world.begin()?;
@@ -200,15 +201,14 @@ pub(super) fn hostile_counters(world: &mut World) -> Told {
     }
     world.set(victim, "evil", &"changed");
     world.run_until(|w| (0..3).all(|host| w.value(host, "evil").as_deref() == Some("changed")), 10 * SECOND)?;
-    world
-        .require((0..3).all(|host| world.node(host).counters().frames_malformed == 0), "somebody was not understood")?;
-    world.require(world.node(0).counters().records_rejected >= 3, "what leaves no room was taken in")?;
+    world.require((0..3).all(|host| world.node(host).counters().frames_malformed == 0), "a frame was malformed")?;
+    world.require(world.node(0).counters().records_rejected >= 3, "a counter at the limit was accepted")?;
     world.up(&["m", "evil"])?;
     world.settle()
 }
 
 /// A node of another cluster connects, as when an address is used again: it is rejected and counted (P2).
-pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> Told {
+pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let link = LinkId(u64::MAX);
     let incarnation = Incarnation { number: 1, nonce: 7 };
@@ -226,22 +226,22 @@ pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A peer that speaks, but says with every ping that it hears nothing: that link is useless (P6).
-pub(super) fn deaf_peer_is_lost(world: &mut World) -> Told {
+/// A peer that sends pings, each of which reports that it receives nothing: that link is useless (P6).
+pub(super) fn peer_that_receives_nothing_is_lost(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let link = LinkId(u64::MAX);
     let incarnation = Incarnation { number: 1, nonce: 7 };
-    let deaf = OriginId { node: NodeId::new("zz").expect("a valid id"), incarnation };
+    let origin = OriginId { node: NodeId::new("zz").expect("a valid id"), incarnation };
     let cluster = world.hosts[0].config.cluster.clone();
     let region = world.hosts[0].config.region.clone();
-    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text(&cluster).origin(&deaf).text(&region);
+    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text(&cluster).origin(&origin).text(&region);
     let hello = hello.text("").text("").byte(0).byte(0).number(0);
-    let state = |w: &World| w.node(0).peers().into_iter().find(|peer| peer.node == deaf.node).map(|peer| peer.state);
+    let state = |w: &World| w.node(0).peers().into_iter().find(|peer| peer.node == origin.node).map(|peer| peer.state);
     world.with_node(0, |node, time, out| {
         node.accepted(time, link, out);
         node.received(time, link, &hello.0, out);
     });
-    world.require(state(world) == Some(PeerState::Up), "the peer was not taken")?;
+    world.require(state(world) == Some(PeerState::Up), "the peer was not accepted")?;
     for seq in 1..=20 {
         let ping = Frame::of(3)
             .number(seq)
@@ -255,11 +255,11 @@ pub(super) fn deaf_peer_is_lost(world: &mut World) -> Told {
             .number(0);
         world.with_node(0, |node, time, out| node.received(time, link, &ping.0, out));
         world.pass(SECOND / 2)?;
-        world.require(seq > 4 || state(world) == Some(PeerState::Up), "given up at once")?;
+        world.require(seq > 4 || state(world) == Some(PeerState::Up), "the link was closed at once")?;
     }
-    world.require(state(world) != Some(PeerState::Up), "a peer that hears nothing counts as up")?;
-    world.require(world.node(0).counters().frames_malformed == 0, "the pings were not understood")?;
-    let forgotten = world.with_node(0, |node, time, out| Some(node.forget(time, &deaf.node, out).is_ok()));
+    world.require(state(world) != Some(PeerState::Up), "a peer that receives nothing counts as up")?;
+    world.require(world.node(0).counters().frames_malformed == 0, "the pings were malformed")?;
+    let forgotten = world.with_node(0, |node, time, out| Some(node.forget(time, &origin.node, out).is_ok()));
     world.require(forgotten == Some(true), "it cannot be forgotten")?;
     world.settle()
 }

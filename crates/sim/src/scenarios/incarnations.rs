@@ -1,16 +1,16 @@
-//! Runs of nodes: numbers lost, numbers used twice, runs retired and runs that return (D1, D10, N1–N4).
+//! Incarnations: numbers lost, numbers used twice, incarnations retired and incarnations that return (D1, D10, N1–N4).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::host::HostState;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::member::Status;
 
-/// A node loses its disk and starts alone with a number it had before. What it writes then is not taken for what
-/// it wrote before.
-pub(super) fn same_incarnation_number_twice(world: &mut World) -> Told {
+/// A node loses its disk and starts alone with a number it had before. Its new writes are not mistaken for its earlier
+/// ones.
+pub(super) fn same_incarnation_number_twice(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.hosts[2].has_disk = false;
     let before = world.add_client_at("before", &["before"], 2);
@@ -23,7 +23,7 @@ pub(super) fn same_incarnation_number_twice(world: &mut World) -> Told {
     let second = world.node(2).origin().clone();
     world.require(
         first.incarnation.number == second.incarnation.number && first != second,
-        "not the same number twice",
+        "the number was not used twice",
     )?;
     let during = world.add_client_at("during", &["during"], 2);
     world.run_until(|w| w.at(during, 2) && w.status(2, "during").is_some(), 10 * SECOND)?;
@@ -37,9 +37,9 @@ pub(super) fn same_incarnation_number_twice(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node that has lost its disk starts alone with a number that the others have long retired, and a client unregisters there.
-/// They do not listen to that run; the next one says it again.
-pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> Told {
+/// A node that has lost its disk starts alone with a number that the others retired long ago, and a client unregisters
+/// there. The others ignore that incarnation; the next one restates the unregistration.
+pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioResult {
     world.begin()?;
     for _ in 0..2 {
         world.crash(2, Crash::Process);
@@ -56,19 +56,19 @@ pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> Told {
     world.hosts[2].has_disk = false;
     world.start(2);
     world.run_until(|w| w.at(client, 2) && w.status(2, "m") == Some(Status::Up), 30 * SECOND)?;
-    world.require(world.node(2).origin().incarnation.number == 1, "it remembers its number")?;
+    world.require(world.node(2).origin().incarnation.number == 1, "it kept its number")?;
     world.client_unregister(client, "m");
     world.run_until(|w| w.member(2, "m").is_none(), 5 * SECOND)?;
-    world.require((0..2).all(|host| world.status(host, "m").is_some()), "the others have heard of it")?;
+    world.require((0..2).all(|host| world.status(host, "m").is_some()), "the others have received it")?;
     world.rejoin(cuts);
     world.run_until(|w| w.absent_everywhere("m"), 15 * SECOND)?;
-    world.require(world.node(2).origin().incarnation.number == 4, "the number did not go on")?;
+    world.require(world.node(2).origin().incarnation.number == 4, "the number did not increase")?;
     world.settle()
 }
 
 /// A node that has lost its disk starts beside a restarted one, with a number that a third node has retired. A client takes
 /// a member there and dies with the node. The third node rejects the records of that number, and its client keeps the member.
-pub(super) fn taken_at_a_retired_number(world: &mut World) -> Told {
+pub(super) fn taken_at_a_retired_number(world: &mut World) -> ScenarioResult {
     world.begin()?;
     for _ in 0..2 {
         world.crash(2, Crash::Process);
@@ -104,8 +104,8 @@ pub(super) fn taken_at_a_retired_number(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node that has had several runs restarts with nothing but its id: others tell it which number is due.
-pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
+/// A node that has had several incarnations restarts with nothing but its id: its peers report the next number.
+pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -126,7 +126,7 @@ pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
     world.pass(2 * SECOND)?;
     world.start(0);
     world.run_until(World::all_ready, 20 * SECOND)?;
-    world.require(world.node(0).origin().incarnation.number == 5, "the number did not go on")?;
+    world.require(world.node(0).origin().incarnation.number == 5, "the number did not increase")?;
     world.run_until(|w| w.attached(client), 20 * SECOND)?;
     world.go(client, 0);
     world.run_until(|w| w.owned_by("m", 0) && w.named_everywhere("name", "first"), 10 * SECOND)?;
@@ -136,8 +136,9 @@ pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A second process with the id of a living node: it is rejected, tries for a while, and stops; nobody else notices.
-pub(super) fn two_processes_with_one_id(world: &mut World) -> Told {
+/// A second process with the id of a running node: it is rejected, retries for a while and stops. No other node is
+/// affected.
+pub(super) fn two_processes_with_one_id(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 2);
     world.up(&["m"])?;
@@ -147,9 +148,12 @@ pub(super) fn two_processes_with_one_id(world: &mut World) -> Told {
     world.start(twin);
     let start = world.now;
     world.run_until(|w| !w.hosts[twin].running(), 40 * SECOND)?;
-    let words = log.end_of(twin).unwrap_or_default();
-    world.require(words.contains("IdentityConflict"), &format!("the second process ended otherwise: {words}"))?;
-    world.require(world.now >= start + 19 * SECOND, "the second process gave up at once")?;
+    let last_line = log.end_of(twin).unwrap_or_default();
+    world.require(
+        last_line.contains("IdentityConflict"),
+        &format!("the second process ended for another reason: {last_line}"),
+    )?;
+    world.require(world.now >= start + 19 * SECOND, "the second process stopped at once")?;
     world.pass(30 * SECOND)?;
     world.require(world.at(client, 2) && *world.node(2).origin() == origin, "the first process was disturbed")?;
     log.never(world, Status::Down)?;
@@ -157,8 +161,8 @@ pub(super) fn two_processes_with_one_id(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Two established processes with one id meet when a split heals: the older one stops, and what it held moves.
-pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> Told {
+/// Two established processes with one id meet when a split heals: the older one stops, and its members move.
+pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 2);
     world.up(&["m"])?;
@@ -168,21 +172,27 @@ pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> Told {
     world.pass(5 * SECOND)?;
     world.start(twin);
     world.run_until(|w| w.hosts[twin].serving().is_some(), 20 * SECOND)?;
-    world.require(world.node(twin).origin() > world.node(2).origin(), "the second process has no higher number")?;
+    world.require(
+        world.node(twin).origin() > world.node(2).origin(),
+        "the second process does not have a higher number",
+    )?;
     world.pass(5 * SECOND)?;
     world.rejoin(cuts);
     world.run_until(|w| !w.hosts[2].running(), 30 * SECOND)?;
-    let words = log.end_of(2).unwrap_or_default();
-    world.require(words.contains("IdentityConflict"), &format!("the first process ended otherwise: {words}"))?;
+    let last_line = log.end_of(2).unwrap_or_default();
+    world.require(
+        last_line.contains("IdentityConflict"),
+        &format!("the first process ended for another reason: {last_line}"),
+    )?;
     world.require(world.hosts[twin].running(), "both stopped")?;
     world.run_until(|w| w.attached(client), 20 * SECOND)?;
     world.up(&["m"])?;
     world.settle()
 }
 
-/// A dead node is given up by its survivors at different times, one of which was restarted meanwhile. Nothing of it is
-/// ever handed back.
-pub(super) fn dead_node_retired_at_different_times_never_returns(world: &mut World) -> Told {
+/// The survivors retire a dead node at different times, and one of them is restarted meanwhile. None of the dead
+/// node's records come back.
+pub(super) fn dead_node_retired_at_different_times_never_returns(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.register_name(0, "name", "there");
@@ -191,12 +201,12 @@ pub(super) fn dead_node_retired_at_different_times_never_returns(world: &mut Wor
     world.lose(0, Crash::Silent);
     world.client_crash(client, true);
     world.pass(5 * MINUTE)?;
-    world.require(world.named_everywhere("name", "there"), "a name went before its time")?;
+    world.require(world.named_everywhere("name", "there"), "a name expired early")?;
     world.pass(5 * MINUTE)?;
     world.crash(2, Crash::Process);
     world.start(2);
     world.run_until(World::all_ready, 20 * SECOND)?;
-    world.require(world.location(2, "name").is_some(), "the restarted node did not learn the name")?;
+    world.require(world.location(2, "name").is_some(), "the restarted node did not receive the name")?;
     let cuts = world.partition(&[1], &[2]);
     world.run_until(|w| w.location(1, "name").is_none(), 7 * MINUTE)?;
     let rejoined = world.now;
@@ -213,7 +223,8 @@ pub(super) fn dead_node_retired_at_different_times_never_returns(world: &mut Wor
     world.settle()
 }
 
-/// A node with a living client, one that dies, and a name; behind a partition for so long that the others give it up.
+/// A node with a live client, a client that dies, and a name; behind a partition for so long that the others write it
+/// off.
 struct Behind {
     alive: usize,
     claim: Option<u64>,
@@ -221,7 +232,7 @@ struct Behind {
     cuts: [u64; 2],
 }
 
-fn given_up_behind_a_partition(world: &mut World, time: Micros) -> Result<Behind, Violation> {
+fn written_off_behind_a_partition(world: &mut World, time: Micros) -> Result<Behind, Violation> {
     world.begin()?;
     let alive = world.add_client_fixed("alive", &["alive"], 0);
     let dies = world.add_client_fixed("dies", &["dies"], 0);
@@ -240,9 +251,9 @@ fn given_up_behind_a_partition(world: &mut World, time: Micros) -> Result<Behind
     Ok(Behind { alive, claim, origin, cuts })
 }
 
-/// A node that was given up but lives does not tell of what died meanwhile.
-pub(super) fn nothing_dead_is_republished(world: &mut World) -> Told {
-    let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
+/// A live node that was written off does not publish members that died meanwhile.
+pub(super) fn dead_members_are_not_republished(world: &mut World) -> ScenarioResult {
+    let behind = written_off_behind_a_partition(world, 16 * MINUTE)?;
     let log = Log::on(world);
     world.rejoin(behind.cuts);
     world.up(&["alive"])?;
@@ -251,9 +262,9 @@ pub(super) fn nothing_dead_is_republished(world: &mut World) -> Told {
     world.settle()
 }
 
-/// It comes back as what it was: the same run, the same names, the same ranks.
-pub(super) fn written_off_node_returns_as_it_was(world: &mut World) -> Told {
-    let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
+/// It returns unchanged: the same incarnation, the same names, the same ranks.
+pub(super) fn written_off_node_returns_unchanged(world: &mut World) -> ScenarioResult {
+    let behind = written_off_behind_a_partition(world, 16 * MINUTE)?;
     world.rejoin(behind.cuts);
     world.up(&["alive"])?;
     world.run_until(|w| w.named_everywhere("name", "here"), 10 * SECOND)?;
@@ -264,49 +275,50 @@ pub(super) fn written_off_node_returns_as_it_was(world: &mut World) -> Told {
         slot.is_some_and(|slot| Some(slot.claim) == behind.claim && slot.origin == behind.origin)
             && name.is_some_and(|name| name.node == behind.origin.node && name.location == "here")
     };
-    world.throughout(MINUTE, "it is not what it was", |w| (0..3).all(|host| same(w, host)))?;
+    world.throughout(MINUTE, "it returned changed", |w| (0..3).all(|host| same(w, host)))?;
     let retired = (1..3).any(|host| world.node(host).retired().iter().any(|(_, i)| *i >= behind.origin.incarnation));
-    world.require(!retired, "somebody still counts it as retired")?;
+    world.require(!retired, "a node still counts it as retired")?;
     world.settle()
 }
 
-/// And nobody sees a gap, neither on its own side nor, once it is back, on the other.
-pub(super) fn no_gap_for_a_written_off_node(world: &mut World) -> Told {
+/// No watcher sees a gap, neither on its own side nor, once it has returned, on the other.
+pub(super) fn no_gap_for_a_written_off_node(world: &mut World) -> ScenarioResult {
     let log = Log::on(world);
-    let behind = given_up_behind_a_partition(world, 16 * MINUTE)?;
+    let behind = written_off_behind_a_partition(world, 16 * MINUTE)?;
     world.rejoin(behind.cuts);
     world.up(&["alive"])?;
     let back = world.now;
     world.throughout(2 * MINUTE, "a gap", |w| w.shown_everywhere("alive", Status::Up) && w.at(behind.alive, 0))?;
     let gaps = |host: usize, since: Micros| {
-        let said = log.of("alive").into_iter().filter(|seen| seen.host == host && seen.at >= since);
-        said.filter(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Up)).count()
+        let reported = log.of("alive").into_iter().filter(|seen| seen.host == host && seen.at >= since);
+        reported.filter(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Up)).count()
     };
-    world.require(gaps(0, 0) == 0, "a gap at the node's own side")?;
-    world.require(gaps(1, back) + gaps(2, back) == 0, "a gap after it was back")?;
+    world.require(gaps(0, 0) == 0, "a gap on the node's own side")?;
+    world.require(gaps(1, back) + gaps(2, back) == 0, "a gap after its return")?;
     world.settle()
 }
 
-/// An hour behind a partition, longer than runs of nodes are remembered at all: it returns, as it was, and nothing dead
-/// with it.
-pub(super) fn live_node_retired_behind_a_partition_returns(world: &mut World) -> Told {
-    let behind = given_up_behind_a_partition(world, 60 * MINUTE)?;
+/// An hour behind a partition, longer than incarnations are kept at all: the node returns unchanged, and no dead
+/// members with it.
+pub(super) fn live_node_retired_behind_a_partition_returns(world: &mut World) -> ScenarioResult {
+    let behind = written_off_behind_a_partition(world, 60 * MINUTE)?;
     let log = Log::on(world);
     world.require(world.status(0, "alive") == Some(Status::Up), "the node's own side lost its member")?;
     world.rejoin(behind.cuts);
     world.up(&["alive"])?;
     world.run_until(|w| w.named_everywhere("name", "here"), 10 * SECOND)?;
-    world.throughout(2 * MINUTE, "it did not stay", |w| {
+    world.throughout(2 * MINUTE, "the state did not last", |w| {
         w.shown_everywhere("alive", Status::Up) && w.named_everywhere("name", "here") && w.at(behind.alive, 0)
     })?;
     let same = (0..3).all(|host| world.claim(host, "alive") == behind.claim);
-    world.require(same && *world.node(0).origin() == behind.origin, "it is not what it was")?;
+    world.require(same && *world.node(0).origin() == behind.origin, "it returned changed")?;
     log.never_shown(world, "dies")?;
     world.settle()
 }
 
-/// Shorter and longer than the horizons: each side keeps its own, and after each partition both have everything.
-pub(super) fn partitions_of_14_16_and_40_minutes(world: &mut World) -> Told {
+/// Shorter and longer than the horizons: each side keeps its own members, and after each partition both have
+/// everything.
+pub(super) fn partitions_of_14_16_and_40_minutes(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let one = world.add_client_fixed("one", &["one"], 0);
     let two = world.add_client_at("two", &["two"], 1);
@@ -317,7 +329,7 @@ pub(super) fn partitions_of_14_16_and_40_minutes(world: &mut World) -> Told {
     let claims = [world.claim(0, "one"), world.claim(1, "two")];
     for minutes in [14, 16, 40] {
         let cuts = world.partition(&[0], &[1, 2]);
-        world.throughout(minutes * MINUTE, "a side lost its own", |w| {
+        world.throughout(minutes * MINUTE, "a side lost its own member", |w| {
             w.status(0, "one") == Some(Status::Up) && (1..3).all(|host| w.status(host, "two") == Some(Status::Up))
         })?;
         let kept = minutes < 15;
@@ -341,9 +353,10 @@ pub(super) fn partitions_of_14_16_and_40_minutes(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node is cut off from one that then dies, later than the first heard of it. The first gives up its names, the others do
-/// not yet; its next run, which knows nothing of them, comes to the first one first, and cannot unregister them.
-pub(super) fn name_of_an_older_run_given_up_by_some(world: &mut World) -> Told {
+/// A node is cut off from one that dies later. The first node drops the dead node's names, the others have not yet
+/// done so. The next incarnation, which has no record of those names, meets the first node first and cannot unregister
+/// them.
+pub(super) fn name_of_an_older_incarnation_dropped_by_some(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.register_name(2, "name", "two");
     world.run_until(|w| w.named_everywhere("name", "two"), 5 * SECOND)?;
@@ -352,7 +365,7 @@ pub(super) fn name_of_an_older_run_given_up_by_some(world: &mut World) -> Told {
     world.crash(2, Crash::Process);
     world.hosts[2].names.clear();
     world.run_until(|w| w.location(0, "name").is_none(), 6 * MINUTE)?;
-    world.require(world.location(1, "name").is_some(), "all gave it up at the same time")?;
+    world.require(world.location(1, "name").is_some(), "all dropped it at the same time")?;
     let apart = world.partition(&[1], &[0, 2]);
     world.rejoin(cuts);
     world.start(2);
@@ -362,14 +375,14 @@ pub(super) fn name_of_an_older_run_given_up_by_some(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Seen every few seconds.
+/// Four nodes, with coarse checks every few seconds.
 pub(super) fn watched_four() -> Setup {
     Setup { nodes: 4, check_period: 2 * SECOND, ..Setup::default() }
 }
 
-/// A node that the other side has given up and forgotten falls asleep before it hears of that: it is believed to be alive,
-/// and states its records again when it wakes up.
-pub(super) fn given_up_node_sleeps_as_it_returns(world: &mut World) -> Told {
+/// A node that the other side has written off is paused before it receives that. The others consider it alive, and it
+/// restates its records when it resumes.
+pub(super) fn written_off_node_is_paused_as_it_returns(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let cuts = world.partition(&[0, 3], &[1, 2]);
     let forgotten = |w: &World| (1..3).all(|host| w.forgotten(host, "convoke.n0"));
@@ -377,13 +390,13 @@ pub(super) fn given_up_node_sleeps_as_it_returns(world: &mut World) -> Told {
     world.pause(0, 21 * SECOND);
     world.rejoin(cuts);
     world.pass(19 * SECOND)?;
-    world.require(forgotten(world), "somebody else stated what only the sleeper can state")?;
+    world.require(forgotten(world), "another node restated records of the paused node")?;
     world.up(&["convoke.n0"])?;
     world.settle()
 }
 
-/// Every node is killed and started again: clients bring everything back, and watchers see nothing vanish.
-pub(super) fn total_restart(world: &mut World) -> Told {
+/// Every node is killed and started again: clients restore everything, and watchers see no member vanish.
+pub(super) fn total_restart(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let clients: Vec<usize> =
         (0..6).map(|i| world.add_client_at(&format!("c{i}"), &[&format!("m{i}")], i % 3)).collect();
@@ -397,7 +410,7 @@ pub(super) fn total_restart(world: &mut World) -> Told {
     for host in 0..3 {
         world.crash(host, Crash::Process);
     }
-    world.require(world.hosts.iter().all(|host| host.state == HostState::Down), "somebody survived")?;
+    world.require(world.hosts.iter().all(|host| host.state == HostState::Down), "a node survived")?;
     world.pass(3 * SECOND)?;
     world.start_all();
     world.run_until(World::all_ready, 30 * SECOND)?;
@@ -407,6 +420,6 @@ pub(super) fn total_restart(world: &mut World) -> Told {
     world.run_until(|w| w.caught_up(watcher) && w.watchers[watcher].view.len() == 6, MINUTE)?;
     let removed =
         log.by(watcher).into_iter().any(|e| matches!(e, convoke_core::node::StreamEvent::Unregistered { .. }));
-    world.require(!removed, "a watcher was told that a living member left")?;
+    world.require(!removed, "a watcher saw a live member leave")?;
     world.settle()
 }

@@ -1,14 +1,14 @@
-//! Who counts as alive, to whom, and for how long (L2–L6).
+//! Which origins count as alive, at which node, and for how long (L2–L6).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
 use convoke_core::node::{DegradedReason, PeerState};
 
-/// A node is not reachable: its members are down, never absent; what it unregistered stays absent.
-pub(super) fn unreachable_is_down_not_absent(world: &mut World) -> Told {
+/// A node is not reachable: its members are down, never absent; members it unregistered stay absent.
+pub(super) fn unreachable_is_down_not_absent(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m", "gone"], 0);
     world.up(&["m", "gone"])?;
@@ -24,13 +24,13 @@ pub(super) fn unreachable_is_down_not_absent(world: &mut World) -> Told {
     let rank = world.rank(1, "m");
     world.rejoin(cuts);
     world.up(&["m"])?;
-    world.require((0..3).all(|host| world.rank(host, "m") == rank), "being wrong about it cost a write")?;
+    world.require((0..3).all(|host| world.rank(host, "m") == rank), "the wrong judgement caused a write")?;
     log.never_shown(world, "gone")?;
     world.settle()
 }
 
-/// Three of four other nodes have lost the owner, one hears it: that one is right.
-pub(super) fn one_witness_is_enough(world: &mut World) -> Told {
+/// Three of four other nodes have lost the owner, one still receives from it: that evidence wins.
+pub(super) fn evidence_of_one_node_is_enough(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -39,7 +39,7 @@ pub(super) fn one_witness_is_enough(world: &mut World) -> Told {
     let cuts = world.partition(&[0], &[1, 2, 3]);
     world.pass(10 * SECOND)?;
     let failed = (1..4).filter(|host| world.peer_state(*host, 0) == Some(PeerState::Failed)).count();
-    world.require(failed > 0, "nobody found the node failed, so nobody had to know better")?;
+    world.require(failed > 0, "no node found the owner failed, so the evidence was not needed")?;
     for value in 0..60 {
         world.set(client, "m", &value);
         world.run_until(|w| (0..5).all(|host| w.value(host, "m") == Some(value.to_string())), 5 * SECOND)?;
@@ -51,8 +51,8 @@ pub(super) fn one_witness_is_enough(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A replica joins minutes after a node died: it inherits how long that has been silent.
-pub(super) fn fresh_node_inherits_the_silence(world: &mut World) -> Told {
+/// A replica joins minutes after a node died: it inherits the age of the last evidence.
+pub(super) fn new_node_inherits_the_silence(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 2);
     world.up(&["m"])?;
@@ -70,9 +70,9 @@ pub(super) fn fresh_node_inherits_the_silence(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Most clients of a node fall silent at once: it says that it is degraded and waits for one further timeout. Then it
-/// goes ahead.
-pub(super) fn mass_failure_guard(world: &mut World) -> Told {
+/// Most clients of a node fall silent at once: it reports that it is degraded and waits for one further timeout. Then
+/// it marks them down.
+pub(super) fn mass_failure_guard(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
@@ -84,17 +84,18 @@ pub(super) fn mass_failure_guard(world: &mut World) -> Told {
     }
     let died = world.now;
     let all = |w: &World, status| ids.iter().all(|id| w.shown_everywhere(id, status));
-    world.throughout(34 * SECOND, "no second thoughts", |w| all(w, Status::Up))?;
-    let said = log.degraded(0, DegradedReason::Sessions);
-    world.require(said.is_some_and(|at| at <= died + 21 * SECOND), "the node did not say that it is degraded")?;
+    world.throughout(34 * SECOND, "the guard did not wait", |w| all(w, Status::Up))?;
+    let reported = log.degraded(0, DegradedReason::Sessions);
+    world
+        .require(reported.is_some_and(|at| at <= died + 21 * SECOND), "the node did not report that it is degraded")?;
     world.run_until(|w| all(w, Status::Down), 8 * SECOND)?;
     world.require(world.node(0).degraded().is_empty(), "still degraded")?;
     world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 6 * MINUTE)?;
     world.settle()
 }
 
-/// The same for nodes: all others fall silent at once. The survivor doubts itself, but not for ever.
-pub(super) fn mass_failure_guard_of_nodes_ends(world: &mut World) -> Told {
+/// The same for nodes: all others fall silent at once. The survivor waits, but not for ever.
+pub(super) fn mass_failure_guard_of_nodes_ends(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids = ["m1", "m2", "m3", "m4"];
     let clients: Vec<usize> = (1..5).map(|host| world.add_client_at(ids[host - 1], &[ids[host - 1]], host)).collect();
@@ -106,32 +107,34 @@ pub(super) fn mass_failure_guard_of_nodes_ends(world: &mut World) -> Told {
         world.client_crash(clients[host - 1], true);
     }
     let died = world.now;
+    world.throughout(40 * SECOND, "the guard did not wait", |w| {
+        ids.iter().all(|id| w.status(0, id) == Some(Status::Up))
+    })?;
+    let reported = log.degraded(0, DegradedReason::Nodes);
     world
-        .throughout(40 * SECOND, "no second thoughts", |w| ids.iter().all(|id| w.status(0, id) == Some(Status::Up)))?;
-    let said = log.degraded(0, DegradedReason::Nodes);
-    world.require(said.is_some_and(|at| at <= died + 25 * SECOND), "the node did not say that it is degraded")?;
+        .require(reported.is_some_and(|at| at <= died + 25 * SECOND), "the node did not report that it is degraded")?;
     world.run_until(|w| ids.iter().all(|id| w.status(0, id) == Some(Status::Down)), 8 * SECOND)?;
     world.require(world.node(0).degraded().is_empty(), "still degraded")?;
     world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 6 * MINUTE)?;
     world.settle()
 }
 
-/// A node is stopped for 30 s (SIGSTOP) under many clients, or under few (no guard, L6). They move; it holds its own
-/// sleep against nobody.
-pub(super) fn node_paused_30_s(world: &mut World) -> Told {
+/// A node is paused for 30 s (SIGSTOP) with many clients, or with few (no guard, L6). The clients move. The node does
+/// not judge others by its own pause.
+pub(super) fn node_paused_30_s(world: &mut World) -> ScenarioResult {
     paused_30_s(world, if world.even_seed() { 5 } else { 10 })
 }
 
-/// The same with one other node: no majority to be in doubt about.
-pub(super) fn node_of_two_paused_30_s(world: &mut World) -> Told {
+/// The same with one other node: there is no majority for the guard.
+pub(super) fn node_of_two_paused_30_s(world: &mut World) -> ScenarioResult {
     paused_30_s(world, 5)
 }
 
-fn paused_30_s(world: &mut World, sleepers: usize) -> Told {
+fn paused_30_s(world: &mut World, paused_clients: usize) -> ScenarioResult {
     world.begin()?;
-    let ids: Vec<String> = (0..sleepers + 12).map(|i| format!("m{i}")).collect();
+    let ids: Vec<String> = (0..paused_clients + 12).map(|i| format!("m{i}")).collect();
     let awake = world.hosts.len() - 1;
-    let home = |i: usize| if i < sleepers { 0 } else { 1 + i % awake };
+    let home = |i: usize| if i < paused_clients { 0 } else { 1 + i % awake };
     let clients: Vec<usize> = ids.iter().enumerate().map(|(i, id)| world.add_client_at(id, &[id], home(i))).collect();
     world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
     world.pass(MINUTE)?;
@@ -145,8 +148,8 @@ fn paused_30_s(world: &mut World, sleepers: usize) -> Told {
     world.settle()
 }
 
-/// Two survivors tell each other about a dead node over slow links: that does not make it younger (L2).
-pub(super) fn rumours_keep_nobody_alive(world: &mut World) -> Told {
+/// Two survivors relay evidence about a dead node over slow links: that does not make the evidence newer (L2).
+pub(super) fn relayed_evidence_is_not_new_evidence(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -154,17 +157,18 @@ pub(super) fn rumours_keep_nobody_alive(world: &mut World) -> Told {
         world.slow_links(1, extra);
         world.pass(10 * SECOND)?;
     }
-    world.require(world.shown_everywhere("m", Status::Up), "slow links alone are no reason")?;
+    world.require(world.shown_everywhere("m", Status::Up), "slow links alone changed the status")?;
     world.lose(0, Crash::Silent);
     world.client_crash(client, true);
     world.run_until(|w| w.shown_everywhere("m", Status::Down), 30 * SECOND)?;
-    world.throughout(4 * MINUTE, "alive again by hearsay", |w| w.shown_everywhere("m", Status::Down))?;
+    world.throughout(4 * MINUTE, "relayed evidence counted as new", |w| w.shown_everywhere("m", Status::Down))?;
     world.run_until(|w| w.absent_everywhere("m"), 2 * MINUTE)?;
     world.settle()
 }
 
-/// A and B cannot reach each other for half an hour, C reaches both: everything is up everywhere, and changes pass.
-pub(super) fn a_b_cut_with_c_reachable(world: &mut World) -> Told {
+/// A and B cannot reach each other for half an hour, C reaches both: everything is up everywhere, and changes
+/// propagate.
+pub(super) fn a_b_cut_with_c_reachable(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let a = world.add_client_fixed("a", &["a"], 0);
     let b = world.add_client_fixed("b", &["b"], 1);
@@ -179,7 +183,7 @@ pub(super) fn a_b_cut_with_c_reachable(world: &mut World) -> Told {
         world.run_until(|w| w.value(1, "a") == shown && w.value(0, "b") == shown, 3 * SECOND)?;
         world.pass(MINUTE)?;
     }
-    world.require(world.peer_state(0, 1) == Some(PeerState::Lost), "C was outvoted")?;
+    world.require(world.peer_state(0, 1) == Some(PeerState::Lost), "the direct link is not lost")?;
     world.rejoin(cuts);
     world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 10 * SECOND)?;
     world.pass(MINUTE)?;
@@ -187,8 +191,9 @@ pub(super) fn a_b_cut_with_c_reachable(world: &mut World) -> Told {
     world.settle()
 }
 
-/// What A says to B vanishes, the other way works: both notice that their link is useless, nobody's members suffer.
-pub(super) fn one_way_link(world: &mut World) -> Told {
+/// Frames from A to B vanish, the other direction works: both detect that their link is useless, and no member is
+/// affected.
+pub(super) fn one_way_link(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let a = world.add_client_fixed("a", &["a"], 0);
     world.add_client_fixed("b", &["b"], 1);
@@ -211,8 +216,8 @@ pub(super) fn one_way_link(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A client leaves cleanly on one side of a partition: the other can know no more than down, and stays left afterwards.
-pub(super) fn clean_leave_during_partition(world: &mut World) -> Told {
+/// A client leaves cleanly on one side of a partition: the other side shows down at most, and left afterwards.
+pub(super) fn clean_leave_during_partition(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -221,7 +226,7 @@ pub(super) fn clean_leave_during_partition(world: &mut World) -> Told {
     world.client_close(client);
     world.pass(MINUTE)?;
     world.require(world.member(0, "m").is_none(), "the member did not leave at its own node")?;
-    world.require(world.status(1, "m") == Some(Status::Down), "the other side cannot know more than down")?;
+    world.require(world.status(1, "m") == Some(Status::Down), "the other side does not show down")?;
     let log = Log::on(world);
     world.rejoin(cuts);
     world.run_until(|w| w.absent_everywhere("m"), 15 * SECOND)?;
@@ -231,9 +236,9 @@ pub(super) fn clean_leave_during_partition(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Two nodes lose the owner five minutes before the third does. They have inferred `left` when they meet the third, which
-/// saw the owner for longer: all wait as long as that one.
-pub(super) fn who_saw_the_owner_last_decides(world: &mut World) -> Told {
+/// Two nodes lose the owner five minutes before the third does. They have inferred `left` when they meet the third,
+/// which has later evidence: all wait as long as the third.
+pub(super) fn latest_evidence_decides(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 3);
     world.up(&["m"])?;
@@ -244,7 +249,7 @@ pub(super) fn who_saw_the_owner_last_decides(world: &mut World) -> Told {
     world.pass(MINUTE)?;
     world.rejoin(cuts);
     world.run_until(|w| (0..3).all(|host| w.status(host, "m") == Some(Status::Down)), 10 * SECOND)?;
-    world.throughout(3 * MINUTE, "given up too early", |w| (0..3).all(|host| w.status(host, "m").is_some()))?;
+    world.throughout(3 * MINUTE, "expired too early", |w| (0..3).all(|host| w.status(host, "m").is_some()))?;
     world.run_until(|w| (0..3).all(|host| w.status(host, "m").is_none()), 3 * MINUTE)?;
     world.settle()
 }

@@ -1,6 +1,6 @@
-//! A log of every stream: what anybody was told, and when.
+//! A record of every stream event, and when it was delivered.
 
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::invariants::{Found, Invariant, Violation};
 use crate::network::Micros;
 use crate::world::World;
@@ -9,7 +9,7 @@ use convoke_core::node::{DegradedReason, StreamEvent};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// One event of one stream. Each node has a stream that misses nothing: the checker's own.
+/// One event of one stream. Each node has a complete stream: the checker's own.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) at: Micros,
@@ -19,7 +19,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The member it is about, and as what it is shown.
+    /// Returns the member it is about, and the status it shows.
     pub(super) fn shown(&self) -> Option<(&str, Status)> {
         match &self.event {
             StreamEvent::Snapshot(member)
@@ -36,12 +36,12 @@ impl Seen {
 #[derive(Debug, Default)]
 struct Entries {
     seen: Vec<Seen>,
-    /// Host, and the last words of a run that ended.
+    /// Host, and the last trace line of a process that ended.
     ended: Vec<(usize, String)>,
     degraded: Vec<(Micros, usize, DegradedReason)>,
 }
 
-/// Everything that any stream said since it was begun or cleared, how runs ended, and who doubted itself.
+/// All stream events since the log was started or cleared, how processes ended, and which hosts were degraded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log(Rc<RefCell<Entries>>);
 
@@ -56,13 +56,13 @@ impl Log {
         self.0.borrow_mut().seen.clear();
     }
 
-    /// What was said about one member.
+    /// Returns the events of one member.
     pub(super) fn of(&self, id: &str) -> Vec<Seen> {
         let about = |seen: &&Seen| seen.shown().is_some_and(|(shown, _)| shown == id);
         self.0.borrow().seen.iter().filter(about).cloned().collect()
     }
 
-    /// What one watcher was told.
+    /// Returns the events of one watcher.
     pub(super) fn by(&self, watcher: usize) -> Vec<StreamEvent> {
         let entries = self.0.borrow();
         entries.seen.iter().filter(|seen| seen.watcher == watcher).map(|seen| seen.event.clone()).collect()
@@ -75,19 +75,19 @@ impl Log {
         self.0.borrow().seen.iter().find(found).cloned()
     }
 
-    /// No member of a client was ever shown with this status.
-    pub(super) fn never(&self, world: &World, status: Status) -> Told {
+    /// Requires that no member of a client was ever shown with this status.
+    pub(super) fn never(&self, world: &World, status: Status) -> ScenarioResult {
         match self.first(status) {
             Some(seen) => {
-                let message = format!("watcher {} at n{} was told: {:?}", seen.watcher, seen.host, seen.event);
+                let message = format!("watcher {} at n{} got {:?}", seen.watcher, seen.host, seen.event);
                 Err(Violation::new("scenario", seen.at, message))
             }
             None => world.finish(),
         }
     }
 
-    /// The member was never shown at this node, nor at any other.
-    pub(super) fn never_shown(&self, world: &World, id: &str) -> Told {
+    /// Requires that no node ever showed the member.
+    pub(super) fn never_shown(&self, world: &World, id: &str) -> ScenarioResult {
         match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Left)) {
             Some(seen) => {
                 Err(Violation::new("scenario", seen.at, format!("n{} shows {id} again: {:?}", seen.host, seen.event)))
@@ -96,12 +96,12 @@ impl Log {
         }
     }
 
-    /// How the last run on a host ended.
+    /// Returns how the last process on a host ended.
     pub(super) fn end_of(&self, host: usize) -> Option<String> {
-        self.0.borrow().ended.iter().rev().find(|(at, _)| *at == host).map(|(_, words)| words.clone())
+        self.0.borrow().ended.iter().rev().find(|(at, _)| *at == host).map(|(_, last_line)| last_line.clone())
     }
 
-    /// When a host first doubted itself for this reason.
+    /// Returns when a host first reported this degraded reason.
     pub(super) fn degraded(&self, host: usize, reason: DegradedReason) -> Option<Micros> {
         self.0.borrow().degraded.iter().find(|(_, at, why)| *at == host && *why == reason).map(|(at, ..)| *at)
     }
@@ -132,7 +132,7 @@ impl Invariant for Log {
     }
 
     fn host_stopped(&mut self, world: &World, host: usize) {
-        let words = world.trace.last_lines().pop().unwrap_or_default();
-        self.0.borrow_mut().ended.push((host, words));
+        let last_line = world.trace.last_lines().pop().unwrap_or_default();
+        self.0.borrow_mut().ended.push((host, last_line));
     }
 }

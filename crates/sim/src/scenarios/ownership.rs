@@ -1,7 +1,8 @@
-//! Members whose node goes away: clients that move, clients that do not, and who is responsible then (L3, L4, N2, N6).
+//! Members whose node stops: clients that move, clients that do not, and which node is responsible then (L3, L4, N2,
+//! N6).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
@@ -16,7 +17,7 @@ fn borrowed(ids: &[String]) -> Vec<&str> {
 }
 
 /// A node is killed, or loses its power (even seeds): its clients move, and no member is ever down.
-pub(super) fn kill_node_only(world: &mut World) -> Told {
+pub(super) fn kill_node_only(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids = ids(10);
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
@@ -32,8 +33,8 @@ pub(super) fn kill_node_only(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node and its clients are lost together: down everywhere, then left, by the word of exactly one node.
-pub(super) fn kill_node_and_its_client_together(world: &mut World) -> Told {
+/// A node and its clients are lost together: down everywhere, then left, inferred by exactly one node.
+pub(super) fn kill_node_and_its_client_together(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids = ids(5);
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
@@ -48,18 +49,18 @@ pub(super) fn kill_node_and_its_client_together(world: &mut World) -> Told {
     world.throughout(20 * SECOND, "down too early", |w| ids.iter().all(|id| w.shown_everywhere(id, Status::Up)))?;
     world.run_until(|w| ids.iter().all(|id| w.shown_everywhere(id, Status::Down)), 8 * SECOND)?;
     let responsible: BTreeSet<_> = (1..5).map(|host| world.node(host).responsible_for(&origin)).collect();
-    world.require(responsible.len() == 1, &format!("responsible are {responsible:?}"))?;
+    world.require(responsible.len() == 1, &format!("responsible nodes: {responsible:?}"))?;
     world.throughout(4 * MINUTE, "left too early", |w| ids.iter().all(|id| w.shown_everywhere(id, Status::Down)))?;
     world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 2 * MINUTE)?;
     let takeovers: Vec<u64> = (1..5).map(|host| world.node(host).counters().members_expired).collect();
     let one = takeovers.iter().filter(|count| **count > 0).count() == 1;
-    let told = format!("{owned} members were taken over so often: {takeovers:?}");
-    world.require(one && takeovers.iter().sum::<u64>() == owned as u64, &told)?;
+    let message = format!("{owned} members, expiries per node: {takeovers:?}");
+    world.require(one && takeovers.iter().sum::<u64>() == owned as u64, &message)?;
     world.settle()
 }
 
-/// The old owner's release could be seen before the new claim: a move is one event, also where its news is late.
-pub(super) fn ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
+/// A move is one event, also where its writes arrive late: no node sees a release before the new claim.
+pub(super) fn ordinary_reconnect_never_vanishes(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "n", "o"], 0);
     world.up(&["m", "n", "o"])?;
@@ -71,7 +72,7 @@ pub(super) fn ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
         world.pass(2 * SECOND)?;
         world.require(
             world.member(from, "m").is_some_and(|m| m.owner().node == format!("n{to}")),
-            "the old owner does not know",
+            "the old owner has not received the move",
         )?;
         world.rejoin(cuts);
         world.pass(10 * SECOND)?;
@@ -82,8 +83,9 @@ pub(super) fn ordinary_reconnect_never_vanishes(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node restarts quickly; members of its older run stay up until their clients are back, which takes a while.
-pub(super) fn restart_drops_no_members(world: &mut World) -> Told {
+/// A node restarts quickly. Members of its older incarnation stay up until their clients have returned, which takes a
+/// while.
+pub(super) fn restart_drops_no_members(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids = ids(10);
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
@@ -104,8 +106,8 @@ pub(super) fn restart_drops_no_members(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Two sides of a split infer the same, each for itself, at different times: nobody takes it back afterwards.
-pub(super) fn two_inferences_agree(world: &mut World) -> Told {
+/// Two sides of a split make the same inference independently, at different times: no node reverts it afterwards.
+pub(super) fn two_inferences_agree(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -123,21 +125,21 @@ pub(super) fn two_inferences_agree(world: &mut World) -> Told {
     world.require(by[0] == "n1" && by[1] == by[2] && by[1] != "n1", &format!("inferred by {by:?}"))?;
     world.rejoin(cuts);
     world.throughout(3 * MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
-    let said = log.of("m");
-    let left = said.iter().all(|seen| seen.shown().is_some_and(|(_, status)| status == Status::Left));
-    world.require(said.len() == 3 && left, &format!("each node says once that it left: {said:?}"))?;
+    let reported = log.of("m");
+    let left = reported.iter().all(|seen| seen.shown().is_some_and(|(_, status)| status == Status::Left));
+    world.require(reported.len() == 3 && left, &format!("each node must report once that it left: {reported:?}"))?;
     world.settle()
 }
 
-/// Three nodes are restarted one after another, in order, while clients keep writing: no member is ever down.
-pub(super) fn rolling_restart_of_three_under_load(world: &mut World) -> Told {
+/// Three nodes are restarted one after another while clients keep writing: no member is ever down.
+pub(super) fn rolling_restart_of_three_under_load(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids = ids(12);
     let clients: Vec<usize> = ids.iter().enumerate().map(|(i, id)| world.add_client_at(id, &[id], i % 3)).collect();
     world.up(&borrowed(&ids))?;
     let log = Log::on(world);
     let mut value = 0;
-    let mut load = |world: &mut World| -> Told {
+    let mut load = |world: &mut World| -> ScenarioResult {
         value += 1;
         let at = value % clients.len();
         world.set(clients[at], &ids[at], &value);
@@ -149,7 +151,7 @@ pub(super) fn rolling_restart_of_three_under_load(world: &mut World) -> Told {
         while world.hosts[host].running() && world.now < patience {
             load(world)?;
         }
-        world.require(!world.hosts[host].running(), "the node does not stop")?;
+        world.require(!world.hosts[host].running(), "the node did not stop")?;
         for _ in 0..8 {
             load(world)?;
         }
@@ -167,9 +169,9 @@ pub(super) fn rolling_restart_of_three_under_load(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A drained member stays drained when its client moves, when its node dies, and when the news of the move is late; a
-/// drained node stays drained when it restarts.
-pub(super) fn drain_survives_moving(world: &mut World) -> Told {
+/// A drained member stays drained when its client moves, when its node dies, and when the write of the move arrives
+/// late. A drained node stays drained when it restarts.
+pub(super) fn drain_survives_moving(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -181,7 +183,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> Told {
     world.run_until(|w| drained(w, "m", true), 5 * SECOND)?;
     world.go(client, 1);
     world.run_until(|w| w.owned_by("m", 1), 5 * SECOND)?;
-    world.require(drained(world, "m", true), "the drain mark did not move along")?;
+    world.require(drained(world, "m", true), "the drain mark was lost in the move")?;
 
     let cuts = world.partition(&[1], &[0, 2]);
     world.go(client, 2);
@@ -189,7 +191,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> Told {
     let done = world.with_node(1, |node, time, out| {
         Some(node.drain(time, "m", false, out).is_ok() && node.drain(time, "m", true, out).is_ok())
     });
-    world.require(done == Some(true), "the old owner knows of the move")?;
+    world.require(done == Some(true), "the old owner has received the move")?;
     world.rejoin(cuts);
     world.run_until(|w| w.owned_by("m", 2), 15 * SECOND)?;
     world.pass(3 * SECOND)?;
@@ -197,7 +199,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> Told {
     world.crash(2, Crash::Process);
     world.run_until(|w| w.attached(client), 20 * SECOND)?;
     world.up(&["m"])?;
-    world.require(drained(world, "m", true), "the drain mark died with its node")?;
+    world.require(drained(world, "m", true), "the drain mark was lost with its node")?;
     world.start(2);
     world.run_until(World::all_ready, 20 * SECOND)?;
 
@@ -209,7 +211,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> Told {
     world.start(2);
     world.run_until(World::all_ready, 20 * SECOND)?;
     world.pass(2 * SECOND)?;
-    world.require(drained(world, "convoke.n2", true), "the node forgot that it is drained")?;
+    world.require(drained(world, "convoke.n2", true), "the restarted node is not drained")?;
     world.with_node(2, |node, time, out| Some(node.drain_node(time, false, out).is_ok()));
     world.run_until(|w| drained(w, "convoke.n2", false), 5 * SECOND)?;
     world.settle()

@@ -1,7 +1,7 @@
-//! Links between nodes: how they are found, lost and found again (P1–P6, P8, N3).
+//! Links between nodes: how they are established, lost and re-established (P1–P6, P8, N3).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::world::{Crash, Setup, Topology, World};
@@ -28,9 +28,9 @@ fn all_linked(world: &World) -> bool {
         .all(|host| world.node(host).peers().iter().filter(|peer| peer.state == PeerState::Up).count() == count)
 }
 
-/// Ten nodes that were told one neighbour each: all find all. Then only neighbours can reach each other: changes and
-/// signs of life pass along the line.
-pub(super) fn line_of_10_nodes(world: &mut World) -> Told {
+/// Ten nodes with one neighbour each as a seed: all find all. Then only neighbours can reach each other: changes and
+/// liveness evidence pass along the line.
+pub(super) fn line_of_10_nodes(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.run_until(all_linked, 30 * SECOND)?;
     let first = world.add_client_fixed("first", &["first"], 0);
@@ -55,8 +55,9 @@ pub(super) fn line_of_10_nodes(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Everybody was told the hub only. It restarts: first as one of many, then as the only way between the others.
-pub(super) fn star_with_hub_restarted(world: &mut World) -> Told {
+/// Every node has only the hub as a seed. The hub restarts: first as one of many, then as the only path between the
+/// others.
+pub(super) fn star_with_hub_restarted(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.run_until(all_linked, 30 * SECOND)?;
     let ids = ["m1", "m2", "m3", "m4", "m5"];
@@ -86,8 +87,9 @@ pub(super) fn star_with_hub_restarted(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Each node was told those before it, which are started after it; what the last wrote while alone reaches all.
-pub(super) fn one_sided_seeding(world: &mut World) -> Told {
+/// Each node has the nodes before it as seeds, which start after it. Writes that the last node made while alone reach
+/// all.
+pub(super) fn one_sided_seeding(world: &mut World) -> ScenarioResult {
     for host in (0..5).rev() {
         world.start(host);
         world.pass(8 * SECOND)?;
@@ -101,8 +103,8 @@ pub(super) fn one_sided_seeding(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A peer whose kernel accepts connections, but that never reads: nobody else is slowed down, nothing piles up.
-pub(super) fn peer_that_accepts_and_never_reads(world: &mut World) -> Told {
+/// A peer whose kernel accepts connections, but that never reads: no other node is slowed down, and no queue grows.
+pub(super) fn peer_that_accepts_and_never_reads(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -114,9 +116,9 @@ pub(super) fn peer_that_accepts_and_never_reads(world: &mut World) -> Told {
         value += 1;
         world.set(client, "m", &value);
         world.pass(SECOND / 10)?;
-        world.require(world.value(1, "m") == Some(value.to_string()), "a change takes longer than it should")?;
+        world.require(world.value(1, "m") == Some(value.to_string()), "a change took too long")?;
         let links = [0, 1].map(|host| world.node(host).sizes().links);
-        world.require(links.iter().all(|links| *links <= 3), &format!("links pile up: {links:?}"))?;
+        world.require(links.iter().all(|links| *links <= 3), &format!("too many links: {links:?}"))?;
     }
     let gave_up = |host| world.peer_state(host, 2) == Some(PeerState::Failed);
     world.require(gave_up(0) && gave_up(1), "a peer that never reads counts as up")?;
@@ -126,8 +128,8 @@ pub(super) fn peer_that_accepts_and_never_reads(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Two nodes that were told of each other start at the same moment and dial at once: one link comes of it, and stays.
-pub(super) fn simultaneous_dial_keeps_one_link(world: &mut World) -> Told {
+/// Two nodes with each other as seeds start at the same moment and dial at once: one link results, and stays.
+pub(super) fn simultaneous_dial_keeps_one_link(world: &mut World) -> ScenarioResult {
     world.start_all();
     let start = world.now;
     world.run_until(|w| w.linked() && !w.node(0).peers().is_empty(), SECOND)?;
@@ -140,8 +142,8 @@ pub(super) fn simultaneous_dial_keeps_one_link(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Nodes that are linked leave it at that: no further connections are made.
-pub(super) fn linked_nodes_dial_nobody(world: &mut World) -> Told {
+/// Linked nodes make no further connections.
+pub(super) fn linked_nodes_do_not_dial(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.pass(30 * SECOND)?;
     let before = world.network.number();
@@ -151,8 +153,8 @@ pub(super) fn linked_nodes_dial_nobody(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A connection alone proves nothing: the node behind it has to speak (P1).
-pub(super) fn connection_alone_is_no_proof_of_life(world: &mut World) -> Told {
+/// An open connection is not evidence: the node behind it has to send something (P1).
+pub(super) fn open_connection_is_not_evidence(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.crash(2, Crash::Process);
     world.run_until(|w| w.peer_state(0, 2) == Some(PeerState::Failed), 5 * SECOND)?;
@@ -165,13 +167,13 @@ pub(super) fn connection_alone_is_no_proof_of_life(world: &mut World) -> Told {
         connected |= !world.connections_between(0, 2).is_empty();
         world.require(world.peer_state(0, 2) == Some(PeerState::Failed), "the peer counts as better than failed")?;
     }
-    world.require(connected, "nobody connected")?;
+    world.require(connected, "no connection was made")?;
     world.run_until(|w| w.peer_state(0, 2) == Some(PeerState::Up), 15 * SECOND)?;
     world.settle()
 }
 
-/// Five nodes that all lose all others, for longer than any of them is remembered: they re-form without an operator.
-pub(super) fn everyone_lost_everyone_returns(world: &mut World) -> Told {
+/// Five nodes lose each other for longer than they keep each other's records: they rejoin without an operator.
+pub(super) fn isolated_nodes_rejoin(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids = ["m0", "m1", "m2", "m3", "m4"];
     for (host, id) in ids.iter().enumerate() {
@@ -180,7 +182,7 @@ pub(super) fn everyone_lost_everyone_returns(world: &mut World) -> Told {
     }
     world.up(&ids)?;
     let mut cuts = world.scatter();
-    world.throughout(20 * MINUTE, "a lone node lost its own member", |w| {
+    world.throughout(20 * MINUTE, "an isolated node lost its own member", |w| {
         ids.iter().enumerate().all(|(host, id)| w.status(host, id) == Some(Status::Up))
     })?;
     for host in 0..5 {
@@ -204,8 +206,8 @@ pub(super) fn no_jitter(world: &mut World) {
     }
 }
 
-/// The example of seed 003, second by second; then its rule for peers that stay away.
-pub(super) fn timeline_of_seed_003(world: &mut World) -> Told {
+/// The timeline of R-46, second by second; then the rule for peers that stay away.
+pub(super) fn timeline_of_a_failing_peer(world: &mut World) -> ScenarioResult {
     const A: usize = 0;
     const B: usize = 1;
     no_jitter(world);
@@ -232,7 +234,7 @@ pub(super) fn timeline_of_seed_003(world: &mut World) -> Told {
     world.run_to(25 * SECOND);
     world.start(A);
     world.run_to(25 * SECOND + 100_000);
-    world.require(world.peer_state(B, A) == Some(PeerState::Up), "25.1 s: A speaks, B resets its failure")?;
+    world.require(world.peer_state(B, A) == Some(PeerState::Up), "25.1 s: A sends a message, B resets its failure")?;
     world.run_to(26 * SECOND);
     world.require(world.all_ready() && world.named_everywhere("actor", "at A"), "25.1 s: normal gossip resumes")?;
 
@@ -250,7 +252,7 @@ pub(super) fn timeline_of_seed_003(world: &mut World) -> Told {
     world.settle()
 }
 
-/// When a host started to dial, until some moment; what begins within a moment counts once.
+/// Returns when a host started to dial, until the given time; dials that begin together count once.
 fn dials_of(world: &mut World, host: usize, until: Micros) -> Result<Vec<Micros>, Violation> {
     let (mut seen, mut known) = (Vec::new(), Vec::new());
     while world.now < until {

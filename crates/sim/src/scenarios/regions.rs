@@ -1,7 +1,7 @@
 //! Several regions (P9).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::network::{Kind, MINUTE, Place, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::member::{Liveness, Status};
@@ -19,11 +19,11 @@ pub(super) fn two_regions() -> Setup {
     Setup { nodes: 2, regions: 2, ..Setup::default() }
 }
 
-/// A client with `fast` liveness loses its connection and attaches in another region in the last moment: the news come too
-/// late, so its member is down for that long, and up with the news (C6).
-pub(super) fn fast_client_is_back_in_the_last_moment(world: &mut World) -> Told {
+/// A client with `fast` liveness loses its connection and attaches in another region just before the deadline. The
+/// write arrives too late, so its member is down until it arrives, and up then (C6).
+pub(super) fn fast_client_returns_at_the_deadline(world: &mut World) -> ScenarioResult {
     world.begin()?;
-    // The one that began alone has met the other since.
+    // The node that started alone has met the other since.
     world.reset_between(0, 1);
     world.pass(10 * SECOND)?;
     let client = world.add_client_at("fast", &["fast"], 0);
@@ -32,17 +32,17 @@ pub(super) fn fast_client_is_back_in_the_last_moment(world: &mut World) -> Told 
     world.up(&["fast"])?;
     world.pass(2 * MINUTE)?;
     world.client_move(client, Some(1));
-    // Its own attempts are put off; it is in the other region by then.
-    world.clients[client].hangs = true;
+    // Its own attempts are delayed; it attaches in the other region first.
+    world.clients[client].paused = true;
     world.pass(SECOND / 1000)?;
     world.clients[client].region = 1;
     world.pass(745 * SECOND / 1000)?;
-    world.client_goes_on(client);
+    world.client_resume(client);
     let log = Log::on(world);
     world.pass(SECOND / 10)?;
     let down = log.of("fast").into_iter().any(|seen| seen.shown().is_some_and(|(_, status)| status == Status::Down));
-    world.require(down, "the news were in time")?;
-    world.require(world.shown_everywhere("fast", Status::Up), "it is not up with the news")?;
+    world.require(down, "the write arrived in time")?;
+    world.require(world.shown_everywhere("fast", Status::Up), "it is not up after the write arrived")?;
     world.settle()
 }
 
@@ -57,8 +57,8 @@ fn region_links(world: &World) -> usize {
     links.filter(|c| between(c.ends[0].place, c.ends[1].place)).count()
 }
 
-/// Three regions hold the same with two links between each two, and a change crosses them at once.
-pub(super) fn three_regions_converge_with_few_links(world: &mut World) -> Told {
+/// Three regions converge with two links between each pair, and a change crosses them at once.
+pub(super) fn three_regions_converge_with_few_links(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let clients: Vec<usize> =
         (0..9).map(|host| world.add_client_fixed(&format!("c{host}"), &[&format!("m{host}")], host)).collect();
@@ -81,8 +81,8 @@ pub(super) fn three_regions_converge_with_few_links(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Two regions lose each other: the third passes everything on. Then one region is alone, and comes back.
-pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
+/// Two regions lose each other: the third relays everything. Then one region is alone, and returns.
+pub(super) fn region_link_partition_heals(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let zero = world.add_client_fixed("c0", &["m0"], 6);
     let one = world.add_client_fixed("c1", &["m1"], 7);
@@ -108,7 +108,7 @@ pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
     world.pass(MINUTE)?;
     world.require(
         first.iter().all(|host| world.status(*host, "m0") == Some(Status::Up)),
-        "a lone region lost its own",
+        "an isolated region lost its own member",
     )?;
     world.rejoin(cuts);
     world.rejoin(alone);
@@ -118,22 +118,22 @@ pub(super) fn region_link_partition_heals(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Of two large regions one node of each is left, and one more that linked them. When that one dies, the other two find each
-/// other at the first attempt, though most of the nodes that they know are gone.
-pub(super) fn region_is_entered_where_somebody_lives(world: &mut World) -> Told {
+/// Of two large regions, one node of each is left, and one more that linked them. When that one dies, the other two
+/// find each other at the first attempt, although most of the nodes they know are gone.
+pub(super) fn region_links_skip_dead_nodes(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let hosts = world.hosts.len();
     let (survivor, border, last) = (0, 1, hosts - 1);
     for host in (2..last).rev() {
         world.crash(host, Crash::Process);
     }
-    // Nobody takes them for living any more.
+    // The other nodes no longer consider them alive.
     world.pass(5 * MINUTE)?;
     world.add_client_fixed("c", &["m"], survivor);
     world.up(&["m"])?;
     let log = Log::on(world);
     world.crash(border, Crash::Process);
-    // One retry interval until they look for another way, and the connection.
+    // One retry interval until they try another path, and the connection.
     world.run_until(|w| region_links(w) > 0, 7 * SECOND)?;
     world.pass(MINUTE)?;
     log.never(world, Status::Down)

@@ -1,22 +1,23 @@
-//! Owners that return, for good or for a moment, and sleepers that wake twice (L3, L4, N5).
+//! Owners that return, permanently or for a moment, and nodes that are paused twice (L3, L4, N5).
 
 use super::forgetting::ids;
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::Status;
 use convoke_core::node::PeerState;
 
-/// Everything to and from a host takes its time.
+/// Delays everything to and from a host.
 fn slow_down(world: &mut World, host: usize) {
     let (id, extra) = (world.network.number(), SECOND / 4);
     world.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
 }
 
-/// A replica hears that an owner lived longer than it knew, and while that news is under way, that it lives. What it
-/// unregistered in between is not shown as up before that is heard too.
-pub(super) fn heard_of_before_it_is_heard(world: &mut World) -> Told {
+/// A replica receives a delta with later evidence of an owner, and while that delta is in flight, direct evidence that
+/// the owner is alive. A member that the owner unregistered in between must not be shown as up before the delta is
+/// complete.
+pub(super) fn evidence_arrives_before_the_writes(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["gone"], 3);
     world.up(&["gone"])?;
@@ -37,15 +38,15 @@ pub(super) fn heard_of_before_it_is_heard(world: &mut World) -> Told {
     world.run_until(|w| w.status(2, "news0").is_some(), 10 * SECOND)?;
     world.rejoin(far);
     world.run_until(|w| w.peer_state(0, 3) == Some(PeerState::Up), 10 * SECOND)?;
-    world.require(world.status(2, "news59").is_none(), "the owner was back only when the delta was over")?;
+    world.require(world.status(2, "news59").is_none(), "the owner returned after the delta was complete")?;
     world.run_until(|w| (0..3).all(|host| w.status(host, "gone").is_none()), 30 * SECOND)?;
     log.never_shown(world, "gone")?;
     world.settle()
 }
 
-/// An owner that was inferred to have left gives a sign of life and is lost for good before its news are through. Those
-/// that heard it and a replica that joins later come to the same judgement.
-pub(super) fn a_sign_of_life_and_no_more(world: &mut World) -> Told {
+/// An owner whose members were inferred to have left sends a ping and is permanently lost before its writes arrive.
+/// Nodes that received the ping and a replica that joins later reach the same judgement.
+pub(super) fn owner_lost_again_before_its_writes_arrive(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 3);
     world.up(&["m"])?;
@@ -59,7 +60,7 @@ pub(super) fn a_sign_of_life_and_no_more(world: &mut World) -> Told {
     world.rejoin(cuts);
     world.run_until(|w| (0..3).all(|host| w.peer_state(host, 3) == Some(PeerState::Up)), 10 * SECOND)?;
     world.pass(SECOND)?;
-    world.require((0..3).all(|host| world.status(host, "m").is_none()), "the news were through")?;
+    world.require((0..3).all(|host| world.status(host, "m").is_none()), "the writes have arrived")?;
     world.lose(3, Crash::Silent);
     world.client_crash(client, true);
     let fresh = world.join_host("n4");
@@ -70,12 +71,13 @@ pub(super) fn a_sign_of_life_and_no_more(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node sleeps until the others have given it up and left it alone for the moment: it looks for them at once.
-pub(super) fn sleeper_looks_for_the_others(world: &mut World) -> Told {
+/// A node is paused until the others have closed its links and their dial backoff is long: it dials them at once when
+/// it resumes.
+pub(super) fn resumed_node_dials_its_peers(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.pause(2, 12 * SECOND);
     world.pass(12 * SECOND)?;
-    world.require(!world.linked(), "nobody gave the sleeper up")?;
+    world.require(!world.linked(), "no node closed its link to the paused node")?;
     world.run_until(World::linked, SECOND)?;
     world.settle()
 }
@@ -84,9 +86,9 @@ pub(super) fn line_of_three() -> Setup {
     Setup { nodes: 3, topology: Topology::Line, ..Setup::default() }
 }
 
-/// A node that lost its disk and was told of nobody begins alone, is found, and learns that its number is taken: its next
-/// run asks those who told it, and does not begin alone again.
-pub(super) fn next_run_knows_the_peers(world: &mut World) -> Told {
+/// A node that lost its disk and has no seeds starts alone, is dialed, and learns that its number is taken. Its next
+/// incarnation dials the nodes it met, and does not start alone again.
+pub(super) fn next_incarnation_keeps_the_peers(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.crash(0, Crash::Process);
     world.start(0);
@@ -95,16 +97,17 @@ pub(super) fn next_run_knows_the_peers(world: &mut World) -> Told {
     world.hosts[0].has_disk = false;
     world.crash(0, Crash::Process);
     world.start(0);
-    world.require(world.hosts[0].alone, "it was told of somebody")?;
+    world.require(world.hosts[0].alone, "it had a seed")?;
     world.run_until(|w| w.hosts[0].collisions > 0, 7 * SECOND)?;
     world.run_until(|w| w.all_ready() && w.linked(), SECOND)?;
-    world.require(!world.hosts[0].alone, "it began alone again")?;
+    world.require(!world.hosts[0].alone, "it started alone again")?;
     world.settle()
 }
 
-/// A node sleeps while an owner dies and comes back as a new run. It was the last to hear the old one, so nobody can tell
-/// it of a longer silence; once it has heard the news it does not wait for that run's word any more.
-pub(super) fn sleeper_knows_a_dead_run(world: &mut World) -> Told {
+/// A node is paused while an owner dies and returns with a new incarnation. It has the latest evidence of the old one,
+/// so no peer can report a longer silence. Once it has received the new incarnation, it no longer waits for the old
+/// one.
+pub(super) fn resumed_node_expires_a_dead_incarnation(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -121,10 +124,10 @@ pub(super) fn sleeper_knows_a_dead_run(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node sleeps with the member of a process that dies meanwhile. All others start anew, so the claims of the client's next
-/// process begin below, and so does its unregistration. What the sleeper wakes up with outranks that, and lasts until it has
-/// waited for the dead process (C1, C6).
-pub(super) fn sleeper_brings_an_earlier_process(world: &mut World) -> Told {
+/// A paused node holds the member of a process that dies meanwhile. All others restart, so the claims of the client's
+/// next process start below, and so does its unregistration. The record of the resumed node outranks that, and lasts
+/// until the dead process's timeouts have passed (C1, C6).
+pub(super) fn resumed_node_holds_an_earlier_process(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     for host in [1, 0, 1, 2] {
@@ -153,9 +156,9 @@ pub(super) fn sleeper_brings_an_earlier_process(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node sleeps twice, each time for less than it takes to be given up, and reaches nobody in between: together that is
-/// a long sleep.
-pub(super) fn two_sleeps_are_one(world: &mut World) -> Told {
+/// A node is paused twice, each time for less than it takes to be written off, and reaches no peer in between.
+/// Together the pauses count as one long pause.
+pub(super) fn two_pauses_count_as_one(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.keep_to(client, &[0, 1]);
@@ -166,13 +169,13 @@ pub(super) fn two_sleeps_are_one(world: &mut World) -> Told {
     let cuts = world.partition(&[2], &[0, 1]);
     world.run_until(|w| !w.hosts[2].paused(), 11 * MINUTE)?;
     world.pass(SECOND)?;
-    world.require(log.end_of(2).is_none(), "the first sleep was too long by itself")?;
+    world.require(log.end_of(2).is_none(), "the first pause was too long by itself")?;
     world.pause(2, 10 * MINUTE);
     world.rejoin(cuts);
     log.clear();
     world.run_until(|w| !w.hosts[2].paused(), 11 * MINUTE)?;
-    let words = log.end_of(2).unwrap_or_default();
-    world.require(words.contains("SleptTooLong"), &format!("it goes on: {words}"))?;
+    let last_line = log.end_of(2).unwrap_or_default();
+    world.require(last_line.contains("PausedTooLong"), &format!("the process did not end: {last_line}"))?;
     world.run_until(World::all_ready, 30 * SECOND)?;
     log.never_shown(world, "m")?;
     world.settle()

@@ -1,7 +1,7 @@
-//! Messages of clients that come late, twice or not at all (C1–C6).
+//! Client messages that arrive late, twice or not at all (C1–C6).
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::client::FromClient;
 use crate::network::{Item, MINUTE, Place, SECOND, Spike};
 use crate::world::World;
@@ -11,9 +11,9 @@ use convoke_core::node::{Attach, AttachMember, ConnId, Reattach};
 use convoke_proto::v1;
 use convoke_proto::v1::request::Operation;
 
-/// An attach crawls; its client gives up and attaches elsewhere before it arrives. In odd seeds the node it
-/// reaches has heard of that, in even ones it is cut off.
-pub(super) fn late_attach_does_not_win(world: &mut World) -> Told {
+/// An attach is delayed; its client abandons it and attaches elsewhere before it arrives. In odd seeds the node that
+/// receives it knows the newer attach, in even ones it is cut off.
+pub(super) fn late_attach_does_not_win(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let cut_off = world.even_seed();
     let cuts = if cut_off { world.partition(&[0], &[1, 2]).to_vec() } else { Vec::new() };
@@ -28,10 +28,10 @@ pub(super) fn late_attach_does_not_win(world: &mut World) -> Told {
     let (home, claim) = (world.stream_of(client).host, world.clients[client].claim);
     world.require(
         world.member(0, "m").is_some() != cut_off,
-        "the attach arrived too early, or the move was not heard of",
+        "the attach arrived too early, or the move was not received",
     )?;
     world.pass(10 * SECOND)?;
-    world.require(!cut_off || world.claim(0, "m") == Some(claim - 1), "the late attach was not carried out")?;
+    world.require(!cut_off || world.claim(0, "m") == Some(claim - 1), "the late attach was not executed")?;
     world.rejoin(cuts);
     world.run_until(|w| w.owned_by("m", home), 15 * SECOND)?;
     world.throughout(MINUTE, "the late attach disturbed the real session", |w| {
@@ -43,8 +43,8 @@ pub(super) fn late_attach_does_not_win(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A living session loses a member, or itself: the client is told and acts on it.
-pub(super) fn losing_session_is_notified(world: &mut World) -> Told {
+/// A live session loses a member, or is superseded: the client is notified and acts on it.
+pub(super) fn losing_session_is_notified(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.up(&["m", "kept"])?;
@@ -52,13 +52,13 @@ pub(super) fn losing_session_is_notified(world: &mut World) -> Told {
     let taker = world.add_taker_at("d", &["m"], 1);
     world.run_until(|w| w.attached(taker), 5 * SECOND)?;
     world.pass(SECOND)?;
-    world.require(!world.holds(client, "m") && world.holds(taker, "m"), "the loser was not told")?;
+    world.require(!world.holds(client, "m") && world.holds(taker, "m"), "the losing client was not notified")?;
     world.require(
         world.at(client, 0) && world.clients[client].claim == claim,
-        "the rest of the session did not go on",
+        "the rest of the session did not continue",
     )?;
 
-    // A newer attach of the same process turns up elsewhere.
+    // A newer attach of the same process arrives at another node.
     let c = &world.clients[client];
     let member = AttachMember { spec: c.members["kept"].spec.clone(), takeover: false };
     let attach = Attach {
@@ -76,8 +76,8 @@ pub(super) fn losing_session_is_notified(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A node that slept finds an attach in its sockets whose client is long elsewhere, and has unregistered since.
-pub(super) fn paused_node_executes_nothing_old(world: &mut World) -> Told {
+/// A resumed node finds an attach in its sockets whose client has long attached elsewhere, and has unregistered since.
+pub(super) fn paused_node_executes_nothing_old(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let log = Log::on(world);
     world.pause(0, 30 * SECOND);
@@ -95,8 +95,8 @@ pub(super) fn paused_node_executes_nothing_old(world: &mut World) -> Told {
     world.settle()
 }
 
-/// An unregistration is carried out, but its answer is lost, and the node with it.
-pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> Told {
+/// An unregistration is executed, but its answer is lost, and the node with it.
+pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.up(&["m", "kept"])?;
@@ -106,7 +106,7 @@ pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> Told {
     world.run_until(|w| w.member(0, "m").is_none(), SECOND)?;
     world.require(!world.clients[client].unregistered.is_empty(), "the answer arrived")?;
     world.crash(0, crate::world::Crash::Silent);
-    world.require(world.status(1, "m") == Some(Status::Up), "the others have heard of it")?;
+    world.require(world.status(1, "m") == Some(Status::Up), "the others have received it")?;
     world.run_until(|w| w.at(client, 1) || w.at(client, 2), 25 * SECOND)?;
     world.run_until(|w| w.absent_everywhere("m") && w.clients[client].unregistered.is_empty(), 5 * SECOND)?;
     world.rejoin(cuts);
@@ -117,7 +117,7 @@ pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> Told {
 }
 
 /// Requests of a session arrive a second time, after later ones.
-pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
+pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -145,12 +145,12 @@ pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A copy of a request that was rejected arrives when it would succeed: its client has acted on the rejection.
-pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told {
+/// A copy of a rejected request arrives when it would succeed: its client has acted on the rejection.
+pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let holder = world.add_client_at("holder", &["taken"], 1);
     world.up(&["taken"])?;
-    // A claim above the holder's, so that nothing but the number of the request stands against the copy.
+    // A claim above the holder's, so that only the request number rejects the copy.
     let attach = Attach {
         client: "c".to_owned(),
         nonce: 7,
@@ -178,8 +178,8 @@ pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Told
     world.settle()
 }
 
-/// Answers take longer than a client can wait: that they keep coming must not reassure it.
-pub(super) fn old_answers_refresh_nothing(world: &mut World) -> Told {
+/// Answers take longer than a client can wait: their arrival must not count as fresh evidence.
+pub(super) fn old_answers_are_not_evidence(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -199,8 +199,8 @@ pub(super) fn old_answers_refresh_nothing(world: &mut World) -> Told {
     world.settle()
 }
 
-/// Messages of a stream that was replaced: rejected where the move is known, outranked where it is not.
-pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> Told {
+/// Messages of a replaced stream: rejected where the move is known, outranked where it is not.
+pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
@@ -228,15 +228,15 @@ pub(super) fn late_messages_of_an_old_stream_are_ignored(world: &mut World) -> T
     world.go(client, 2);
     world.run_until(|w| w.at(client, 2), 5 * SECOND)?;
     let done = world.with_node(1, |node, time, out| Some(node.unregister(time, old.session, 9, "m", out).is_ok()));
-    world.require(done == Some(true) && world.member(1, "m").is_none(), "the old node knew of the move")?;
+    world.require(done == Some(true) && world.member(1, "m").is_none(), "the old node has received the move")?;
     world.pass(30 * SECOND)?;
     world.rejoin(cuts);
     world.run_until(|w| w.owned_by("m", 2) && w.shown_everywhere("m", Status::Up), 15 * SECOND)?;
     world.settle()
 }
 
-/// Ten clients lose their connections and are back, elsewhere, within ten seconds: nobody ever sees them down.
-pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> Told {
+/// Ten clients lose their connections and attach elsewhere within ten seconds: no watcher ever sees them down.
+pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
     let clients: Vec<usize> = ids.iter().map(|id| world.add_client_at(id, &[id], 0)).collect();
@@ -261,9 +261,9 @@ pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> Told {
     world.settle()
 }
 
-/// The registry remembers for a client without memory of its own (C8): a node that has no session of it attaches it with
-/// the members that the registry has, in one step.
-pub(super) fn registry_remembers_a_client(world: &mut World) -> Told {
+/// The registry restores a client without state of its own (C8): a node that has no session of it attaches it with the
+/// members that the registry has, in one step.
+pub(super) fn registry_restores_a_client(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let reattach = |id: Option<&str>| Reattach {
         client: "web".to_owned(),
@@ -293,7 +293,7 @@ pub(super) fn registry_remembers_a_client(world: &mut World) -> Told {
 }
 
 /// With `fast` liveness a lost connection means down within a second, unless the client is back at once.
-pub(super) fn fast_liveness(world: &mut World) -> Told {
+pub(super) fn fast_liveness(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let fast = world.add_client_at("fast", &["fast"], 0);
     world.clients[fast].liveness = Liveness::Fast;
@@ -317,9 +317,9 @@ pub(super) fn fast_liveness(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A client attaches elsewhere and no longer names a member: that keeps the timers of the old session, whatever the old
-/// stream still says (C4).
-pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> Told {
+/// A client attaches elsewhere and no longer names a member. That member keeps the timers of the old session, whatever
+/// the old stream still sends (C4).
+pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "dropped"], 0);
     world.up(&["m", "dropped"])?;
@@ -335,10 +335,10 @@ pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> Told {
     world.client_start(client);
     world.run_until(|w| w.owned_by("m", 1), 5 * SECOND)?;
     for beat in 1..=64 {
-        let heard = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
-        world.require(heard == Some(false), "a heartbeat of the old stream counts")?;
+        let accepted = world.with_node(0, |node, time, out| Some(node.heartbeat(time, old.session, out).is_ok()));
+        world.require(accepted == Some(false), "a heartbeat of the old stream counts")?;
         let shown = world.status(2, "dropped");
-        world.require(beat > 3 || shown == Some(Status::Up), "not up although its time is not over")?;
+        world.require(beat > 3 || shown == Some(Status::Up), "not up before its timeout")?;
         world.require(beat <= 5 || shown != Some(Status::Up), "up although its client is silent")?;
         world.pass(5 * SECOND)?;
     }
@@ -347,14 +347,14 @@ pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> Told {
     world.settle()
 }
 
-/// A client hangs for longer than the heartbeat timeout and then goes on with the same session: down, and up again (C6).
-pub(super) fn hung_client_is_down_and_up_again(world: &mut World) -> Told {
+/// A client is paused for longer than the heartbeat timeout and continues the same session: down, and up again (C6).
+pub(super) fn paused_client_is_down_and_up_again(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 0);
     world.up(&["m"])?;
     let stream = world.stream_of(client);
     let claim = world.claim(0, "m");
-    world.clients[client].hangs = true;
+    world.clients[client].paused = true;
     world.throughout(19 * SECOND, "down before the timeout", |w| w.shown_everywhere("m", Status::Up))?;
     world.run_until(|w| w.shown_everywhere("m", Status::Down), 3 * SECOND)?;
     world.pass(MINUTE)?;
@@ -363,7 +363,7 @@ pub(super) fn hung_client_is_down_and_up_again(world: &mut World) -> Told {
     world.push(stream.conn, 0, Item::ToNode(Box::new(message)));
     world.pass(SECOND / 10)?;
     world.require(world.shown_everywhere("m", Status::Up), "a heartbeat does not bring it up")?;
-    world.client_goes_on(client);
+    world.client_resume(client);
     world.throughout(MINUTE, "not up any more", |w| w.shown_everywhere("m", Status::Up) && w.at(client, 0))?;
     world.require(world.claim(2, "m") == claim, "a new session was needed")?;
     world.settle()

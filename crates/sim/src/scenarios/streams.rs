@@ -1,7 +1,7 @@
-//! Watchers that come back (W3–W5): exact views, and nothing that vanishes in between.
+//! Watchers that reconnect (W3–W5): exact views, and no member that vanishes in between.
 
 use super::log::Log;
-use super::support::Told;
+use super::support::ScenarioResult;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::watcher::Return;
@@ -11,16 +11,16 @@ use convoke_core::member::{Member, Status};
 use convoke_core::node::{ResetReason, StreamEvent};
 use std::time::Duration;
 
-/// Marks come often.
+/// Marks are frequent.
 pub(super) fn many_marks() -> Setup {
     let timers = Timers { mark_interval: Duration::from_millis(200), ..Timers::default() };
     Setup { timers, ..Setup::default() }
 }
 
-/// One client with members of every fate, and a watcher at n0 that has seen them.
+/// Prepares one client with members of every kind, and a watcher at n0 that has seen them.
 fn prepare(world: &mut World) -> Result<(usize, usize), Violation> {
     world.begin()?;
-    // After the grace in which nothing is called absent (N3).
+    // After the grace period in which no member is reported as absent (N3).
     world.pass(30 * SECOND)?;
     let client = world.add_client_fixed("c", &["kept", "changed", "deleted", "again"], 0);
     world.up(&["kept", "changed", "deleted", "again"])?;
@@ -31,7 +31,7 @@ fn prepare(world: &mut World) -> Result<(usize, usize), Violation> {
 }
 
 /// Adds, changes, deletes, deletes and adds again.
-fn change(world: &mut World, client: usize) -> Told {
+fn change(world: &mut World, client: usize) -> ScenarioResult {
     world.register(client, "added");
     world.set(client, "changed", &"new");
     world.client_unregister(client, "deleted");
@@ -41,7 +41,7 @@ fn change(world: &mut World, client: usize) -> Told {
     world.run_until(|w| w.clients[client].pending.is_empty(), 5 * SECOND)
 }
 
-/// The view is exactly what there is.
+/// Whether the view equals the registry.
 fn exact(world: &World, watcher: usize) -> bool {
     let view = &world.watchers[watcher].view;
     let value = |id: &str| view.get(id).and_then(|member| member.metadata().get("v"));
@@ -51,12 +51,12 @@ fn exact(world: &World, watcher: usize) -> bool {
         && value("again") == Some("new")
 }
 
-/// Until the view is exact, and as long as it stays so, no living member is missing and nothing else is announced gone.
-fn resumes_exactly(world: &mut World, log: &Log, watcher: usize, within: Micros) -> Told {
+/// Until the view is exact, and while it stays exact, no live member is missing and no removal is wrong.
+fn resumes_exactly(world: &mut World, log: &Log, watcher: usize, within: Micros) -> ScenarioResult {
     let start = world.now;
     while !(world.caught_up(watcher) && exact(world, watcher)) {
         let view = &world.watchers[watcher].view;
-        world.require(view.contains_key("kept") && view.contains_key("changed"), "a living member vanished")?;
+        world.require(view.contains_key("kept") && view.contains_key("changed"), "a live member vanished")?;
         let shown = view.keys().collect::<Vec<_>>();
         world.require(world.now < start + within, &format!("the view did not become exact: {shown:?}"))?;
         world.pass(SECOND / 100)?;
@@ -66,26 +66,26 @@ fn resumes_exactly(world: &mut World, log: &Log, watcher: usize, within: Micros)
     for event in log.by(watcher) {
         let fine = match &event {
             StreamEvent::Reset(_) => false,
-            // Who resumes is told of everything that may have changed, known to it or not.
+            // A resuming watcher gets the state of everything that may have changed, known to it or not.
             StreamEvent::Unregistered { id, .. } => !["kept", "changed", "added"].contains(&id.as_str()),
             _ => true,
         };
-        world.require(fine, &format!("the watcher was told {event:?}"))?;
+        world.require(fine, &format!("the watcher got {event:?}"))?;
     }
     Ok(())
 }
 
-fn reconnect(world: &mut World, watcher: usize, host: usize, how: Return) -> Told {
+fn reconnect(world: &mut World, watcher: usize, host: usize, how: Return) -> ScenarioResult {
     let taken = world.watcher_connect(watcher, host, how);
-    world.require(taken, "the node does not take the watcher")
+    world.require(taken, "the node rejected the watcher")
 }
 
 fn how(world: &World) -> Return {
     [Return::Token, Return::TokenAndKnown, Return::Known][world.setup.seed as usize % 3]
 }
 
-/// Back at the node it came from. Seeds: with its token, with versions, with both.
-pub(super) fn offline_watcher_returns_to_the_same_node(world: &mut World) -> Told {
+/// Reconnects to the same node. Seeds: with its token, with versions, with both.
+pub(super) fn offline_watcher_returns_to_the_same_node(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
     world.watcher_disconnect(watcher);
     change(world, client)?;
@@ -97,10 +97,10 @@ pub(super) fn offline_watcher_returns_to_the_same_node(world: &mut World) -> Tol
     world.settle()
 }
 
-/// Back at a node that has not heard yet what the watcher has seen: it waits and shows nothing old.
-pub(super) fn offline_watcher_returns_to_a_lagging_node(world: &mut World) -> Told {
+/// Reconnects to a node that has not received everything the watcher has seen: the node waits and shows nothing old.
+pub(super) fn offline_watcher_returns_to_a_lagging_node(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
-    // Slower by steps, so that no link seems silent in between.
+    // Slower in steps, so that no link seems silent in between.
     for extra in [7 * SECOND / 10, 14 * SECOND / 10] {
         world.slow_links(2, extra);
         world.pass(10 * SECOND)?;
@@ -110,7 +110,7 @@ pub(super) fn offline_watcher_returns_to_a_lagging_node(world: &mut World) -> To
     let start = world.now;
     while world.watchers[watcher].sdk.token() == old || !exact(world, watcher) {
         world.pass(SECOND / 100)?;
-        world.require(world.now < start + 5 * SECOND / 4, "no mark came in time")?;
+        world.require(world.now < start + 5 * SECOND / 4, "no mark arrived in time")?;
     }
     world.require(
         world.value(2, "changed").is_none() && world.member(2, "deleted").is_some(),
@@ -129,8 +129,8 @@ pub(super) fn offline_watcher_returns_to_a_lagging_node(world: &mut World) -> To
     world.settle()
 }
 
-/// Back at a node that lags for too long: told explicitly to start over, and right in the end.
-pub(super) fn watcher_ahead_of_a_cut_off_node_is_reset(world: &mut World) -> Told {
+/// Reconnects to a node that lags for too long: the watcher is reset, and its view is right in the end.
+pub(super) fn watcher_ahead_of_a_cut_off_node_is_reset(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
     let cuts = world.partition(&[2], &[0, 1]);
     change(world, client)?;
@@ -140,14 +140,14 @@ pub(super) fn watcher_ahead_of_a_cut_off_node_is_reset(world: &mut World) -> Tol
     reconnect(world, watcher, 2, Return::Token)?;
     world.run_until(|w| w.caught_up(watcher), 7 * SECOND)?;
     let reset = log.by(watcher).first().cloned();
-    world.require(reset == Some(StreamEvent::Reset(ResetReason::Ahead)), &format!("the first word is {reset:?}"))?;
+    world.require(reset == Some(StreamEvent::Reset(ResetReason::Ahead)), &format!("the first event is {reset:?}"))?;
     world.rejoin(cuts);
     world.run_until(|w| exact(w, watcher), 15 * SECOND)?;
     world.settle()
 }
 
-/// Back at a node that did not exist when it left.
-pub(super) fn offline_watcher_returns_to_a_fresh_node(world: &mut World) -> Told {
+/// Reconnects to a node that did not exist when it disconnected.
+pub(super) fn offline_watcher_returns_to_a_fresh_node(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
     world.watcher_disconnect(watcher);
     change(world, client)?;
@@ -160,8 +160,8 @@ pub(super) fn offline_watcher_returns_to_a_fresh_node(world: &mut World) -> Told
     world.settle()
 }
 
-/// Back after everything about the deletions was forgotten: by versions without a break, by token alone with a reset.
-pub(super) fn watcher_returns_after_everything_was_forgotten(world: &mut World) -> Told {
+/// Reconnects after the deletions were collected: by versions without a break, by token alone with a reset.
+pub(super) fn watcher_returns_after_everything_was_forgotten(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
     world.watcher_disconnect(watcher);
     change(world, client)?;
@@ -175,14 +175,16 @@ pub(super) fn watcher_returns_after_everything_was_forgotten(world: &mut World) 
     } else {
         world.run_until(|w| w.caught_up(watcher) && exact(w, watcher), 2 * SECOND)?;
         let reset = log.by(watcher).first().cloned();
-        world
-            .require(reset == Some(StreamEvent::Reset(ResetReason::TooOld)), &format!("the first word is {reset:?}"))?;
+        world.require(
+            reset == Some(StreamEvent::Reset(ResetReason::TooOld)),
+            &format!("the first event is {reset:?}"),
+        )?;
     }
     world.settle()
 }
 
-/// A watcher that reads far too slowly: it is told to start over, and nobody waits for it.
-pub(super) fn slow_watcher_is_reset(world: &mut World) -> Told {
+/// A watcher that reads far too slowly is reset, and no other watcher waits for it.
+pub(super) fn slow_watcher_is_reset(world: &mut World) -> ScenarioResult {
     world.setup.limits.watcher_queue = 16;
     for host in &mut world.hosts {
         host.config.limits.watcher_queue = 16;
@@ -196,17 +198,17 @@ pub(super) fn slow_watcher_is_reset(world: &mut World) -> Told {
         world.set(client, "changed", &value);
         world.pass(SECOND / 5)?;
         let seen = world.watchers[quick].view["changed"].metadata().get("v").map(str::to_owned);
-        world.require(seen == Some(value.to_string()), "a quick watcher has to wait")?;
+        world.require(seen == Some(value.to_string()), "a fast watcher had to wait")?;
     }
     world.watchers[slow].pace = SECOND / 1000;
     world.run_until(|w| w.caught_up(slow) && w.watchers[slow].view == w.watchers[quick].view, 25 * SECOND)?;
     let reset = |watcher| log.by(watcher).iter().any(|e| matches!(e, StreamEvent::Reset(ResetReason::Overflow)));
-    world.require(reset(slow) && !reset(quick), "the slow one was not told, or the quick one was")?;
+    world.require(reset(slow) && !reset(quick), "the slow watcher was not reset, or the fast one was")?;
     world.settle()
 }
 
 /// A large snapshot is read slowly while members behind and ahead of its cursor change (W2).
-pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
+pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let ids: Vec<String> = (0..60).map(|i| format!("m{i}")).collect();
     let client = world.add_client_fixed("c", &ids.iter().map(String::as_str).collect::<Vec<_>>(), 0);
@@ -215,7 +217,7 @@ pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
     world.watchers[watcher].pace = SECOND / 10;
     world.watchers[watcher].batch = 2;
     world.pass(SECOND)?;
-    world.require(!world.caught_up(watcher), "read too quickly to be met by a change")?;
+    world.require(!world.caught_up(watcher), "the snapshot was read before the changes")?;
     for id in &ids[..40] {
         world.set(client, id, &"new");
     }
@@ -232,9 +234,9 @@ pub(super) fn snapshot_while_the_registry_changes(world: &mut World) -> Told {
     world.settle()
 }
 
-/// While a watcher is away a node falls silent, which nobody writes down: it is told when it comes back, and told
-/// again when the node is (W3).
-pub(super) fn offline_watcher_learns_of_silence(world: &mut World) -> Told {
+/// While a watcher is disconnected, a node falls silent, which causes no write. The watcher sees the status when it
+/// reconnects, and again when the node returns (W3).
+pub(super) fn offline_watcher_sees_an_unreachable_owner(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 2);
     world.up(&["m"])?;

@@ -1,4 +1,4 @@
-//! What the stories share: cuts by pairs, clients with a fixed place, short checks.
+//! Shared parts of the scenarios: cuts by pairs, clients bound to a host, short checks.
 
 use crate::faults::Action;
 use crate::host::HostState;
@@ -11,9 +11,9 @@ use convoke_core::member::{MemberSpec, MetadataUpdate, Space, Status};
 use convoke_core::node::{PeerState, SessionId};
 use std::collections::BTreeMap;
 
-pub(super) type Told = Result<(), Violation>;
+pub(super) type ScenarioResult = Result<(), Violation>;
 
-/// How often a lasting condition is looked at.
+/// How often a lasting condition is checked.
 const STEP: Micros = SECOND / 5;
 
 /// All hosts cut from each other, to be joined pair by pair.
@@ -33,7 +33,7 @@ impl Scattered {
     }
 }
 
-/// Where a client's stream was at some moment.
+/// Position of a client's stream at some moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) host: usize,
@@ -42,8 +42,8 @@ pub(super) struct Stream {
 }
 
 impl World {
-    /// Everybody is started, and ready.
-    pub(super) fn begin(&mut self) -> Told {
+    /// Starts all nodes and waits until they are ready.
+    pub(super) fn begin(&mut self) -> ScenarioResult {
         self.start_all();
         self.run_until(World::all_ready, 30 * SECOND)?;
         self.run_until(World::linked, 30 * SECOND)
@@ -57,18 +57,18 @@ impl World {
         })
     }
 
-    /// All of these are shown up by every node within a few seconds.
-    pub(super) fn up(&mut self, ids: &[&str]) -> Told {
+    /// Waits until every node shows all of these as up.
+    pub(super) fn up(&mut self, ids: &[&str]) -> ScenarioResult {
         self.run_until(|w| ids.iter().all(|id| w.shown_everywhere(id, Status::Up)), 10 * SECOND)
     }
 
-    /// Many stories take their variants from the seed.
+    /// Many scenarios derive variants from the seed.
     pub(super) fn even_seed(&self) -> bool {
         self.setup.seed.is_multiple_of(2)
     }
 
-    /// A condition holds for a while, without a break.
-    pub(super) fn throughout(&mut self, time: Micros, what: &str, holds: impl Fn(&World) -> bool) -> Told {
+    /// Requires that a condition holds for a while, without a break.
+    pub(super) fn throughout(&mut self, time: Micros, what: &str, holds: impl Fn(&World) -> bool) -> ScenarioResult {
         let end = self.now + time;
         loop {
             self.finish()?;
@@ -80,8 +80,8 @@ impl World {
         }
     }
 
-    /// Time passes, unless an invariant is violated: then there is no more of it.
-    pub(super) fn pass(&mut self, time: Micros) -> Told {
+    /// Advances the time; fails if an invariant is violated.
+    pub(super) fn pass(&mut self, time: Micros) -> ScenarioResult {
         self.run_to(self.now + time);
         self.finish()
     }
@@ -102,13 +102,13 @@ impl World {
         scattered
     }
 
-    /// A client that reaches these hosts only. No host can be blamed for that.
+    /// Limits a client to these hosts. No host is excused by that.
     pub(super) fn keep_to(&mut self, client: usize, hosts: &[usize]) -> [u64; 2] {
         let reached: u128 = hosts.iter().map(|host| Place::Host(*host).bit()).sum();
         self.cut_client(client, u128::from(u64::MAX) & !reached)
     }
 
-    /// A client that reaches nobody.
+    /// Cuts a client off from all hosts.
     pub(super) fn unplug(&mut self, client: usize) -> [u64; 2] {
         self.cut_client(client, u128::from(u64::MAX))
     }
@@ -125,14 +125,14 @@ impl World {
         id
     }
 
-    /// A client at one node, now and for as long as the cuts last.
+    /// Adds a client that stays at one node while the cuts last.
     pub(super) fn add_client_fixed(&mut self, id: &str, members: &[&str], host: usize) -> usize {
         let client = self.add_client_at(id, members, host);
         self.keep_to(client, &[host]);
         client
     }
 
-    /// A client that takes its members from whoever has them.
+    /// Adds a client that takes its members over from their owners.
     pub(super) fn add_taker_at(&mut self, id: &str, members: &[&str], host: usize) -> usize {
         let client = self.add_client_at(id, members, host);
         for holding in self.clients[client].members.values_mut() {
@@ -175,7 +175,7 @@ impl World {
         self.client_register(client, MemberSpec::new(id, "s"), false);
     }
 
-    /// Whether every running node shows the member as fed by this host.
+    /// Whether every running node shows this host as the member's owner.
     pub(super) fn owned_by(&self, id: &str, host: usize) -> bool {
         let owner = self.hosts[host].id.as_str();
         let at = |seer: usize| self.member(seer, id).is_some_and(|member| member.owner().node == owner);
@@ -192,7 +192,7 @@ impl World {
         self.rank(host, id).map(|(claim, ..)| claim)
     }
 
-    /// Where a node believes a name to be.
+    /// Returns the location of a name at a node.
     pub(super) fn location(&self, host: usize, name: &str) -> Option<String> {
         self.hosts[host].node.as_ref()?.name(name).map(|view| view.location)
     }
@@ -206,25 +206,25 @@ impl World {
         self.hosts[host].node.as_ref()?.peers().into_iter().find(|view| view.node == *id).map(|view| view.state)
     }
 
-    /// Nothing is left under this id, not even a tombstone.
+    /// Whether a node holds nothing under this id, not even a tombstone.
     pub(super) fn forgotten(&self, host: usize, id: &str) -> bool {
         self.hosts[host].node.as_ref().is_none_or(|node| node.slot(id).is_none())
     }
 
-    /// A host that never comes back.
+    /// Stops a host permanently.
     pub(super) fn lose(&mut self, host: usize, crash: Crash) {
         self.crash(host, crash);
         self.hosts[host].state = HostState::Gone;
     }
 
-    /// Another machine, started, that is told of the first host.
+    /// Adds and starts another machine that has the first host as its seed.
     pub(super) fn join_host(&mut self, name: &str) -> usize {
         let host = self.add_host(name, vec!["h0:7000".to_owned()]);
         self.start(host);
         host
     }
 
-    /// A second process with the id of a host.
+    /// Adds a second process with the id of a host.
     pub(super) fn add_twin(&mut self, host: usize) -> usize {
         let name = self.hosts[host].id.as_str().to_owned();
         let seeds = (0..self.setup.nodes).filter(|i| *i != host).map(|i| format!("h{i}:7000")).collect();
@@ -235,7 +235,7 @@ impl World {
         twin
     }
 
-    /// A quick watcher to all members, connected to one node.
+    /// Adds a fast watcher of all members, connected to one node.
     pub(super) fn watch_at(&mut self, host: usize) -> usize {
         let watcher = self.watchers.len();
         self.watchers.push(Watcher::new(Space::Member, Filter::service("s"), SECOND / 1000, 64));

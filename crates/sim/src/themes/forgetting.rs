@@ -1,4 +1,4 @@
-//! A split outlasts the tombstones of what was unregistered at its beginning (D4, D8, C1, N5).
+//! A split outlasts the tombstones of members that were unregistered at its beginning (D4, D8, C1, N5).
 
 use crate::client::Process;
 use crate::faults::Fault;
@@ -9,16 +9,17 @@ use crate::world::{Crash, World, micros};
 use convoke_core::Node;
 use convoke_core::node::PeerState;
 
-/// One side forgets what the other has not heard was unregistered, or has registered itself meanwhile, and both return
-/// before either has inferred and forgotten the rest. Then there is peace: the next operation might hide what this did.
+/// One side collects tombstones that the other side has not received, or has registered the same ids meanwhile. Both
+/// sides meet before either has inferred and collected the rest. Then operations pause: the next one might hide the
+/// effect.
 pub(super) fn play(world: &mut World, _until: Micros) {
     world.busy(10 * SECOND, SECOND / 4);
     let host = world.any_host();
-    if world.rng.u32(..3) == 0 { sleep_through(world, host) } else { return_after_a_burst(world, host) }
+    if world.rng.u32(..3) == 0 { pause_until_collected(world, host) } else { return_after_a_burst(world, host) }
 }
 
 fn return_after_a_burst(world: &mut World, host: usize) {
-    // As after some attempts: what is forgotten had a claim that a newcomer has yet to reach.
+    // As after some attempts: the collected record had a claim that a new client has yet to reach.
     let closing = world.rng.usize(..world.clients.len());
     let attempts = world.rng.u64(..5);
     world.raise_claim(closing, attempts);
@@ -28,14 +29,14 @@ fn return_after_a_burst(world: &mut World, host: usize) {
     let (begun, window) = (world.now, world.inference_after());
     let former: Vec<String> = world.clients[closing].members.keys().cloned().collect();
     world.client_close(closing);
-    // In some cases even what one side inferred of the other is forgotten. What is written meanwhile was not.
+    // In some cases even the inferences about the other side are collected. Writes made meanwhile are not.
     let long = world.rng.u32(..3) == 0;
     let apart = if long { 2 * SECOND } else { world.rng.u64(SECOND / 10..SECOND / 2) };
     let burst = world.duration(2 * SECOND, if long { 4 * SECOND } else { window });
     world.busy(burst, apart);
     let healed = begun + tombstones(world) + world.rng.u64(..window) + if long { window } else { 0 };
     rest_until(world, healed - 5 * SECOND, if long { STILL } else { REST });
-    begin_anew(world, closing, &former);
+    restart_closed(world, closing, &former);
     world.busy(healed.saturating_sub(world.now), apart);
     if long {
         die_at_the_last_moment(world);
@@ -44,7 +45,8 @@ fn return_after_a_burst(world: &mut World, host: usize) {
     world.advance(4 * SECOND);
 }
 
-/// A node and its clients die together, and soon after those who miss them meet those who have forgotten them.
+/// A node and its clients die together. Soon after, nodes that still wait for them meet nodes that have collected
+/// them.
 fn die_at_the_last_moment(world: &mut World) {
     let host = world.any_host();
     for client in 0..world.clients.len() {
@@ -59,8 +61,8 @@ fn die_at_the_last_moment(world: &mut World) {
     world.advance(pause);
 }
 
-/// A client that closed is run again and wants what it had, with claims that start over.
-fn begin_anew(world: &mut World, client: usize, former: &[String]) {
+/// A closed client starts again and registers its former members, with claims that start over.
+fn restart_closed(world: &mut World, client: usize, former: &[String]) {
     if world.clients[client].process != Process::Stopped {
         return;
     }
@@ -75,8 +77,9 @@ fn begin_anew(world: &mut World, client: usize, former: &[String]) {
     }
 }
 
-/// Both sides have the same id, on one of them it ends, and they meet when some have forgotten that and some have not.
-pub(super) fn torn(world: &mut World, _until: Micros) {
+/// Both sides hold the same id and it ends on one side. They meet when some nodes have collected that end and some
+/// have not.
+pub(super) fn one_id_on_both_sides(world: &mut World, _until: Micros) {
     world.busy(10 * SECOND, SECOND / 4);
     let host = world.any_host();
     let mut cuts = world.split(&[host]).to_vec();
@@ -86,9 +89,9 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     if [here, there].iter().any(|client| world.clients[*client].members.contains_key(&id)) {
         return world.heal_cuts(cuts);
     }
-    let brushing = world.rng.u32(..3) == 0;
+    let meeting_briefly = world.rng.u32(..3) == 0;
     let interval = world.faults.operation_interval;
-    if brushing {
+    if meeting_briefly {
         world.faults.operation_interval = STILL;
         give_up_names(world, host);
     }
@@ -98,31 +101,31 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     world.client_move(here, None);
     world.advance(4 * SECOND);
     for client in [here, there] {
-        // Unless the dice have thrown it meanwhile.
+        // A random operation may have unregistered it meanwhile.
         if !world.clients[client].members.contains_key(&id) {
             let spec = world.spec(&id);
             world.client_register(client, spec, true);
         }
     }
     world.advance(SECOND);
-    // Who hears of it late forgets it late, and is met through the others.
+    // A node that receives it late also collects it late, and reaches the others through a third node.
     let at = world.clients[here].attached_to();
     let pause = world.rng.u64(2 * SECOND..4 * SECOND);
-    let (met, late) = match at.filter(|_| !brushing && world.rng.bool()) {
+    let (met, late) = match at.filter(|_| !meeting_briefly && world.rng.bool()) {
         Some(at) => die_together(world, here, at, host, &id, pause),
         None => {
             let late = another(world, &[Some(host), at]);
             world.pause(late.unwrap_or(host), pause);
             world.client_unregister(here, &id);
-            if brushing {
-                cuts = brush(world, host, &id, cuts);
+            if meeting_briefly {
+                cuts = meet_briefly(world, host, &id, cuts);
             }
-            // A brush makes them say the end again: then all of them have forgotten it a little later.
-            let longer = if brushing { 10 * SECOND } else { 2 * SECOND };
+            // A short contact makes them send the tombstone again; then all of them collect it a little later.
+            let longer = if meeting_briefly { 10 * SECOND } else { 2 * SECOND };
             (world.now + tombstones(world) + world.rng.u64(..longer), late)
         }
     };
-    rest_until(world, met - 3 * SECOND / 2, if brushing { STILL } else { REST });
+    rest_until(world, met - 3 * SECOND / 2, if meeting_briefly { STILL } else { REST });
     let apart = late.map(|late| world.partition(&[late], &[host]));
     world.heal_cuts(cuts);
     world.advance(6 * SECOND);
@@ -130,21 +133,22 @@ pub(super) fn torn(world: &mut World, _until: Micros) {
     world.faults.operation_interval = interval;
 }
 
-/// A host whose names are given up, or that goes on writing, is never met with what others knew of it and have forgotten: it
-/// states everything again (D10).
+/// A host whose names are retired, or that continues to write, never meets others with state that they have collected: it
+/// restates everything (D10).
 fn give_up_names(world: &mut World, host: usize) {
     for name in world.hosts[host].names.keys().cloned().collect::<Vec<String>>() {
         world.unregister_name(host, &name);
     }
 }
 
-/// A host that runs and is none of these.
+/// Returns a running host that is none of these.
 fn another(world: &World, than: &[Option<usize>]) -> Option<usize> {
     world.running_hosts().into_iter().find(|host| !than.contains(&Some(*host)))
 }
 
-/// The two sides meet, over slow links, and are parted when one has heard what the other registered and not yet answered.
-fn brush(world: &mut World, host: usize, member: &str, mut cuts: Vec<u64>) -> Vec<u64> {
+/// The two sides meet over slow links. They are separated once one has received the other's registration but not yet
+/// answered.
+fn meet_briefly(world: &mut World, host: usize, member: &str, mut cuts: Vec<u64>) -> Vec<u64> {
     let Some(slot) = world.hosts[host].node.as_ref().and_then(|node| node.slot(member)) else { return cuts };
     let held = world.network.cuts.iter().filter(|cut| cuts.contains(&cut.id));
     let sides: Vec<(u128, u128)> = held.map(|cut| (cut.from, cut.to)).collect();
@@ -156,7 +160,7 @@ fn brush(world: &mut World, host: usize, member: &str, mut cuts: Vec<u64>) -> Ve
         let here = |w: &World| others.iter().any(|other| sees(w, host, *other));
         let there = |w: &World| others.iter().any(|other| sees(w, *other, host));
         step_until(world, |w| here(w) || there(w));
-        // Who accepts a connection is the first to say what it has.
+        // The acceptor of a connection is the first to send its state.
         let first = here(world);
         if first {
             let covers = |node: &Node| node.context().get(&slot.origin) >= slot.n;
@@ -179,9 +183,9 @@ fn sees(world: &World, one: usize, other: usize) -> bool {
     world.hosts[one].node.as_ref().is_some_and(up)
 }
 
-/// A claim ends with its client and its node: what is left is a record that nobody stands by, then an inference, then
-/// nothing. Returns when to meet, in one of two cases about when the inference is forgotten, otherwise any time before; and
-/// who heard of it late.
+/// Ends a claim together with its client and its node. A record without a live owner is left, then an inference, then
+/// nothing. Returns when to meet: in half of the cases when the inference is collected, otherwise any time before.
+/// Also returns the node that received the inference late.
 fn die_together(
     world: &mut World,
     client: usize,
@@ -201,7 +205,7 @@ fn die_together(
     rest_until(world, lost + inferred - SECOND, REST);
     let infers = |node: &Node| node.slot(member).is_some_and(|slot| slot.inferred);
     step_until(world, |w| serving(w).any(|(other, node)| other != apart && infers(node)));
-    // What was inferred is under way to the others; read late, it looks young.
+    // The inference is in flight to the others; a node that reads it late dates it late.
     let first = serving(world).find(|(other, node)| *other != apart && infers(node)).map(|(other, _)| other);
     let late = another(world, &[Some(apart), first]);
     if let Some(late) = late {
@@ -210,7 +214,7 @@ fn die_together(
     (world.now + tombstones(world) + world.rng.u64(..2 * SECOND), late)
 }
 
-/// Time passes in small steps, to the moment when something happens, or for ten seconds.
+/// Advances in small steps until a condition holds, for at most ten seconds.
 fn step_until(world: &mut World, happened: impl Fn(&World) -> bool) {
     let end = world.now + 10 * SECOND;
     while !happened(world) && world.now < end && world.violation.is_none() {
@@ -218,7 +222,7 @@ fn step_until(world: &mut World, happened: impl Fn(&World) -> bool) {
     }
 }
 
-/// A client that is attached to another host than this one, and one that is attached to it.
+/// Returns a client that is attached to another host than this one, and one that is attached to it.
 fn one_on_each_side(world: &mut World, host: usize) -> Option<(usize, usize)> {
     let attached = |client: &usize| {
         let client = &world.clients[*client];
@@ -230,27 +234,27 @@ fn one_on_each_side(world: &mut World, host: usize) -> Option<(usize, usize)> {
     Some((world.rng.choice(here)?, world.rng.choice(there)?))
 }
 
-/// A node sleeps until everybody else has forgotten what happened at its beginning.
-fn sleep_through(world: &mut World, host: usize) {
-    let sleep = tombstones(world) + world.inference_after() + world.rng.u64(..20 * SECOND);
+/// Pauses a node until all others have collected the tombstones from the beginning of the pause.
+fn pause_until_collected(world: &mut World, host: usize) {
+    let pause = tombstones(world) + world.inference_after() + world.rng.u64(..20 * SECOND);
     world.busy(2 * SECOND, SECOND / 5);
-    world.pause(host, sleep);
+    world.pause(host, pause);
     world.faults.count(Fault::LongPause);
-    let awake = world.now + sleep;
+    let resumed = world.now + pause;
     world.busy(10 * SECOND, SECOND / 5);
-    rest_until(world, awake, REST);
+    rest_until(world, resumed, REST);
 }
 
 fn tombstones(world: &World) -> Micros {
     micros(world.setup.timers.tombstone_timeout)
 }
 
-/// How far apart operations are while little is to happen.
+/// Interval between operations while few are wanted.
 const REST: Micros = 10 * SECOND;
-/// And while nothing is to happen.
+/// Interval between operations while none are wanted.
 const STILL: Micros = 1000 * SECOND;
 
-/// Little happens, so that what was left stays so.
+/// Runs with few operations, so that the current state stays as it is.
 fn rest_until(world: &mut World, time: Micros, apart: Micros) {
     let interval = std::mem::replace(&mut world.faults.operation_interval, apart);
     let enabled = std::mem::take(&mut world.faults.enabled);

@@ -1,12 +1,13 @@
-//! Themes: short plans in which faults belong together.
+//! Themes: short plans in which the faults belong together.
 //!
-//! Dice alone seldom throw a member that is unregistered behind a split, forgotten, and registered again just before the
-//! split heals. Each theme plays one family of such stories with chance in all the details, on two to four nodes.
+//! Random faults alone seldom produce a member that is unregistered behind a split, collected, and registered again
+//! just before the split heals. Each theme plays one family of such sequences with random details, on two to four
+//! nodes.
 
 mod forgetting;
+mod pausing;
 mod relaying;
 mod returning;
-mod sleeping;
 
 use crate::faults::{Fault, Faults};
 use crate::network::{Micros, Place, SECOND};
@@ -16,15 +17,15 @@ use convoke_core::{Limits, Timers};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// One family of stories.
+/// One family of fault sequences.
 #[derive(Debug)]
 pub struct Theme {
     pub name: &'static str,
     nodes: RangeInclusive<usize>,
     timers: fn() -> Timers,
-    /// Writes per delta chunk are few: exchanges take several steps.
+    /// Few writes per delta chunk, so that exchanges take several steps.
     small_chunks: bool,
-    /// Faults on top, by the dice; more of a kind makes it more frequent.
+    /// Additional random faults; repeating a kind makes it more frequent.
     faults: &'static [Fault],
     fault_interval: RangeInclusive<Micros>,
     check_period: Micros,
@@ -34,10 +35,10 @@ pub struct Theme {
     pub(crate) play: fn(&mut World, Micros),
 }
 
-/// One after the other, so that few seeds meet them all.
+/// Themes alternate from seed to seed, so that a few seeds cover all of them.
 pub const ALL: &[Theme] = &[
     Theme {
-        name: "clients: replaced, doubled, cut off, overtaken",
+        name: "clients: replaced, duplicated, cut off, late messages",
         nodes: 2..=3,
         timers: brief_timers,
         small_chunks: false,
@@ -71,7 +72,7 @@ pub const ALL: &[Theme] = &[
         play: forgetting::play,
     },
     Theme {
-        name: "torn: one id on both sides of a split, and its end on one",
+        name: "shared id: one id on both sides of a split, ended on one side",
         nodes: 4..=4,
         timers: lasting_timers,
         small_chunks: false,
@@ -80,10 +81,10 @@ pub const ALL: &[Theme] = &[
         check_period: 10 * SECOND,
         chaos: 20 * SECOND..=30 * SECOND,
         rounds: 6,
-        play: forgetting::torn,
+        play: forgetting::one_id_on_both_sides,
     },
     Theme {
-        name: "relaying: two that reach each other through a third only",
+        name: "relaying: two nodes that reach each other through a third only",
         nodes: 3..=3,
         timers: brief_timers,
         small_chunks: true,
@@ -95,7 +96,7 @@ pub const ALL: &[Theme] = &[
         play: relaying::play,
     },
     Theme {
-        name: "returning: an owner lost and back, while others restart",
+        name: "returning: an owner is lost and returns, while others restart",
         nodes: 3..=4,
         timers: brief_timers,
         small_chunks: false,
@@ -119,7 +120,7 @@ pub const ALL: &[Theme] = &[
         play: returning::churn,
     },
     Theme {
-        name: "sleeping: for moments, or for longer than any horizon",
+        name: "pausing: pauses for moments, or for longer than any horizon",
         nodes: 2..=3,
         timers: brief_timers,
         small_chunks: false,
@@ -128,10 +129,10 @@ pub const ALL: &[Theme] = &[
         check_period: 5 * SECOND,
         chaos: 100 * SECOND..=150 * SECOND,
         rounds: 2,
-        play: sleeping::play,
+        play: pausing::play,
     },
     Theme {
-        name: "congested: links that fall behind",
+        name: "congested: links with growing delay",
         nodes: 2..=3,
         timers: brief_timers,
         small_chunks: false,
@@ -165,7 +166,7 @@ pub const ALL: &[Theme] = &[
     },
 ];
 
-/// Between the loss of an owner and the inference about its members there is room for other things.
+/// Timers that leave room for other events between the loss of an owner and the inference about its members.
 fn lasting_timers() -> Timers {
     Timers {
         reconnect_timeout: Duration::from_secs(30),
@@ -177,11 +178,12 @@ fn lasting_timers() -> Timers {
 }
 
 impl Plan {
-    /// A few minutes of one theme: for mutants, and to find what dice seldom throw.
+    /// Builds a plan of a few minutes with one theme: for mutants, and for sequences that random faults seldom
+    /// produce.
     pub fn focused(seed: u64) -> Plan {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xf0c5_ed00_5eed_f0c5);
         let count = ALL.len() as u64;
-        // Shifted with every turn: whoever takes every fourth seed meets all themes too.
+        // Shifted in each round, so that taking every fourth seed covers all themes too.
         let theme = &ALL[((seed + seed / count) % count) as usize];
         let mut limits = Limits::default();
         if theme.small_chunks || rng.u32(..4) == 0 {
@@ -231,7 +233,7 @@ impl Plan {
 }
 
 impl World {
-    /// Operations one after the other for a while, about so far apart.
+    /// Runs operations one after the other for a while, with about this interval.
     fn busy(&mut self, time: Micros, apart: Micros) {
         let end = self.now + time;
         while self.now < end && self.violation.is_none() {
@@ -263,13 +265,13 @@ impl World {
         }
     }
 
-    /// A host that runs; the first if none does.
+    /// Returns a running host; the first if none runs.
     fn any_host(&mut self) -> usize {
         let running = self.running_hosts();
         self.rng.choice(running).unwrap_or(0)
     }
 
-    /// From losing an owner to the inference about its members.
+    /// Time from losing an owner to the inference about its members.
     fn inference_after(&self) -> Micros {
         let timers = &self.setup.timers;
         micros(timers.admission_window()) + micros(timers.reconnect_timeout)

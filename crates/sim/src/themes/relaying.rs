@@ -1,10 +1,10 @@
-//! Two nodes hear of each other only through a third, over slow links and in small chunks (D5, D6, D7, L2).
+//! Two nodes communicate only through a third, over slow links and in small chunks (D5, D6, D7, L2).
 
 use crate::faults::{Action, Fault};
 use crate::network::{Micros, SECOND};
 use crate::world::World;
 
-/// Clients move between two nodes that see each other, while a third is told late, by one of them only.
+/// Clients move between two linked nodes, while a third receives the changes late and from one of them only.
 pub(super) fn play(world: &mut World, until: Micros) {
     world.busy(8 * SECOND, SECOND / 4);
     while world.now < until && world.violation.is_none() {
@@ -26,7 +26,7 @@ pub(super) fn play(world: &mut World, until: Micros) {
     }
 }
 
-/// Everything from and to a host takes long, but not so long that its links are given up.
+/// Delays everything from and to a host, but not so much that its links are closed.
 fn slow_down(world: &mut World, host: usize, length: Micros) {
     let extra = world.duration(SECOND / 50, SECOND / 2);
     let id = world.slow_links(host, extra);

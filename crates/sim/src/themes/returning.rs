@@ -1,4 +1,4 @@
-//! An owner is lost and comes back; what happened meanwhile must not be undone by its old word (L3–L5, N1–N6, D10).
+//! An owner is lost and returns; its old state must not undo what happened meanwhile (L3–L5, N1–N6, D10).
 
 use crate::faults::Fault;
 use crate::network::{Micros, Place, SECOND, Spike};
@@ -35,7 +35,7 @@ pub(super) fn play(world: &mut World, until: Micros) {
     }
 }
 
-/// A node dies with most of its clients, and the survivors have the time to draw their conclusions.
+/// A node dies with most of its clients, and the survivors have time to expire its members.
 pub(super) fn churn(world: &mut World, until: Micros) {
     if world.rng.bool() {
         spread_out(world);
@@ -75,8 +75,8 @@ pub(super) fn churn(world: &mut World, until: Micros) {
     }
 }
 
-/// The nodes are far from each other and from everyone. That is no trouble, just a larger world; only `fast` liveness is
-/// nothing for it.
+/// The nodes are far from each other and from the clients. That is not a fault, only a larger network; only `fast`
+/// liveness does not work in it.
 fn spread_out(world: &mut World) {
     let (id, extra) = (world.network.number(), world.rng.u64(SECOND / 5..9 * SECOND / 20));
     let places = (0..world.hosts.len()).fold(0, |places, host| places | Place::Host(host).bit());

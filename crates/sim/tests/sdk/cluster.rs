@@ -1,4 +1,4 @@
-//! A network in memory and in virtual time: real nodes, real frames, links that take a millisecond.
+//! A network in memory and in virtual time: real nodes, real frames, links with one millisecond of latency.
 
 use convoke_core::node::{ConnId, DialId, Effect, LinkId, Notice, Start};
 use convoke_core::version::NodeId;
@@ -14,9 +14,9 @@ enum Arrival {
     Closed { link: LinkId },
 }
 
-/// What nodes want of the server around them.
+/// Output of a node for the server around it.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum NodeOutput {
     Notice { conn: ConnId, notice: Notice },
     Close { conn: ConnId },
     CloseAll { node: usize },
@@ -25,7 +25,7 @@ pub(crate) enum Said {
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     pub(crate) now: Time,
-    pub(crate) said: Vec<Said>,
+    pub(crate) outputs: Vec<NodeOutput>,
     /// Pairs of nodes that cannot reach each other.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// The node at each end of each link; the other end of link i is i ^ 1.
@@ -43,12 +43,12 @@ pub(crate) fn node_at(address: &str) -> Option<usize> {
 }
 
 impl Cluster {
-    /// Nodes that know each other, ready.
+    /// Creates nodes that have each other as seeds, and waits until they are ready.
     pub(crate) fn new(size: usize) -> Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             now: Time::from_secs(1),
-            said: Vec::new(),
+            outputs: Vec::new(),
             cut: BTreeSet::new(),
             ends: Vec::new(),
             arrivals: BTreeMap::new(),
@@ -69,7 +69,7 @@ impl Cluster {
         cluster
     }
 
-    /// Calls a node as its shell would, and lets its effects happen.
+    /// Calls a node as its shell would, and performs its effects.
     pub(crate) fn with<R>(&mut self, index: usize, call: impl FnOnce(&mut Node, Time, &mut Output) -> R) -> R {
         let mut out = Output::default();
         let result = call(&mut self.nodes[index], self.now, &mut out);
@@ -92,9 +92,9 @@ impl Cluster {
                 }
             }
             Effect::CloseLink { link } => self.later(Arrival::Closed { link: LinkId(link.0 ^ 1) }),
-            Effect::Notify { conn, notice } => self.said.push(Said::Notice { conn, notice }),
-            Effect::CloseClient { conn } => self.said.push(Said::Close { conn }),
-            Effect::CloseAllClients => self.said.push(Said::CloseAll { node: from }),
+            Effect::Notify { conn, notice } => self.outputs.push(NodeOutput::Notice { conn, notice }),
+            Effect::CloseClient { conn } => self.outputs.push(NodeOutput::Close { conn }),
+            Effect::CloseAllClients => self.outputs.push(NodeOutput::CloseAll { node: from }),
             Effect::Persist { .. } | Effect::Readable { .. } => {}
             Effect::Restart { .. } | Effect::Stop { .. } => panic!("no node of a test restarts: {effect:?}"),
         }

@@ -1,9 +1,9 @@
-//! Arbitrary interleavings against real nodes: losses, late messages, late answers, rivals, bad input.
+//! Arbitrary interleavings against real nodes: losses, late messages, late answers, competing clients, bad input.
 //!
-//! The session talks to the core of two nodes through queues whose every delivery is a step of the test. Afterwards everything is
-//! healed, and what the registry shows must be what the application was told.
+//! The session talks to the core of two nodes through queues; every delivery is a step of the test. Afterwards
+//! everything is healed, and the registry must show the state that was acknowledged to the application.
 
-use crate::cluster::{Cluster, Said, client_address, node_at};
+use crate::cluster::{Cluster, NodeOutput, client_address, node_at};
 use convoke_core::node::{Attach, AttachMember, ConnId, SessionId};
 use convoke_core::{Time as NodeTime, member};
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
@@ -36,9 +36,9 @@ enum Step {
     Unregister {
         member: usize,
     },
-    /// The application loses patience with its youngest operation.
+    /// The application cancels its latest operation.
     Cancel,
-    /// Messages of the youngest connection, or of an older one, arrive.
+    /// Messages of the latest connection, or of an older one, arrive.
     ToNode {
         older: usize,
         count: usize,
@@ -47,7 +47,7 @@ enum Step {
         older: usize,
         count: usize,
     },
-    /// The client's side of the connection ends; what is under way stays under way.
+    /// The client's side of the connection ends; messages in flight stay in flight.
     Lose,
     /// The node's side of some connection ends.
     NodeLoses {
@@ -106,15 +106,15 @@ struct Wire {
     client_end: bool,
 }
 
-/// What the application knows of one of its members.
+/// The application's knowledge of one of its members.
 #[derive(Clone, Debug)]
 struct Model {
     registration: RegistrationId,
-    /// Told that it is registered.
+    /// Registration was acknowledged.
     held: bool,
-    /// Everything that counts, in order: initial metadata, then updates that were not rejected.
+    /// All effective updates in order: initial metadata, then updates that were not rejected.
     updates: Vec<(OperationId, Update)>,
-    /// An update whose fate nobody will learn makes the metadata uncertain.
+    /// An update with an unknown outcome makes the metadata uncertain.
     uncertain: bool,
     version: String,
 }
@@ -211,12 +211,12 @@ impl World {
                 self.models.retain(|_, model| model.registration != registration);
             }
             Effect::State(_) => {}
-            Effect::Closed => panic!("nobody closed it"),
+            Effect::Closed => panic!("the session was not closed"),
         }
     }
 
     fn done(&mut self, operation: OperationId, result: Result<String, Error>) {
-        let (member, what) = self.pending.remove(&operation).expect("answered once, and only if asked");
+        let (member, what) = self.pending.remove(&operation).expect("each operation is answered once");
         match (what, result) {
             (What::Bad, result) => {
                 let code = result.expect_err("a bad member").code;
@@ -285,7 +285,7 @@ impl World {
                 self.models.remove(&member);
                 let mut out = Vec::new();
                 let asked = self.session.unregister(&name(member), model.registration, None, &mut out);
-                self.pending.insert(asked.expect("it is held"), (member, What::Unregister));
+                self.pending.insert(asked.expect("the member is registered"), (member, What::Unregister));
                 out.into_iter().for_each(|effect| self.perform(effect));
                 self.session(|_, _, _| {});
             }
@@ -301,7 +301,7 @@ impl World {
                             model.updates.retain(|(update, _)| *update != operation);
                         }
                     }
-                    // Rejected or not, nobody will ever know.
+                    // Its outcome stays unknown.
                     What::Update => self.forget_updates_of(operation),
                     What::Bad | What::Unregister => {}
                 }
@@ -354,7 +354,7 @@ impl World {
         let spec = MemberSpec::new(name(member), "s").metadata("k0", "initial");
         let deadline = deadline.then(|| time(self.cluster.now) + Duration::from_secs(2));
         let asked = self.session.register(spec, takeover, deadline);
-        let (operation, registration) = asked.expect("the model says that it is free");
+        let (operation, registration) = asked.expect("the model has no registration");
         self.pending.insert(operation, (member, What::Register(registration)));
         let initial = (operation, Update::replace().set("k0", "initial"));
         let model =
@@ -366,7 +366,7 @@ impl World {
     fn update(&mut self, member: usize, update: Update) {
         let Some(model) = self.models.get_mut(&member).filter(|model| model.held) else { return };
         let asked = self.session.update(&name(member), model.registration, update.clone(), None);
-        let operation = asked.expect("it is held");
+        let operation = asked.expect("the member is registered");
         model.updates.push((operation, update));
         self.pending.insert(operation, (member, What::Update));
         self.session(|_, _, _| {});
@@ -401,21 +401,21 @@ impl World {
         self.spread();
     }
 
-    /// Takes what nodes said to the connections it is for.
+    /// Moves the nodes' outputs to their connections.
     fn spread(&mut self) {
-        for said in std::mem::take(&mut self.cluster.said) {
-            match said {
-                Said::Notice { conn, notice } => {
+        for output in std::mem::take(&mut self.cluster.outputs) {
+            match output {
+                NodeOutput::Notice { conn, notice } => {
                     if let Some(wire) = self.wires.iter_mut().find(|wire| wire.connection.0 == conn.0) {
                         wire.to_client.push_back(FromNode::Notice(convert::notice(notice)));
                     }
                 }
-                Said::Close { conn } => {
+                NodeOutput::Close { conn } => {
                     if let Some(index) = self.wires.iter().position(|wire| wire.connection.0 == conn.0) {
                         self.node_loses(index);
                     }
                 }
-                Said::CloseAll { node } => {
+                NodeOutput::CloseAll { node } => {
                     let of = |index: &usize| self.wires[*index].node == node;
                     let indices: Vec<usize> = (0..self.wires.len()).filter(of).collect();
                     indices.into_iter().for_each(|index| self.node_loses(index));
@@ -486,7 +486,7 @@ impl World {
                 });
                 (FromNode::Answers(v1::Answers { answers: answers.collect() }), held)
             }
-            ToNode::Close(_) => panic!("nobody closes"),
+            ToNode::Close(_) => panic!("the session is not closed"),
         });
         let wire = &mut self.wires[index];
         wire.session = answer.1;
@@ -502,7 +502,7 @@ impl World {
         self.session(|session, now, out| session.received(now, connection, message, out));
     }
 
-    /// Time passes for nodes and client alike.
+    /// Advances the time of nodes and client.
     fn pass(&mut self, duration: Duration) {
         let end = self.cluster.now + duration;
         while self.cluster.now < end {
@@ -518,7 +518,7 @@ impl World {
         }
     }
 
-    /// Everything that is on its way arrives, also on old connections.
+    /// Delivers all messages in flight, also on old connections.
     fn deliver(&mut self) {
         for index in 0..self.wires.len() {
             while !self.wires[index].to_node.is_empty() && self.wires[index].node_end {
@@ -533,7 +533,7 @@ impl World {
         }
     }
 
-    /// Everything works again for long enough; then everybody must agree.
+    /// Lets everything work for long enough; then all views must agree.
     fn heal_and_check(&mut self) {
         self.healed = true;
         self.cluster.cut.clear();
@@ -548,7 +548,8 @@ impl World {
             world.cluster.nodes.iter().any(|node| node.member(&name(member)).is_some_and(|m| m.client() == "shop"))
         };
         if self.contested.iter().any(|member| !self.models.contains_key(member) && shown(self, *member)) {
-            // A late attach was carried out after this client had let it go to a rival. Nobody keeps that member alive.
+            // A late attach was executed after this client had lost the member to a competing client. That member has
+            // no live client.
             self.pass(Duration::from_secs(400));
         }
         assert!(self.pending.is_empty(), "not answered: {:?}\n{:#?}", self.pending, self.session);
@@ -564,15 +565,17 @@ impl World {
                         if !model.uncertain {
                             assert_eq!(shown.metadata().to_map(), metadata, "{id} at node {index}");
                         }
-                        // Its node may have claimed it anew, above the tombstone of somebody's earlier registration (C4).
-                        let told: convoke_core::version::Version = model.version.parse().expect("the node's own form");
-                        if shown.version().claim <= told.claim {
-                            assert_eq!(shown.version(), told, "{id} at node {index}");
+                        // Its node may have claimed it again, above the tombstone of another client's earlier
+                        // registration (C4).
+                        let acknowledged: convoke_core::version::Version =
+                            model.version.parse().expect("the node's own format");
+                        if shown.version().claim <= acknowledged.claim {
+                            assert_eq!(shown.version(), acknowledged, "{id} at node {index}");
                         }
                     }
                     (None, None) => {}
-                    (Some(_), None) => panic!("{id} is registered and node {index} does not have it"),
-                    (None, Some(shown)) => panic!("nobody wants {id} and node {index} shows {shown:?}"),
+                    (Some(_), None) => panic!("{id} is registered, but node {index} does not have it"),
+                    (None, Some(shown)) => panic!("no client wants {id}, but node {index} shows {shown:?}"),
                 }
             }
         }
@@ -587,7 +590,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_the_application_was_told_is_what_the_registry_shows(
+    fn the_registry_shows_what_the_application_was_told(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..60),
     ) {

@@ -1,4 +1,4 @@
-//! A state that follows real nodes through broken streams, other nodes, lagging nodes and slow reading.
+//! A watch state that follows real nodes through broken streams, other nodes, lagging nodes and slow reading.
 
 use crate::cluster::Cluster;
 use convoke_core::filter::Filter;
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Folds events as an application would, and watches over their sense.
+/// Folds events as an application would, and checks that they are consistent.
 #[derive(Default)]
 struct Application {
     view: BTreeMap<String, Arc<Member>>,
@@ -56,11 +56,11 @@ impl Application {
         match event {
             Event::Snapshot(member) | Event::Registered(member) => {
                 assert_eq!(matches!(event, Event::Snapshot(_)), !self.caught_up, "{event:?}");
-                assert!(self.view.insert(member.id.clone(), member.clone()).is_none(), "told twice: {event:?}");
+                assert!(self.view.insert(member.id.clone(), member.clone()).is_none(), "delivered twice: {event:?}");
             }
             Event::Updated(member) | Event::StatusChanged(member) | Event::OwnerChanged(member) => {
                 let before = self.view.insert(member.id.clone(), member.clone());
-                assert_ne!(before.expect("known before").version, member.version, "told twice: {event:?}");
+                assert_ne!(before.expect("known before").version, member.version, "delivered twice: {event:?}");
             }
             Event::Unregistered { member, .. } => {
                 assert_eq!(self.view.remove(&member.id).as_ref(), Some(member));
@@ -107,7 +107,7 @@ impl World {
         let (conn, client) = (ConnId(self.claim), format!("writer-{node}"));
         let request = Attach { client, nonce: 1, claim: self.claim, ..Attach::default() };
         let attached = self.cluster.with(node, |n, now, out| n.attach(now, 0, conn, &request, out));
-        attached.expect("a higher claim every time").session
+        attached.expect("each attach raises the claim").session
     }
 
     fn step(&mut self, step: &Step) {
@@ -120,7 +120,7 @@ impl World {
                 let (session, seq) = self.next(node);
                 let result =
                     self.cluster.with(node, |n, now, out| n.register(now, 0, session, seq, &member, out).map(|_| ()));
-                self.mind(node, result);
+                self.attach_again_if_stale(node, result);
             }
             Step::Update { node, member } => {
                 self.value += 1;
@@ -130,13 +130,13 @@ impl World {
                 let result = self
                     .cluster
                     .with(node, |n, now, out| n.update(now, session, seq, &id, &update, None, out).map(|_| ()));
-                self.mind(node, result);
+                self.attach_again_if_stale(node, result);
             }
             Step::Unregister { node, member } => {
                 let (session, seq) = self.next(node);
                 let id = format!("m{member}");
                 let result = self.cluster.with(node, |n, now, out| n.unregister(now, session, seq, &id, out));
-                self.mind(node, result);
+                self.attach_again_if_stale(node, result);
             }
             Step::Heartbeat => {
                 for node in 0..2 {
@@ -158,8 +158,8 @@ impl World {
         (self.writers[node].0, self.writers[node].1)
     }
 
-    /// A writer whose session or claim is too old attaches again.
-    fn mind(&mut self, node: usize, result: Result<(), convoke_core::Rejection>) {
+    /// Handles a rejection: a writer whose session or claim is too old attaches again.
+    fn attach_again_if_stale(&mut self, node: usize, result: Result<(), convoke_core::Rejection>) {
         if let Err(rejection) = result
             && matches!(rejection.code, convoke_core::ErrorCode::SessionGone | convoke_core::ErrorCode::StaleClaim)
         {
@@ -176,27 +176,27 @@ impl World {
 
     fn connect(&mut self, node: usize) {
         self.lose();
-        let mut told = Vec::new();
-        let resume = convert::resume(self.state.resume(&mut told)).expect("versions come from nodes");
-        told.iter().for_each(|event| self.application.take(event));
+        let mut delivered = Vec::new();
+        let resume = convert::resume(self.state.resume(&mut delivered)).expect("versions come from nodes");
+        delivered.iter().for_each(|event| self.application.take(event));
         let filter = Filter::service("s0");
         let interest = Interest { space: Space::Member, filter };
         let watched = self.cluster.with(node, |n, now, out| n.watch(now, interest, resume, out));
         self.stream = Some((node, watched.expect("there is room")));
     }
 
-    /// Reads once; whether there was anything.
+    /// Reads once; returns whether there was anything.
     fn read(&mut self, batch: usize) -> bool {
         let Some((node, watcher)) = self.stream else { return false };
-        let (mut events, mut told, mut again) = (Vec::new(), Vec::new(), false);
+        let (mut events, mut delivered, mut again) = (Vec::new(), Vec::new(), false);
         let more = self.cluster.nodes[node].take(self.cluster.now, watcher, batch, &mut events);
         for event in events {
-            if self.state.apply(convert::event(event), &mut told) == Next::Resume {
+            if self.state.apply(convert::event(event), &mut delivered) == Next::Resume {
                 again = true;
                 break;
             }
         }
-        told.iter().for_each(|event| self.application.take(event));
+        delivered.iter().for_each(|event| self.application.take(event));
         if again {
             self.connect(node);
         }

@@ -185,26 +185,26 @@ pub(crate) struct HttpLookupLoad {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchHttpLoad {
-    /// Watchers, each with a connection of its own, spread over the nodes.
+    /// Number of watchers, each with its own connection
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) watchers: u32,
-    /// Changes per second. Every watcher receives each of them.
+    /// Changes per second, each sent to every watcher
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: u32,
-    /// Changes made at once, as in a deployment or when a node is lost.
+    /// Number of changes made at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) burst: u32,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HttpKvLoad {
-    /// Connections to the leader.
+    /// Number of connections to the leader
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) clients: u32,
-    /// Size of a value.
+    /// Size of a value
     #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(..=1_048_576))]
     pub(crate) value: u32,
-    /// Keys that are put in turn.
+    /// Number of keys, written in turn
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keys: u32,
 }

@@ -1,4 +1,4 @@
-//! The nodes under load: processes of this binary, ended with the benchmark, or nodes that somebody else runs.
+//! The nodes under load: processes of this binary that end with the benchmark, or existing nodes.
 
 use crate::args::BenchCommon;
 use convoke_cli::{CLIENT_PORT, CommandError, ConnectArgs, Result, call, with_port};
@@ -14,30 +14,30 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// A node with very many members to take in is ready within this.
+/// Time for a node to become ready, even with very many members to receive.
 const READY_WITHIN: Duration = Duration::from_secs(300);
 
-/// A node of others answers within this, or is not there.
+/// Time for an existing node to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Whoever waits longer is told what for.
+/// After this time, a message tells the user what the benchmark waits for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A fresh node has caught up with an empty log within this.
+/// Time for a new node to catch up with an empty log.
 const VOTER_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// Started here; none if others run the nodes.
+    /// Nodes started here; empty if existing nodes are used.
     nodes: Vec<Node>,
     given: Vec<String>,
-    /// Of the nodes that are started, if it is not this one.
+    /// Binary of the started nodes, if it is not this one.
     binary: Option<PathBuf>,
-    /// Dropped after the nodes, which write into it.
+    /// Dropped after the nodes, which write to it.
     directory: Option<Directory>,
 }
 
 impl Cluster {
-    /// The nodes to use: those given, or fresh ones that have found each other.
+    /// Returns the nodes to use: those given, or new ones that are connected.
     pub(super) async fn of(common: &BenchCommon) -> Result<Cluster> {
         if common.nodes_given.is_empty() {
             return Cluster::start(common, common.nodes).await;
@@ -58,7 +58,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Fresh nodes that are all voters of one log.
+    /// Starts new nodes that are all voters of one log.
     pub(super) async fn start_log(common: &BenchCommon) -> Result<Cluster> {
         let count = common.nodes;
         let cluster = Cluster::start(common, count).await?;
@@ -84,7 +84,7 @@ impl Cluster {
         Cluster { nodes: Vec::new(), given, binary: None, directory: None }
     }
 
-    /// One more node; returns once it is ready.
+    /// Adds a node and waits until it is ready.
     pub(super) async fn add(&mut self) -> Result<&Node> {
         let Some(directory) = &self.directory else { return Err(needs_own()) };
         let id = format!("n{}", self.nodes.len() + 1);
@@ -94,7 +94,7 @@ impl Cluster {
         self.nodes.last().ok_or_else(needs_own)
     }
 
-    /// Nodes whose memory is to be looked at.
+    /// Returns the nodes whose memory can be measured.
     pub(super) fn own(&self) -> Result<&[Node]> {
         if self.nodes.is_empty() { Err(needs_own()) } else { Ok(&self.nodes) }
     }
@@ -113,13 +113,13 @@ impl Cluster {
         addresses[number % addresses.len()].clone()
     }
 
-    /// CPU time that all nodes have used so far, if they are ours.
+    /// CPU time that all nodes have used so far, if they were started here.
     pub(super) fn cpu(&self) -> Option<Duration> {
         (!self.nodes.is_empty()).then(|| self.nodes.iter().filter_map(|node| super::usage::cpu(node.id()?)).sum())
     }
 }
 
-/// Whether a node that somebody else runs is there and takes clients: better known before there is load than from what comes of it.
+/// Checks that an existing node answers and accepts clients, before there is load.
 async fn answers(address: &str) -> Result {
     let connect = ConnectArgs { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN };
     let request = v1::ListRequest { limit: 1, ..v1::ListRequest::default() };
@@ -127,7 +127,7 @@ async fn answers(address: &str) -> Result {
     let answer = match tokio::time::timeout(PATIENCE, &mut asking).await {
         Ok(answer) => answer,
         Err(_) => {
-            eprintln!("convoke: waiting for an answer of {address}, {} s at most", ANSWER_WITHIN.as_secs());
+            eprintln!("convoke: waiting for an answer from {address}, at most {} s", ANSWER_WITHIN.as_secs());
             asking.await
         }
     };
@@ -135,14 +135,14 @@ async fn answers(address: &str) -> Result {
 }
 
 fn needs_own() -> CommandError {
-    CommandError::usage("this measures processes of its own: leave out --addr")
+    CommandError::usage("this benchmark measures nodes that it starts itself: leave out --addr")
 }
 
 /// A node that was started here.
 #[derive(Debug)]
 pub(super) struct Node {
     process: Process,
-    /// Held so that the node may go on writing.
+    /// Kept open so that the node can continue to write.
     _lines: Lines<BufReader<ChildStdout>>,
     pub(super) clients: String,
     pub(super) peers: String,
@@ -162,8 +162,8 @@ impl Node {
             command.env_remove(name);
         }
         command.args(["start", "--id", id, "--log-level", "warn"]);
-        // However the benchmark ends. To the system the parent is the thread that starts the node: this is the main one,
-        // on which everything runs that is not spawned.
+        // Ends the node however the benchmark ends. For the kernel the parent is the thread that starts the node: this
+        // is the main thread, on which everything runs that is not spawned.
         command.args(["--end-with", &std::process::id().to_string()]);
         command.args(["--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
         command.arg(directory.join(id)).args(join.map(|join| ["--join", join]).into_iter().flatten());
@@ -178,14 +178,14 @@ impl Node {
             Ok(Some((clients, peers))) => Ok(Node { process, _lines: lines, clients, peers }),
             Ok(None) => {
                 let said = fs::read_to_string(&log).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("it said nothing");
+                let last = said.lines().last().unwrap_or("no output");
                 Err(CommandError::failed(format!("node {id} did not start: {last}")))
             }
             Err(_) => Err(CommandError::failed(format!("node {id} was not ready within {READY_WITHIN:?}"))),
         }
     }
 
-    /// Of its process.
+    /// Process id.
     pub(super) fn id(&self) -> Option<u32> {
         self.process.0.id()
     }
@@ -197,7 +197,7 @@ impl Node {
     }
 }
 
-/// Killed when dropped, and gone thereafter.
+/// Kills the process when dropped, and waits for its end.
 #[derive(Debug)]
 struct Process(Child);
 
@@ -210,7 +210,7 @@ impl Drop for Process {
     }
 }
 
-/// The addresses in the line that says that the node is ready; `None` if it ends before.
+/// Reads the addresses from the line that reports that the node is ready; `None` if the output ends before.
 async fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<(String, String)> {
     while let Ok(Some(line)) = lines.next_line().await {
         if let Some(places) = line.strip_prefix("ready: ") {
@@ -221,15 +221,16 @@ async fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<(String, Str
     None
 }
 
-/// Removed with what is in it.
+/// Removes the directory and its content when dropped.
 #[derive(Debug)]
 struct Directory(PathBuf);
 
 impl Directory {
     fn make() -> Result<Directory> {
         let path = std::env::temp_dir().join(format!("convoke-bench-{}", std::process::id()));
-        fs::create_dir(&path)
-            .map_err(|error| CommandError::failed(format!("cannot make the directory {}: {error}", path.display())))?;
+        fs::create_dir(&path).map_err(|error| {
+            CommandError::failed(format!("cannot create the directory {}: {error}", path.display()))
+        })?;
         Ok(Directory(path))
     }
 }

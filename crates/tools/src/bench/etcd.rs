@@ -1,4 +1,4 @@
-//! The same load on etcd, for comparison: `KV.Put` of its gRPC interface, as few fields of it as are needed.
+//! The same load on etcd, for comparison: `KV.Put` of its gRPC interface, with only the fields that are needed.
 
 use super::cluster::Cluster;
 use super::load::{Tally, measure};
@@ -22,11 +22,11 @@ struct PutRequest {
     value: Vec<u8>,
 }
 
-/// Its header is of no interest here.
+/// The header is not used.
 #[derive(Clone, PartialEq, prost::Message)]
 struct PutResponse {}
 
-/// As many clients, connections, keys and bytes as for the log; no processes of its own.
+/// The same number of clients, connections, keys and bytes as for the log; starts no processes.
 pub(super) async fn etcd(common: &BenchCommon, load: &LogLoad) -> Result<Report> {
     let cluster = Cluster::given(&BenchCommon { nodes_given: load.etcd.clone(), ..common.clone() });
     let mut channels = Vec::new();

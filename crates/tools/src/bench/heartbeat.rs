@@ -1,4 +1,4 @@
-//! Signs of life.
+//! Heartbeats of sessions.
 
 use super::cluster::Cluster;
 use super::load::{Tally, measure, preparing};
@@ -18,7 +18,7 @@ pub(super) async fn heartbeat(common: &BenchCommon, load: &HeartbeatLoad) -> Res
     let mut workers = JoinSet::new();
     for (number, mut session) in (0..).zip(sessions) {
         let tally = tally.clone();
-        // Spread over the pause, so that not all come at once.
+        // Spread over the interval, so that not all are sent at once.
         let mut due = tally.start() + pause.unwrap_or_default() * number / load.clients;
         workers.spawn(async move {
             while tally.open() {

@@ -1,13 +1,13 @@
-//! Times, counted by many workers at once without waiting for each other.
+//! A histogram of times that many workers record concurrently without locks.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets between one power of two and the next: a time is told with an error below 1 %.
+/// Buckets between one power of two and the next: the error of a time is below 1 %.
 const PARTS: u64 = 128;
 const BITS: u32 = PARTS.ilog2();
-/// Times from two thirds of a day on fall into the last bucket.
+/// Longer times, from two thirds of a day, fall into the last bucket.
 const POWERS: u64 = 30;
 
 #[derive(Debug)]

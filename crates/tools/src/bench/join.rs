@@ -1,4 +1,4 @@
-//! A fresh node joins one that holds many members.
+//! A new node joins a node that holds many members.
 
 use super::cluster::Cluster;
 use super::load::{Tally, measure, preparing};
@@ -17,17 +17,17 @@ use tonic::transport::Channel;
 
 /// Connections over which members are registered; sessions share them.
 const CONNECTIONS: u32 = 16;
-/// Calls that one connection may have at once by default, less some to spare.
+/// Concurrent calls that one connection allows by default, with some reserve.
 const SESSIONS_PER_CONNECTION: u32 = 250;
 /// Registrations in one message.
 const BATCH: usize = 1_000;
 const SERVICES: u32 = 1_000;
-/// How often it is looked whether all members are there.
+/// Interval of checks whether all members have arrived.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(super) async fn join(common: &BenchCommon, load: &JoinLoad) -> Result<Report> {
     if !common.nodes_given.is_empty() {
-        return Err(CommandError::usage("this starts a node of its own and measures it: leave out --addr"));
+        return Err(CommandError::usage("this benchmark measures a node that it starts itself: leave out --addr"));
     }
     let mut cluster = Cluster::start(common, 1).await?;
     let sessions = load.members.div_ceil(load.per_client);
@@ -57,12 +57,12 @@ pub(super) async fn join(common: &BenchCommon, load: &JoinLoad) -> Result<Report
         .figure("sessions", "Sessions", sessions.into(), "")
         .figure("fill_seconds", "Registered in", filled_in.as_secs_f64(), "s")
         .figure("ready_seconds", "Ready after", joined_in.as_secs_f64(), "s")
-        .figure("served_seconds", "Has shown all after", served_in.as_secs_f64(), "s")
-        .figure("resident_mb", "Memory of the fresh node", megabytes(resident), "MB")
+        .figure("served_seconds", "All members shown after", served_in.as_secs_f64(), "s")
+        .figure("resident_mb", "Memory of the new node", megabytes(resident), "MB")
         .figure("first_resident_mb", "Memory of the first node", megabytes(first), "MB"))
 }
 
-/// Tasks that keep sessions alive; they end with this.
+/// Tasks that keep sessions alive while this value exists.
 type Held = Vec<JoinSet<()>>;
 
 async fn fill(cluster: &Cluster, load: &JoinLoad, sessions: u32) -> Result<(Held, Duration)> {
@@ -97,7 +97,7 @@ async fn fill(cluster: &Cluster, load: &JoinLoad, sessions: u32) -> Result<(Held
     Ok((held, began.elapsed()))
 }
 
-/// Waits until a node shows all members; returns how many it has.
+/// Waits until a node shows all members; returns their number.
 async fn served(channel: &Channel, members: u32) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -107,7 +107,7 @@ async fn served(channel: &Channel, members: u32) -> Result<u64> {
             return Ok(members.into());
         }
         if Instant::now() >= deadline {
-            return Err(CommandError::failed(format!("the fresh node has {held} of {members} members only")));
+            return Err(CommandError::failed(format!("the new node has only {held} of {members} members")));
         }
         tokio::time::sleep(LOOK).await;
     }

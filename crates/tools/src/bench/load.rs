@@ -1,4 +1,4 @@
-//! Counting what workers do while time runs.
+//! Counts the operations of workers during the measured time.
 
 use super::cluster::Cluster;
 use super::histogram::Histogram;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What all workers share.
+/// State shared by all workers.
 #[derive(Debug)]
 pub(super) struct Tally {
     done: AtomicU64,
@@ -30,7 +30,7 @@ impl Tally {
         Arc::new(Tally { done: AtomicU64::new(0), errors, latency, start, end: start + duration })
     }
 
-    /// Whether there is time for more.
+    /// Whether there is time for another operation.
     pub(super) fn open(&self) -> bool {
         Instant::now() < self.end
     }
@@ -43,7 +43,7 @@ impl Tally {
         self.end
     }
 
-    /// One operation that began then and has ended now.
+    /// Records an operation that started at the given time and has ended now.
     pub(super) fn record(&self, began: Instant) {
         self.latency.record(began.elapsed());
         self.done.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,7 @@ impl Tally {
         *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(error.code).or_default() += 1;
     }
 
-    /// Waits for an operation and records how it went.
+    /// Waits for an operation and records its result.
     pub(super) async fn time<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Option<T> {
         let began = Instant::now();
         match operation.await {
@@ -78,7 +78,7 @@ impl Tally {
     }
 }
 
-/// Runs workers to their end, shows how far they are, and sums up.
+/// Runs workers to their end, shows their progress, and sums up.
 pub(super) async fn measure(
     cluster: &Cluster,
     name: &'static str,
@@ -115,7 +115,7 @@ pub(super) async fn join(mut workers: JoinSet<Result>) -> Result {
     Ok(())
 }
 
-/// A bar that runs with the time; nothing if stderr is no terminal.
+/// Shows a progress bar of the elapsed time, if stderr is a terminal.
 fn show(name: &'static str, tally: &Arc<Tally>) -> Shown {
     let all = tally.end.duration_since(tally.start);
     let bar = bar(name, u64::try_from(all.as_millis()).unwrap_or(u64::MAX), "{bar:40} {msg}");
@@ -131,7 +131,7 @@ fn show(name: &'static str, tally: &Arc<Tally>) -> Shown {
     Shown { bar, task: Some(task) }
 }
 
-/// A bar for something that has to be done first, counted.
+/// Shows a progress bar for a counted preparation.
 pub(super) fn preparing(what: &'static str, count: u64) -> Shown {
     Shown { bar: bar(what, count, "{bar:40} {pos} of {len}"), task: None }
 }
@@ -144,7 +144,7 @@ fn bar(name: &'static str, length: u64, rest: &str) -> ProgressBar {
     bar
 }
 
-/// A progress bar; it goes when this does.
+/// A progress bar that disappears when dropped.
 #[derive(Debug)]
 pub(super) struct Shown {
     bar: ProgressBar,

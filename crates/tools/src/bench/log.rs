@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A log of fresh nodes has a leader within this.
+/// Time for a log of new nodes to elect a leader.
 const LEADER_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn log(common: &BenchCommon, load: &LogLoad) -> Result<Report> {
@@ -44,12 +44,12 @@ pub(super) async fn log(common: &BenchCommon, load: &LogLoad) -> Result<Report> 
     end(handles).await;
     Ok(report
         .figure("clients", "Clients", load.clients.into(), "")
-        .figure("pipeline", "Under way at once, each", load.pipeline.into(), "")
+        .figure("pipeline", "In progress per client", load.pipeline.into(), "")
         .figure("value_bytes", "Value", load.value.into(), "bytes")
         .figure("reads_percent", "Reads", load.reads.into(), "%"))
 }
 
-/// Every session is open before anything is measured.
+/// Opens every session before the measurement.
 async fn warm_up(handles: &[Kv]) -> Result {
     let opening = async {
         for kv in handles {
@@ -63,7 +63,7 @@ async fn warm_up(handles: &[Kv]) -> Result {
     }
 }
 
-/// Leaves no sessions behind; what cannot be ended expires.
+/// Ends all sessions; those that cannot be ended expire.
 async fn end(handles: Vec<Kv>) {
     let mut ending: JoinSet<_> = handles.into_iter().map(|kv| kv.close(Duration::from_secs(2))).collect();
     while ending.join_next().await.is_some() {}

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// For anything that is not measured.
+/// Timeout of everything that is not measured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Registrations that one client has under way while members are prepared.
+/// Registrations in progress per client while members are prepared.
 const PREPARING: usize = 128;
 
-/// A small member, as docs/performance.md has them. Ids of one run are not those of another.
+/// A small member, as in docs/performance.md. Ids differ between runs.
 pub(super) fn member(service: u32, client: u32, number: u32) -> MemberSpec {
     let run = std::process::id();
     MemberSpec::new(format!("bench-{run}-{client}-{number}"), service_name(service))
@@ -51,7 +51,7 @@ pub(super) async fn close(clients: Vec<Client>) -> Result {
     join(closing).await
 }
 
-/// Registers so many members with each client; `services` share them.
+/// Registers this many members with each client, spread over `services`.
 pub(super) async fn registered(clients: &[Client], each: u32, services: u32) -> Result<Vec<Vec<Registration>>> {
     let bar = Arc::new(preparing("registering", u64::from(each) * clients.len() as u64));
     let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! `convoke bench`: a load generator with a report.
 //!
-//! By default the nodes are processes of this binary, started and ended here, so that what they use can be told apart from what
-//! generating the load uses. One file per kind of load.
+//! By default the nodes are processes of this binary, started and ended here, so that their resource use can be
+//! distinguished from that of the load generator. One file per kind of load.
 
 mod cluster;
 mod etcd;
@@ -24,7 +24,7 @@ use convoke_cli::output::{Palette, print, print_json};
 use convoke_cli::{CommandError, Result, Signals};
 use report::Report;
 
-/// Until it is done or a signal comes. Either way no process and no directory stays behind.
+/// Runs until it is complete or a signal arrives. In both cases no process and no directory remains.
 pub(crate) async fn bench(arguments: &BenchArgs) -> Result {
     let mut signals = Signals::listen()?;
     convoke_cli::raise_open_files();

@@ -1,4 +1,4 @@
-//! From a change at one node to a watcher at another.
+//! Time from a change at one node to a watcher at another.
 
 use super::cluster::Cluster;
 use super::load::{Tally, join, measure};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Workers of each client: so many changes of one client may be under way.
+/// Workers per client, which is the number of changes that one client may have in progress.
 const WORKERS: u32 = 16;
 /// Metadata key with the time of the change, in microseconds since the start.
 const AT: &str = "at";
-/// How often it is looked whether all changes have arrived.
+/// Interval of checks whether all changes have arrived.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub(super) async fn propagate(common: &BenchCommon, load: &PropagateLoad) -> Result<Report> {
@@ -58,7 +58,7 @@ pub(super) async fn propagate(common: &BenchCommon, load: &PropagateLoad) -> Res
     ))
 }
 
-/// A watch that has everything there is.
+/// Returns a watch that has caught up.
 async fn caught_up(watcher: &Client, members: u32) -> Result<Watch> {
     let mut watch = watcher.watch("service == \"bench-0\"")?;
     let mut seen = 0;
@@ -74,12 +74,12 @@ async fn caught_up(watcher: &Client, members: u32) -> Result<Watch> {
             }
         }
     };
-    let late = CommandError::failed("the watcher's node did not get all members in time");
+    let late = CommandError::failed("the watcher's node did not receive all members in time");
     tokio::time::timeout(PATIENCE, catching_up).await.map_err(|_| late)??;
     Ok(watch)
 }
 
-/// Changes every member in turn, at the wanted rate; ends with how many changes were acknowledged.
+/// Changes every member in turn, at the given rate; returns the number of acknowledged changes.
 fn changing(
     tally: &Arc<Tally>,
     members: Vec<Vec<Registration>>,
@@ -93,14 +93,15 @@ fn changing(
         let registrations: Arc<[Registration]> = registrations.into();
         for worker in 0..WORKERS {
             let (registrations, tally, acknowledged) = (registrations.clone(), tally.clone(), acknowledged.clone());
-            // Spread over the pause, so that not all come at once.
+            // Spread over the interval, so that not all are sent at once.
             let mut due = tally.start() + pause * (worker * load.clients + client) / workers;
             changing.spawn(async move {
                 let mut number = worker as usize;
                 while due < tally.end() {
                     tokio::time::sleep_until(due).await;
                     let registration = &registrations[number % registrations.len()];
-                    // The time when it was due, also if we are late: waiting is part of what a user sees.
+                    // The time when it was due, even if it is sent late: waiting is part of the latency that a user
+                    // sees.
                     let at = due.duration_since(tally.start()).as_micros();
                     match registration.update(Update::merge().set(AT, at.to_string())).await {
                         Ok(_) => drop(acknowledged.fetch_add(1, Ordering::Relaxed)),

@@ -1,4 +1,4 @@
-//! What a benchmark has found, for people and for scripts.
+//! Results of a benchmark, as text and as JSON.
 
 use super::histogram::Latency;
 use convoke_cli::output::{Palette, Style, facts};
@@ -10,28 +10,28 @@ pub(super) struct Report {
     pub(super) benchmark: &'static str,
     pub(super) nodes: usize,
     pub(super) seconds: f64,
-    /// That went well.
+    /// Successful operations.
     pub(super) operations: u64,
     pub(super) per_second: f64,
-    /// By code.
+    /// Errors by code.
     pub(super) errors: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) latency_us: Option<Latency>,
-    /// CPU time of all nodes for one operation.
+    /// CPU time of all nodes per operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_cpu_us: Option<f64>,
     /// Cores that all nodes used together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_cores: Option<f64>,
-    /// What only some benchmarks have to tell.
+    /// Figures that only some benchmarks have.
     #[serde(flatten, serialize_with = "by_key")]
     pub(super) figures: Vec<Figure>,
 }
 
-/// One more thing that was found.
+/// An additional figure.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// In JSON.
+    /// Name in JSON.
     pub(super) key: &'static str,
     pub(super) name: &'static str,
     pub(super) value: f64,
@@ -75,7 +75,7 @@ impl Report {
     }
 }
 
-/// With as many digits as mean something.
+/// Rounds to the significant digits.
 fn rounded(value: f64) -> String {
     if value >= 100.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }

@@ -1,4 +1,4 @@
-//! Attach streams and watches without the SDK: as many as wanted on one connection, and little work for the load generator.
+//! Attach streams and watches without the SDK: many on one connection, with little work for the load generator.
 
 use super::members::PATIENCE;
 use convoke_cli::{CommandError, Result};
@@ -13,8 +13,8 @@ use v1::client_message::Message as ClientMessage;
 use v1::request::Operation;
 use v1::server_message::Message as ServerMessage;
 
-/// Between signs of life of a session that is only held.
-const BEAT: Duration = Duration::from_secs(5);
+/// Heartbeat interval of a session that is only kept alive.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) async fn connect(address: &str) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
@@ -50,7 +50,7 @@ impl Session {
         }
     }
 
-    /// One sign of life, answered.
+    /// Sends a heartbeat and waits for the answer.
     pub(super) async fn heartbeat(&mut self) -> Result<(), Error> {
         self.sequence += 1;
         say(&self.send, ClientMessage::Heartbeat(v1::Heartbeat { sent: self.sequence })).await?;
@@ -82,10 +82,10 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps the session alive for as long as it can.
+    /// Keeps the session alive as long as possible.
     pub(super) async fn hold(mut self) {
         while self.heartbeat().await.is_ok() {
-            tokio::time::sleep(BEAT).await;
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         }
     }
 
@@ -106,10 +106,10 @@ async fn say(send: &mpsc::Sender<v1::ClientMessage>, message: ClientMessage) -> 
 }
 
 fn unexpected() -> Error {
-    Error::new(ErrorCode::Internal, "the node answered something else")
+    Error::new(ErrorCode::Internal, "unexpected answer of the node")
 }
 
-/// A watch that has told what there was.
+/// Opens a watch and reads its snapshot.
 pub(super) async fn watch(channel: Channel, filter: &str) -> Result<Streaming<v1::WatchEvent>, Error> {
     let request = v1::WatchRequest { filter: filter.to_owned(), resume: None };
     let mut events = RegistryClient::new(channel).watch(request).await?.into_inner();

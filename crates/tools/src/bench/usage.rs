@@ -1,4 +1,4 @@
-//! What processes use, as Linux tells it.
+//! Resource use of processes, as reported by Linux.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Watchers: changes told to many, and what those cost that hear nothing.
+//! Watchers: changes sent to many of them, and the cost of idle ones.
 
 use super::cluster::Cluster;
 use super::load::{Tally, measure, preparing};
@@ -21,12 +21,12 @@ pub(super) const MEMBERS: u32 = 100;
 pub(super) const FILTER: &str = "service == \"bench-0\"";
 /// Metadata key with the time of the change, in microseconds since the start.
 pub(super) const AT: &str = "at";
-/// How long after the end watchers still listen.
+/// How long watchers keep reading after the end.
 pub(super) const LATE: Duration = Duration::from_secs(2);
-/// Idle watchers that connect at once.
+/// Idle watchers that connect concurrently.
 const CONNECTING: usize = 64;
 
-/// Changes at the first node, told to watchers at all of them.
+/// Changes at the first node, sent to watchers at all nodes.
 pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Result<Report> {
     let cluster = Cluster::of(common).await?;
     let writer = client(cluster.address(0)).await?;
@@ -56,7 +56,7 @@ pub(super) async fn fan_out(common: &BenchCommon, load: &WatchLoad) -> Result<Re
     ))
 }
 
-/// Changes members in turn, so many at once.
+/// Changes members in turn, in bursts of the given size.
 pub(super) async fn change(registrations: Vec<Registration>, tally: Arc<Tally>, rate: u32, burst: u32) -> Result {
     let pause = Duration::from_secs(1) * burst / rate;
     let registrations: Vec<Arc<Registration>> = registrations.into_iter().map(Arc::new).collect();
@@ -104,10 +104,12 @@ async fn count_events(mut events: Streaming<WatchEvent>, tally: Arc<Tally>) -> R
     }
 }
 
-/// What nodes need for watchers that have nothing to hear.
+/// Measures the memory that nodes need for idle watchers.
 pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> Result<Report> {
     if !common.nodes_given.is_empty() || common.nodes < 2 {
-        return Err(CommandError::usage("--idle compares two nodes of its own: leave out --addr, and --nodes 1"));
+        return Err(CommandError::usage(
+            "--idle compares two nodes that it starts itself: leave out --addr and --nodes 1",
+        ));
     }
     let cluster = Cluster::of(common).await?;
     let writer: Client = client(cluster.address(0)).await?;
@@ -119,7 +121,7 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     let tally = Tally::new(common.duration);
     let mut held = open_watches(&own.clients, count, 1, &tally).await?;
     held.extend(open_watches(&shared.clients, count, load.shared, &tally).await?);
-    // Whatever is needed only to connect may go.
+    // Memory that is only needed to connect may be freed.
     let mut workers = JoinSet::new();
     let end = tally.end();
     workers.spawn(async move {
@@ -130,7 +132,7 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / f64::from(count) / 1_000.0;
     let (after_own, after_shared) = (own.resident()?, shared.resident()?);
     drop(held);
-    // Not what the watchers cost: they were there before.
+    // The CPU use before does not belong to the watchers.
     let report = Report { server_cpu_us: None, server_cores: None, ..report };
     Ok(report
         .figure("watchers", "Watchers", count.into(), "")
@@ -138,7 +140,7 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
         .figure("shared_connection_kb", "Sharing connections", each(before_shared, after_shared), "kB each"))
 }
 
-/// Watches at one node, so many on one connection.
+/// Opens watches at one node, with this many per connection.
 async fn open_watches(
     address: &str,
     count: u32,

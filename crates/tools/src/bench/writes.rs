@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinSet;
 
-/// Members that a node takes from one client, if it is not told otherwise.
+/// Members that a node accepts from one client by default.
 const MEMBERS_PER_CLIENT: u32 = 100_000;
-/// Members of the load are of so many services.
+/// Number of services of the registered members.
 const SERVICES: u32 = 100;
 
 pub(super) async fn register(common: &BenchCommon, load: &WriteLoad) -> Result<Report> {

@@ -1,4 +1,4 @@
-//! `convoke cluster create`: starts the manager if there is none, and a cluster; interrupted, it takes both back.
+//! `convoke cluster create`: starts the manager if there is none, and a cluster; if interrupted, removes both.
 
 use super::api::{ClusterInfo, CreateRequest, Progress, check_name};
 use super::client::{ManagerClient, json};

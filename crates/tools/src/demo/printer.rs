@@ -88,7 +88,7 @@ impl Printer {
         print(&format!("{at} {} {text}\n", self.palette.paint(style, mark)))
     }
 
-    /// Text that is no part of the printer; not for programs.
+    /// Prints text outside of events; not in JSON output.
     pub(crate) fn line(&self, text: &str) -> Result {
         if self.json { Ok(()) } else { print(text) }
     }

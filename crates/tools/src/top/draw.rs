@@ -1,4 +1,4 @@
-//! The model as a picture, at any size.
+//! Draws the model at any terminal size.
 
 use super::model::{Model, Panel};
 use convoke_cli::output::ago;
@@ -10,12 +10,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 use std::time::{Duration, Instant};
 
-/// Below this nothing can be read.
+/// Below this size the screen is not readable.
 const WIDTH_MIN: u16 = 40;
 const HEIGHT_MIN: u16 = 10;
-/// From here on two columns.
+/// Two columns from this width on.
 const WIDTH_TWO: u16 = 110;
-/// Answers older than that are said to be old.
+/// Answers older than this are marked as old.
 const OLD: Duration = Duration::from_secs(5);
 
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
@@ -29,7 +29,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
     frame.render_widget(header(model, now, top.width), top);
     frame.render_widget(footer(model), bottom);
     let nodes_height = model.answers.as_ref().map_or(0, |answers| answers.nodes.len()) + 3;
-    // Beside the changes there is room for more of them.
+    // In two columns there is room for more rows.
     let share = if area.width >= WIDTH_TWO { body.height / 2 } else { body.height / 3 };
     let nodes_height = u16::try_from(nodes_height).unwrap_or(u16::MAX).min(share).max(4);
     let (nodes_area, services_area, events_area) = if area.width >= WIDTH_TWO {
@@ -74,7 +74,7 @@ fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
     Paragraph::new(vec![first, holds, log(answers.log.as_ref()), rates(model, width)])
 }
 
-/// Who leads, how far everything is, and what this node does in it; or why nothing can be decided.
+/// The leader, the progress of the log and the role of this node; or the reason why the log is unavailable.
 fn log(log: Option<&v1::LogStatusResponse>) -> Line<'static> {
     let Some(log) = log else { return Line::from("log: this node has none") };
     if !log.fault.is_empty() {
@@ -97,7 +97,7 @@ fn log(log: Option<&v1::LogStatusResponse>) -> Line<'static> {
     ))
 }
 
-/// As many as there is room for.
+/// As many rates as fit.
 fn rates(model: &Model, width: u16) -> Line<'static> {
     let Some(rates) = &model.rates else { return Line::from("per second: not known yet") };
     let mut text = "per second:".to_owned();
@@ -122,7 +122,7 @@ fn short(value: f64) -> String {
 }
 
 fn footer(model: &Model) -> Paragraph<'static> {
-    let paused = if model.paused { "p go on (changes stand still)" } else { "p pause" };
+    let paused = if model.paused { "p resume (changes paused)" } else { "p pause" };
     Paragraph::new(format!("q quit  tab panel  arrows scroll  {paused}"))
         .style(Style::new().add_modifier(Modifier::DIM))
 }
@@ -132,7 +132,7 @@ fn block(model: &Model, panel: Panel, title: String) -> Block<'static> {
     Block::bordered().title(title).border_style(style)
 }
 
-/// Rows that fit, between borders and below a head line.
+/// Number of rows that fit between the borders and below the header line.
 fn room(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(3))
 }
@@ -162,7 +162,7 @@ fn nodes(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
         ])
     });
     let widths =
-        [Constraint::Fill(2), Constraint::Length(10), Constraint::Fill(1), Constraint::Fill(3), Constraint::Fill(1)];
+        [Constraint::Fill(2), Constraint::Length(10), Constraint::Fill(1), Constraint::Fill(3), Constraint::Length(9)];
     let table = Table::new(rows, widths).header(heading(["node", "state", "region", "clients", ""])).block(block(
         model,
         Panel::Nodes,

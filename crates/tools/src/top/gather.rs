@@ -1,4 +1,4 @@
-//! Asking a node for everything that is shown.
+//! Queries a node for everything that is shown.
 
 use super::metrics;
 use super::model::Answers;
@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Tries the given nodes in turn and stays with one that answers.
+/// Tries the given nodes in turn and stays with the first one that answers.
 #[derive(Debug)]
 pub(crate) struct Gatherer {
     nodes: Vec<(String, NodeChannel)>,
@@ -18,14 +18,14 @@ pub(crate) struct Gatherer {
 }
 
 impl Gatherer {
-    /// There is at least one address; all of them must be such.
+    /// `addresses` must not be empty, and all must be valid.
     pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Result<Gatherer> {
         let node = |address: String| NodeChannel::lazy(&address, patience).map(|node| (address, node));
         let nodes = addresses.into_iter().map(node).collect::<Result<_>>()?;
         Ok(Gatherer { nodes, current: 0, patience })
     }
 
-    /// Asks the nodes in turn, the present one first, until one answers.
+    /// Queries the nodes in turn, the current one first, until one answers.
     pub(crate) async fn gather_from_any(&mut self) -> Result<Answers> {
         let mut missed = Vec::new();
         for _ in 0..self.nodes.len() {
@@ -40,7 +40,7 @@ impl Gatherer {
         )))
     }
 
-    /// Asks the present node; the next attempt goes to another if it does not answer.
+    /// Queries the current node; if it does not answer, the next attempt goes to another one.
     pub(crate) async fn gather(&mut self) -> Result<Answers> {
         let (address, node) = self.nodes[self.current].clone();
         let answers = match timeout(self.patience, ask(&address, node)).await {
@@ -62,10 +62,10 @@ async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
     let services = admin.services(v1::ServicesRequest {}).await.map_err(said)?.into_inner().services;
     let counters = match get(address, "/metrics").await? {
         (StatusCode::OK, body) => metrics::parse(&String::from_utf8_lossy(&body)),
-        // Rates are shown as zero; everything else is there.
+        // Rates are shown as zero; everything else is available.
         _ => metrics::Sample::new(),
     };
-    // It rejects only if it runs no log plane.
+    // A rejection means that the node runs no log.
     let log = node.log().status(v1::LogStatusRequest {}).await.ok().map(tonic::Response::into_inner);
     Ok(Answers { address: address.to_owned(), status, nodes, services, counters, log })
 }

@@ -1,9 +1,9 @@
-//! Counters of a node, and how fast they rise.
+//! Counters of a node, and their rates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is shown per second: name on the screen, and the counters that are added up for it.
+/// Rates on the screen: name, and the counters that are added up for it.
 pub(crate) const RATES: &[(&str, &[&str])] = &[
     ("writes", &["convoke_registry_local_writes_total"]),
     ("from peers", &["convoke_registry_records_applied_total"]),
@@ -16,10 +16,10 @@ pub(crate) const RATES: &[(&str, &[&str])] = &[
     ("DNS", &["convoke_dns_queries_udp_total", "convoke_dns_queries_tcp_total"]),
 ];
 
-/// By name, all labels added up.
+/// Counters by name, summed over all labels.
 pub(crate) type Sample = BTreeMap<String, f64>;
 
-/// From the OpenMetrics text format; lines that are no samples are left out.
+/// Parses the OpenMetrics text format; other lines are skipped.
 pub(crate) fn parse(text: &str) -> Sample {
     let mut sample = Sample::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -32,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Sample {
     sample
 }
 
-/// Per second between two samples; nothing if a counter fell: then the node has started anew.
+/// Rates per second between two samples; `None` if a counter decreased, because the node was restarted.
 pub(crate) fn rates(before: &Sample, now: &Sample, between: Duration) -> Option<Vec<(&'static str, f64)>> {
     let total = |sample: &Sample, names: &[&str]| names.iter().filter_map(|name| sample.get(*name)).sum::<f64>();
     let rate = |names: &[&str]| {
@@ -55,7 +55,7 @@ mod tests {
         let now = parse("convoke_registry_local_writes_total 30\n");
         let found = rates(&before, &now, Duration::from_secs(2)).unwrap();
         assert_eq!(found[0], ("writes", 10.0));
-        assert_eq!(rates(&now, &before, Duration::from_secs(2)), None, "a node that started anew");
+        assert_eq!(rates(&now, &before, Duration::from_secs(2)), None, "a restarted node");
         assert_eq!(rates(&before, &now, Duration::ZERO), None);
     }
 }

@@ -1,4 +1,4 @@
-//! `convoke top`: a node's view of the cluster on the whole terminal.
+//! `convoke top`: a node's view of the cluster in full screen.
 
 mod draw;
 mod gather;
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Keys that may wait; whoever types faster waits.
+/// Maximum number of queued keys.
 const KEYS_MAX: usize = 64;
-/// How often the reader of keys looks whether it is still needed.
+/// How often the key reader checks whether it is still needed.
 const LOOK: Duration = Duration::from_millis(100);
-/// The picture is drawn at most so often because of changes.
+/// Minimum interval between redraws because of changes.
 const DRAW: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(arguments: &TopArgs) -> Result {
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
     }
 }
 
-/// What the screen shows, once.
+/// Prints the content of the screen once, as JSON.
 async fn look(arguments: &TopArgs) -> Result {
     let mut gatherer = Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout)?;
     let mut model = Model::default();
@@ -53,12 +53,12 @@ async fn look(arguments: &TopArgs) -> Result {
     print_json(&model.look())
 }
 
-/// The terminal, given back as it was however this ends: by return, error or panic.
+/// The terminal, restored on drop: after a return, an error or a panic.
 struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> Result<Screen> {
-        // Also hooks into panics.
+        // Also installs a panic hook.
         ratatui::try_init().map(Screen).map_err(|error| cannot(&error))
     }
 }
@@ -114,7 +114,7 @@ async fn show(terminal: &mut DefaultTerminal, gatherer: Gatherer, client: &Clien
     }
 }
 
-/// Asks at every interval; an answer that is late delays the next question.
+/// Queries the node at every interval; a late answer delays the next query.
 async fn ask(mut gatherer: Gatherer, every: Duration, tell: mpsc::Sender<Result<model::Answers>>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +132,7 @@ enum Input {
     Resized,
 }
 
-/// Keys and changes of size, read by a thread that ends when nobody wants them.
+/// Keys and size changes, read by a thread that ends when the receiver is dropped.
 fn keys() -> mpsc::Receiver<Input> {
     let (tell, keys) = mpsc::channel(KEYS_MAX);
     std::thread::spawn(move || {
@@ -181,21 +181,21 @@ mod tests {
     use super::*;
     use convoke_testkit::Terminal;
 
-    /// Set where the test runs itself in a terminal of its own.
+    /// Set when the test runs itself in a terminal.
     const INSIDE: &str = "CONVOKE_TEST_PANIC";
 
     /// Runs itself in a terminal: there it opens the screen and panics.
     #[test]
-    fn a_panic_gives_the_terminal_back() {
+    fn a_panic_restores_the_terminal() {
         if std::env::var_os(INSIDE).is_some() {
             let mut screen = Screen::open().unwrap();
             screen.0.draw(|frame| frame.render_widget("on the screen", frame.area())).unwrap();
-            // Until somebody who looks has seen it.
+            // Waits until the test has seen the screen.
             let _ = event::read();
-            panic!("for the sake of the test");
+            panic!("panic of the test");
         }
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "top::tests::a_panic_gives_the_terminal_back", "--nocapture"]).env(INSIDE, "1");
+        command.args(["--exact", "top::tests::a_panic_restores_the_terminal", "--nocapture"]).env(INSIDE, "1");
         // Short enough for the screen.
         command.env("RUST_BACKTRACE", "0");
         let mut terminal = Terminal::run(&mut command, 80, 24);
@@ -204,8 +204,8 @@ mod tests {
         terminal.press("x");
         assert!(!terminal.ended().success(), "it did panic");
         convoke_testkit::until("the terminal is as before", || terminal.is_cooked() && !terminal.in_alternate_screen());
-        // And what went wrong can be read there.
-        terminal.shows("for the sake of the test");
+        // The panic message is readable there.
+        terminal.shows("panic of the test");
     }
 
     #[test]

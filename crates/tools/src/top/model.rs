@@ -1,4 +1,4 @@
-//! What is on the screen. Knows no terminal and no network.
+//! The state of the screen. Independent of terminal and network.
 
 use super::metrics::{self, Sample};
 use convoke_client::Event;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 const EVENTS_MAX: usize = 1_000;
-/// Over what the business of services is counted.
+/// Period over which the changes of services are counted.
 const BUSY: Duration = Duration::from_secs(60);
 const BUSY_MAX: usize = 20_000;
 
@@ -30,7 +30,7 @@ impl Panel {
     }
 }
 
-/// What a key does.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Quit,
@@ -44,7 +44,7 @@ pub(crate) enum Key {
     Pause,
 }
 
-/// All that was asked at one time.
+/// All answers of one query.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
     pub(crate) address: String,
@@ -52,7 +52,7 @@ pub(crate) struct Answers {
     pub(crate) nodes: Vec<v1::Node>,
     pub(crate) services: Vec<v1::Service>,
     pub(crate) counters: Sample,
-    /// `None` = the node has no log plane.
+    /// `None` if the node has no log.
     pub(crate) log: Option<v1::LogStatusResponse>,
 }
 
@@ -80,23 +80,23 @@ pub(crate) struct Model {
     scroll: [usize; 3],
 }
 
-/// A service with what happened to it lately.
+/// A service and its recent number of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BusyService {
     pub(crate) service: v1::Service,
     pub(crate) changes: usize,
 }
 
-/// All there is to see at one time, for programs.
+/// The whole screen as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Look<'a> {
     address: &'a str,
     status: &'a v1::StatusResponse,
     nodes: &'a [v1::Node],
     services: &'a [v1::Service],
-    /// `null` if the node is not the one that was asked before, or has started anew since.
+    /// `null` if another node answered before, or the node was restarted since.
     per_second: Option<BTreeMap<String, f64>>,
-    /// `null` if the node has no log plane.
+    /// `null` if the node has no log.
     log: Option<&'a v1::LogStatusResponse>,
 }
 
@@ -123,7 +123,7 @@ impl Model {
         self.rates = None;
     }
 
-    /// Age of what is shown.
+    /// Age of the shown answers.
     pub(crate) fn age(&self, now: Instant) -> Option<Duration> {
         self.asked.map(|asked| now.duration_since(asked))
     }
@@ -135,7 +135,7 @@ impl Model {
             Event::StatusChanged(member) => (member.status.as_str(), member),
             Event::OwnerChanged(member) => ("owner", member),
             Event::Unregistered { member, .. } => ("unregister", member),
-            // What is there is in the other panels.
+            // The other panels show existing members.
             Event::Snapshot(_) | Event::CaughtUp | Event::Reset(_) => return,
         };
         self.busy.push_back((now, member.service.clone()));
@@ -150,7 +150,7 @@ impl Model {
         self.changes.truncate(EVENTS_MAX);
     }
 
-    /// Those to which most happened lately first, then those with most members.
+    /// Services with the most recent changes first, then those with the most members.
     pub(crate) fn services(&self, now: Instant) -> Vec<BusyService> {
         let mut changes: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, service) in self.busy.iter().filter(|(at, _)| now.duration_since(*at) <= BUSY) {
@@ -170,7 +170,7 @@ impl Model {
         busy
     }
 
-    /// Whether to go on.
+    /// Handles a key; returns whether to continue.
     pub(crate) fn press(&mut self, key: Key) -> bool {
         const PAGE: usize = 10;
         let scroll = &mut self.scroll[self.focus as usize];
@@ -188,7 +188,7 @@ impl Model {
         true
     }
 
-    /// The first row to show, such that a panel of this height is not left empty.
+    /// The first row to show, so that a panel of this height is filled.
     pub(crate) fn first_row(&mut self, panel: Panel, rows: usize, height: usize) -> usize {
         let scroll = &mut self.scroll[panel as usize];
         *scroll = (*scroll).min(rows.saturating_sub(height));

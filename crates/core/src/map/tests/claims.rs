@@ -1,4 +1,4 @@
-//! Who wins (D3), and what is told about it (D9).
+//! Which record wins (D3), and which conflicts are reported (D9).
 
 use super::replica::{Replica, member, name};
 use crate::map::{Outcome, Stored};
@@ -13,8 +13,8 @@ fn stored(outcomes: Vec<Outcome>) -> Stored {
     }
 }
 
-/// With ties broken by node id on top of vector clocks this ended with three different winners: B claims; A takes over
-/// having seen B; C claims without having seen either; and the ids are ordered A < C < B.
+/// With ties broken by node id on top of vector clocks, this ended with three different winners: B claims; A takes
+/// over after receiving B; C claims without having received either; and the ids are ordered A < C < B.
 #[test]
 fn three_claims_end_the_same_in_all_orders_of_arrival() {
     let x = member("x");
@@ -47,7 +47,7 @@ fn three_claims_end_the_same_in_all_orders_of_arrival() {
 }
 
 #[test]
-fn an_ex_owner_cannot_win_a_member_back_by_refreshing_it() {
+fn a_former_owner_cannot_win_a_member_back_by_updating_it() {
     let x = member("x");
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client");
@@ -63,7 +63,7 @@ fn an_ex_owner_cannot_win_a_member_back_by_refreshing_it() {
 }
 
 #[test]
-fn of_two_runs_of_one_node_the_later_wins_a_tie() {
+fn of_two_incarnations_of_one_node_the_later_wins_a_tie() {
     let x = name("x");
     let (mut first, mut second) = (Replica::run("a", 1), Replica::run("a", 2));
     first.register(&x, 1, "a");
@@ -82,7 +82,7 @@ fn a_tombstone_of_a_higher_claim_hides_an_older_registration_in_any_order() {
     let x = member("x");
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client");
-    // The unregistration is repeated where the registration was never heard of (C3).
+    // The unregistration is repeated at a node that never received the registration (C3).
     b.unregister_with(&x, 2, "client");
     for frames in [[&a, &b], [&b, &a]] {
         let mut observer = Replica::new("c");
@@ -106,7 +106,7 @@ fn a_member_and_a_name_of_one_id_are_two_things() {
 }
 
 #[test]
-fn claims_made_without_knowing_of_each_other_are_conflicts() {
+fn concurrent_claims_are_conflicts() {
     let x = member("x");
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client-a");
@@ -117,14 +117,14 @@ fn claims_made_without_knowing_of_each_other_are_conflicts() {
 }
 
 #[test]
-fn a_takeover_that_knew_of_what_it_replaced_is_no_conflict() {
+fn a_takeover_of_the_current_record_is_no_conflict() {
     let x = member("x");
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client");
     b.pull(&a);
     b.register(&x, 2, "client");
     assert!(!stored(a.apply(&b.encode_key(&x))).conflict);
-    // Nor is the next write of the new owner, where the one before has arrived and where it has not.
+    // The next write of the new owner is no conflict either, whether the write before it has arrived or not.
     let mut c = Replica::new("c");
     let mut by_a = Replica::new("a");
     by_a.register(&x, 1, "client");
@@ -136,14 +136,14 @@ fn a_takeover_that_knew_of_what_it_replaced_is_no_conflict() {
 }
 
 #[test]
-fn a_takeover_of_something_older_than_what_it_meets_is_a_conflict() {
+fn a_takeover_of_an_outdated_record_is_a_conflict() {
     let x = member("x");
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client");
     b.pull(&a);
     b.register(&x, 2, "client");
     a.update(&x, |record| record.drain += 1);
-    // B's write names A's first one, which A has and has moved on from. So does what B writes next.
+    // B's write names A's first write as its predecessor, which A has replaced since. So does B's next write.
     let mut c = Replica::new("c");
     c.pull(&a);
     assert!(stored(a.apply(&b.encode_key(&x))).conflict);
@@ -152,7 +152,7 @@ fn a_takeover_of_something_older_than_what_it_meets_is_a_conflict() {
 }
 
 #[test]
-fn nobody_speaks_in_this_nodes_name() {
+fn records_in_this_nodes_name_are_rejected() {
     let x = member("x");
     let mut impostor = Replica::new("a");
     impostor.register(&x, 9, "client");

@@ -1,11 +1,11 @@
-//! Forgetting tombstones (D8): what is gone stays gone, and nothing else goes.
+//! Collecting tombstones (D8): unregistered members stay absent, and nothing else is dropped.
 
 use super::replica::{Key, Replica, member};
 use crate::map::Delta;
 use crate::time::{Duration, Time};
 
 /// Registered at `a`, known everywhere, then unregistered and collected by `a` and `b` while `c` was away.
-fn collected_behind_the_back_of_c() -> (Key, Replica, Replica, Replica) {
+fn collected_while_c_was_away() -> (Key, Replica, Replica, Replica) {
     let x = member("x");
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&x, 1, "client");
@@ -20,33 +20,37 @@ fn collected_behind_the_back_of_c() -> (Key, Replica, Replica, Replica) {
 
 #[test]
 fn a_replica_below_the_floor_gets_everything() {
-    let (_, a, b, c) = collected_behind_the_back_of_c();
+    let (_, a, b, c) = collected_while_c_was_away();
     assert_eq!(b.map.delta(&c.context()), Delta::Full);
     assert_eq!(a.map.delta(&c.context()), Delta::Full);
-    assert_eq!(b.map.delta(&a.context()), Delta::Items(Vec::new()), "who has seen the tombstone gets a delta");
-    assert_eq!(c.map.delta(&b.context()), Delta::Items(Vec::new()), "and what lags behind has nothing to tell");
+    assert_eq!(
+        b.map.delta(&a.context()),
+        Delta::Items(Vec::new()),
+        "a replica that received the tombstone gets a delta"
+    );
+    assert_eq!(c.map.delta(&b.context()), Delta::Items(Vec::new()), "a lagging replica has nothing to send");
     assert_eq!(a.map.delta(&Replica::new("fresh").context()), Delta::Full);
 }
 
 #[test]
-fn what_was_collected_does_not_come_back_by_a_full_merge() {
-    let (x, _, b, mut c) = collected_behind_the_back_of_c();
+fn a_full_merge_does_not_restore_collected_records() {
+    let (x, _, b, mut c) = collected_while_c_was_away();
     assert!(c.is_live(&x));
-    c.admit_nobody_else();
+    c.admit_only_self();
     assert_eq!(c.pull_full(&b), [x]);
     assert_eq!(c.slots(), b.slots());
     assert_eq!(c.context(), b.context());
-    assert_eq!(c.map.origins.floor(), b.map.origins.floor(), "the floor is taken over");
+    assert_eq!(c.map.origins.floor(), b.map.origins.floor(), "the floor is adopted");
     c.check_indexes();
 }
 
 #[test]
-fn what_was_collected_does_not_come_back_from_a_lagging_replica() {
-    let (x, mut a, mut b, c) = collected_behind_the_back_of_c();
+fn a_lagging_replica_does_not_restore_collected_records() {
+    let (x, mut a, mut b, c) = collected_while_c_was_away();
     b.pull(&c);
     a.apply(&c.encode(&c.everything()));
     assert!(b.rank(&x).is_none() && a.rank(&x).is_none());
-    // Nor through a replica that was reset by a full merge and hears the lagging one afterwards.
+    // Nor through a replica that was reset by a full merge and receives from the lagging one afterwards.
     let mut fresh = Replica::new("fresh");
     fresh.pull_full(&b);
     fresh.apply(&c.encode(&c.everything()));
@@ -54,28 +58,28 @@ fn what_was_collected_does_not_come_back_from_a_lagging_replica() {
     assert_eq!(fresh.slots(), b.slots());
 }
 
-/// A fresh replica is in the middle of a full merge when a lagging third one tells it of what was unregistered. (One of
-/// the failures that the design set out from: "a replica half-way through a reset accepts data from a lagging third".)
+/// A new replica is in the middle of a full merge when a lagging third one sends it an unregistered member. (One of
+/// the failures that the design started from: "a replica half-way through a reset accepts data from a lagging third".)
 #[test]
-fn a_lagging_third_replica_cannot_talk_something_back_into_a_full_merge() {
-    let (x, _, b, c) = collected_behind_the_back_of_c();
+fn a_lagging_third_replica_cannot_restore_a_record_during_a_full_merge() {
+    let (x, _, b, c) = collected_while_c_was_away();
     let mut fresh = Replica::new("fresh");
     let (items, context) = (b.everything(), b.context());
     fresh.map.begin_full_merge();
     fresh.apply(&c.encode(&c.everything()));
-    fresh.admit_nobody_else();
+    fresh.admit_only_self();
     fresh.apply_merging(&b.encode(&items));
     fresh.finish_full(&context, &b);
-    assert!(!fresh.is_live(&x), "{:?} is back, and as all contexts agree it will stay", fresh.record(&x));
+    assert!(!fresh.is_live(&x), "{:?} is back, and stays because all contexts agree", fresh.record(&x));
     assert_eq!(fresh.slots(), b.slots());
 }
 
-/// The same where the receiver had the record already, and hears it again while the full merge is under way.
+/// The same where the receiver had the record already and receives it again during the full merge.
 #[test]
-fn hearing_again_of_what_was_collected_does_not_keep_it_through_a_full_merge() {
-    let (x, _, b, mut c) = collected_behind_the_back_of_c();
+fn receiving_a_collected_record_again_does_not_keep_it_through_a_full_merge() {
+    let (x, _, b, mut c) = collected_while_c_was_away();
     let stale = c.encode_key(&x);
-    c.admit_nobody_else();
+    c.admit_only_self();
     c.map.begin_full_merge();
     c.apply(&stale);
     c.apply_merging(&b.encode(&b.everything()));
@@ -85,25 +89,25 @@ fn hearing_again_of_what_was_collected_does_not_keep_it_through_a_full_merge() {
 
 #[test]
 fn a_full_merge_that_was_cut_short_removes_nothing() {
-    let (x, _, b, mut c) = collected_behind_the_back_of_c();
-    c.admit_nobody_else();
+    let (x, _, b, mut c) = collected_while_c_was_away();
+    c.admit_only_self();
     let before = (c.slots(), c.context());
     c.map.begin_full_merge();
     c.map.abort_full_merge();
     assert_eq!((c.slots(), c.context()), before);
-    assert_eq!(c.finish_full(&b.context(), &b), Vec::<Key>::new(), "there is none to finish");
+    assert_eq!(c.finish_full(&b.context(), &b), Vec::<Key>::new(), "there is no full merge to finish");
     assert!(c.is_live(&x));
-    // The next one does.
+    // The next full merge does.
     assert_eq!(c.pull_full(&b), [x]);
 }
 
 #[test]
 fn nothing_vanishes_while_a_full_merge_is_under_way() {
-    let (x, _, mut b, mut c) = collected_behind_the_back_of_c();
+    let (x, _, mut b, mut c) = collected_while_c_was_away();
     for i in 0..5 {
         b.register(&member(&format!("more-{i}")), 1, "client");
     }
-    c.admit_nobody_else();
+    c.admit_only_self();
     c.map.begin_full_merge();
     let mut count = c.live_slots().len();
     for item in b.everything() {
@@ -116,22 +120,22 @@ fn nothing_vanishes_while_a_full_merge_is_under_way() {
     assert_eq!(c.slots(), b.slots());
 }
 
-/// What the receiver wrote or heard that the sender does not cover is news to the sender, not something it collected.
+/// Records that the sender does not cover are new to the sender; it did not collect them.
 #[test]
 fn a_full_merge_keeps_what_the_sender_has_not_seen() {
-    let (x, _, b, mut c) = collected_behind_the_back_of_c();
+    let (x, _, b, mut c) = collected_while_c_was_away();
     let mut d = Replica::new("d");
     d.register(&member("from-d"), 1, "client");
     c.pull(&d);
     c.register(&member("from-c"), 1, "client");
-    c.admit_nobody_else();
+    c.admit_only_self();
     assert_eq!(c.pull_full(&b), [x]);
     assert!(c.is_live(&member("from-d")) && c.is_live(&member("from-c")) && c.is_live(&member("kept")));
 }
 
-/// A node that hears the owner knows better than one that collected an inference (D12).
+/// A node with evidence of the owner overrides one that collected an inference (D12).
 #[test]
-fn a_full_merge_keeps_records_of_origins_that_are_known_to_live() {
+fn a_full_merge_keeps_records_of_admitted_origins() {
     let x = member("x");
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&x, 1, "client");
@@ -142,10 +146,10 @@ fn a_full_merge_keeps_records_of_origins_that_are_known_to_live() {
     assert_eq!(b.map.delta(&c.context()), Delta::Full);
     assert_eq!(c.pull_full(&b), Vec::<Key>::new());
     assert!(c.is_live(&x));
-    // Where the owner does not count as alive, the inference stands.
+    // Where the owner is not admitted, the inference stands.
     let mut d = Replica::new("d");
     d.pull(&a);
-    d.admit_nobody_else();
+    d.admit_only_self();
     assert_eq!(d.pull_full(&b), [x]);
 }
 
@@ -155,7 +159,7 @@ fn a_tombstone_whose_write_is_not_yet_covered_is_kept() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client");
     a.unregister(&x);
-    // Part of a delta: applied, not claimed.
+    // Part of a delta: applied, not covered by the context.
     b.apply(&a.encode_key(&x));
     assert_eq!(b.collect_all(), 0);
     assert!(b.rank(&x).is_some());
@@ -166,7 +170,7 @@ fn a_tombstone_whose_write_is_not_yet_covered_is_kept() {
 }
 
 #[test]
-fn tombstones_go_in_their_time_and_only_if_still_held() {
+fn tombstones_are_collected_when_due_if_still_held() {
     let [x, y] = [member("x"), member("y")];
     let mut a = Replica::new("a");
     let timeout = Duration::from_secs(60);
@@ -189,9 +193,9 @@ fn tombstones_go_in_their_time_and_only_if_still_held() {
     a.check_indexes();
 }
 
-/// A replica that learns of a tombstone late does not keep it for longer than the others.
+/// A replica that receives a tombstone late does not keep it for longer than the others.
 #[test]
-fn the_age_of_a_tombstone_travels_with_it() {
+fn the_age_of_a_tombstone_is_sent_with_it() {
     let x = member("x");
     let timeout = Duration::from_secs(60);
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
@@ -201,21 +205,24 @@ fn the_age_of_a_tombstone_travels_with_it() {
     b.infer_left("x");
     a.now = a.now + Duration::from_secs(40);
     b.now = b.now + Duration::from_secs(50);
-    // C's own clock has nothing to do with theirs.
+    // C's own clock is independent of theirs.
     c.now = Time::from_secs(100_000);
     c.pull(&b);
     assert_eq!(c.map.next_collection(c.clock(), timeout), Some(c.now + Duration::from_secs(10)));
     c.pull(&a);
     c.now = c.now + Duration::from_secs(19);
     assert_eq!(c.map.collect(c.clock(), timeout).len(), 0);
-    assert!(c.inferred().is_empty() && c.rank(&x).is_some(), "the inference went, the tombstone has a second to go");
+    assert!(
+        c.inferred().is_empty() && c.rank(&x).is_some(),
+        "the inference was collected, the tombstone is due in a second"
+    );
     c.now = c.now + Duration::from_secs(1);
     assert_eq!(c.map.collect(c.clock(), timeout).len(), 1);
 }
 
-/// A delta that was begun before a collection must not end as if nothing had been collected.
+/// A delta that was started before a collection must not end as if nothing had been collected.
 #[test]
-fn a_delta_overtaken_by_a_collection_is_noticed() {
+fn a_delta_overtaken_by_a_collection_is_detected() {
     let x = member("x");
     let (mut a, c) = (Replica::new("a"), Replica::new("c"));
     a.register(&x, 1, "client");
@@ -223,12 +230,12 @@ fn a_delta_overtaken_by_a_collection_is_noticed() {
     let asked = c.context();
     assert!(matches!(a.map.delta(&asked), Delta::Items(items) if items.len() == 1));
     a.collect_all();
-    assert!(a.map.below_floor(&asked), "so the sender breaks it off and is asked for a full merge");
+    assert!(a.map.below_floor(&asked), "so the sender aborts it and gets a request for a full merge");
 }
 
 /// Claims of a key do not start over after its tombstone was collected (D8): another node may still hold it.
 #[test]
-fn a_key_that_was_collected_takes_only_higher_claims() {
+fn a_collected_key_accepts_only_higher_claims() {
     let (x, a, b, mut c) = {
         let x = member("x");
         let (mut a, mut b, c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
@@ -239,16 +246,16 @@ fn a_key_that_was_collected_takes_only_higher_claims() {
         (x, a, b, c)
     };
     assert_eq!(b.map.known_claim(x.0, &x.1), 7);
-    assert_eq!(b.map.known_claim(x.0, "never heard of"), 7);
+    assert_eq!(b.map.known_claim(x.0, "unknown"), 7);
     assert_eq!(a.map.known_claim(x.0, &x.1), 7);
-    assert_eq!(a.map.known_claim(x.0, "never heard of"), 0);
-    // It travels with the context.
+    assert_eq!(a.map.known_claim(x.0, "unknown"), 0);
+    // It is sent with the context.
     c.exchange_from(&b);
     assert_eq!(c.map.known_claim(x.0, &x.1), 7);
 }
 
-/// Two clients use one id on two sides of a split that lasts longer than tombstones do; after it, one replica has collected
-/// the tombstone of the higher claim and another has not yet. Whichever way it goes, it must go the same way everywhere.
+/// Two clients use one id on two sides of a split that lasts longer than tombstones do. After it, one replica has
+/// collected the tombstone of the higher claim and another has not. All replicas must reach the same result.
 #[test]
 fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
     let x = member("x");
@@ -273,7 +280,7 @@ fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
     }
     late.collect_all();
     lagging.collect_all();
-    assert_eq!(early.map.origins.context_hash(), late.map.origins.context_hash(), "nobody sees anything to exchange");
+    assert_eq!(early.map.origins.context_hash(), late.map.origins.context_hash(), "no exchange is due");
     assert_eq!(
         [&early, &late, &lagging].map(|replica| replica.is_live(&x)),
         [early.is_live(&x); 3],
@@ -281,10 +288,10 @@ fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
     );
 }
 
-/// A cut delta brought a record that no context tells of, and its owner died. Once what was inferred of it is collected, nobody is
-/// below the floor for it.
+/// An interrupted delta brought a record that no context covers, and its owner died. Once the inference about it is
+/// collected, no peer is below the floor for it.
 #[test]
-fn the_floor_does_not_rise_above_what_was_taken_in() {
+fn the_floor_does_not_rise_above_the_context() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("m"), 1, "client");
     b.apply(&a.encode_key(&member("m")));
@@ -294,9 +301,9 @@ fn the_floor_does_not_rise_above_what_was_taken_in() {
     assert_eq!(b.map.delta(&c.context()), Delta::Items(Vec::new()));
 }
 
-/// Nor where an earlier release says so, which let it rise.
+/// Nor when a peer of an earlier release sends such a floor.
 #[test]
-fn nor_does_the_floor_that_others_tell_of() {
+fn a_received_floor_does_not_rise_above_the_context() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("m"), 1, "client");
     b.apply(&a.encode_key(&member("m")));
@@ -309,9 +316,10 @@ fn nor_does_the_floor_that_others_tell_of() {
     assert_eq!(c.map.origins.floor().get(&a.origin()), 1);
 }
 
-/// However many are due, nobody waits for long (a node that is busy looks dead): the rest is collected the next time.
+/// However many are due, a collection takes a bounded time (a busy node looks dead): the rest is collected the next
+/// time.
 #[test]
-fn so_many_are_collected_at_once_and_the_rest_after_that() {
+fn one_collection_is_bounded_and_the_rest_follows() {
     let mut a = Replica::new("a");
     for i in 0..20_001 {
         a.register(&member(&format!("m{i}")), 1, "client");

@@ -7,16 +7,16 @@ fn keys(count: usize) -> Vec<super::replica::Key> {
     (0..count).map(|i| member(&format!("m{i}"))).collect()
 }
 
-/// Delivers a push of everything `from` wrote after `sent`; whether it was claimed.
+/// Delivers a push of everything `from` wrote after `sent`; returns whether the context was raised.
 fn push(from: &Replica, sent: u64, to: &mut Replica) -> bool {
-    let frame = from.push(sent).expect("still remembered");
+    let frame = from.push(sent).expect("still available");
     to.apply(&frame);
     let index = to.map.admit_origin(&from.origin(), to.clock()).unwrap();
     to.map.join_push(index, sent, from.written())
 }
 
 #[test]
-fn a_push_is_claimed_and_brings_the_current_record_of_every_write() {
+fn a_push_raises_the_context_and_brings_current_records() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     let [x, y] = [member("x"), member("y")];
     a.register(&x, 1, "client");
@@ -25,22 +25,22 @@ fn a_push_is_claimed_and_brings_the_current_record_of_every_write() {
     assert!(push(&a, 0, &mut b));
     assert_eq!(b.slots(), a.slots());
     assert_eq!(b.context(), a.context());
-    // Coalesced: two records stand for three writes.
+    // Coalesced: two records represent three writes.
     assert_eq!(b.apply(&a.push(0).unwrap()).len(), 2);
 }
 
 #[test]
-fn a_push_with_a_gap_is_applied_but_not_claimed() {
+fn a_push_with_a_gap_does_not_raise_the_context() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     let [x, y, z] = [member("x"), member("y"), member("z")];
     a.register(&x, 1, "client");
     assert!(push(&a, 0, &mut b));
     a.register(&y, 1, "client");
     a.register(&z, 1, "client");
-    // The push of y was lost: the one of z starts where b has not been.
+    // The push of y was lost: the one of z starts above b's context.
     assert!(!push(&a, 2, &mut b));
     assert!(b.is_live(&z) && !b.is_live(&y));
-    assert_eq!(b.context().clock.get(&a.origin()), 1, "only what is complete is claimed");
+    assert_eq!(b.context().clock.get(&a.origin()), 1, "the context covers only complete writes");
     // So the exchange brings it.
     b.pull(&a);
     assert!(b.is_live(&y));
@@ -55,19 +55,19 @@ fn a_push_of_a_superseded_write_brings_the_record_that_superseded_it() {
     b.pull(&a);
     b.register(&x, 2, "client");
     a.pull(&b);
-    // A pushes only its own write, which is no longer current: C must not be left claiming it and holding nothing.
+    // A pushes only its own write, which is no longer current: C's context must not cover it while C holds nothing.
     assert!(push(&a, 0, &mut c));
     assert_eq!(c.rank(&x), b.rank(&x));
     assert_eq!(c.context().clock.get(&a.origin()), 1);
-    assert_eq!(c.context().clock.get(&b.origin()), 0, "nothing is claimed of whoever superseded it");
+    assert_eq!(c.context().clock.get(&b.origin()), 0, "the context does not cover the superseding origin");
     c.pull(&b);
     assert_eq!(c.slots(), b.slots());
 }
 
-/// As in `a_push_of_a_superseded_write_…`, but the superseding record has been collected at the pusher meanwhile: there is
-/// nothing to bring along, so the write must not be claimed either (D4).
+/// As in `a_push_of_a_superseded_write_…`, but the superseding record has been collected at the pusher meanwhile:
+/// there is nothing to send along, so the context must not cover the write either (D4).
 #[test]
-fn a_push_of_a_write_whose_slot_was_collected_is_not_claimed() {
+fn a_push_of_a_collected_write_does_not_raise_the_context() {
     let x = member("x");
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     let mut older = Replica::new("older");
@@ -86,7 +86,11 @@ fn a_push_of_a_write_whose_slot_was_collected_is_not_claimed() {
         c.map.join_push(index, 0, a.written())
     });
     let held = c.rank(&x).unwrap();
-    assert!(!claimed || held.0 >= 2, "C claims the write with claim 2 and still holds the one with claim {}", held.0);
+    assert!(
+        !claimed || held.0 >= 2,
+        "C's context covers the write with claim 2, but it holds the one with claim {}",
+        held.0
+    );
 }
 
 #[test]
@@ -95,14 +99,14 @@ fn pushes_are_forgotten_past_the_bound_and_the_delta_takes_over() {
     for key in keys(12) {
         a.register(&key, 1, "client");
     }
-    assert_eq!(a.push(3), None, "four of twelve are no longer remembered");
+    assert_eq!(a.push(3), None, "four of twelve are no longer available");
     assert!(a.push(4).is_some());
     b.pull(&a);
     assert_eq!(b.slots(), a.slots());
 }
 
 #[test]
-fn a_partial_delta_promises_nothing() {
+fn a_partial_delta_does_not_raise_the_context() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     for key in keys(4) {
         a.register(&key, 1, "client");
@@ -134,14 +138,14 @@ fn a_delta_relays_records_of_all_origins_and_only_what_is_missing() {
     }
     c.pull(&a);
     let Delta::Items(items) = b.map.delta(&c.context()) else { panic!("nothing was collected") };
-    assert_eq!(items.len(), 3, "what C has from A is not sent again");
+    assert_eq!(items.len(), 3, "records that C has from A are not sent again");
     c.pull(&b);
     assert_eq!(c.slots(), b.slots());
     assert_eq!(b.map.delta(&c.context()), Delta::Items(Vec::new()));
 }
 
 #[test]
-fn what_the_context_covers_is_old_news() {
+fn covered_records_are_ignored() {
     let x = member("x");
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&x, 1, "client");
@@ -152,8 +156,8 @@ fn what_the_context_covers_is_old_news() {
     assert!(!b.is_live(&x));
 }
 
-/// A record may be replaced between the moment a delta is begun and the moment its turn comes: the newer one travels, and
-/// what it replaced counts as delivered.
+/// A record may be replaced between the start of a delta and its own turn: the newer one is sent, and the replaced one
+/// counts as delivered.
 #[test]
 fn a_record_replaced_while_a_delta_is_under_way_travels_in_its_newer_form() {
     let x = member("x");

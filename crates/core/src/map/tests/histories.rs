@@ -1,4 +1,4 @@
-//! Random histories: D4 holds after every step, and everybody ends with the same.
+//! Random histories: D4 holds after every step, and all replicas converge.
 
 use super::replica::{Key, Replica, SlotState};
 use super::steps::{Rules, Step, keys, steps};
@@ -29,7 +29,7 @@ fn winners(world: &World) -> BTreeMap<Key, SlotState> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Claims of any clients at any replica, in any order, cut short and repeated: the highest rank wins everywhere.
+    /// Claims of any clients at any replica, in any order, interrupted and repeated: the highest rank wins everywhere.
     #[test]
     fn replicas_converge_to_the_highest_ranks(steps in steps(Rules::AnyClaims, 60)) {
         let mut world = World::after(Rules::AnyClaims, &steps);
@@ -41,18 +41,18 @@ proptest! {
         }
     }
 
-    /// One client per key: what it said last is what everybody shows in the end, however tombstones were collected.
+    /// One client per key: all replicas show its last call in the end, however tombstones were collected.
     #[test]
-    fn the_last_word_of_a_client_stands_whatever_was_collected_when(steps in steps(Rules::Collection, 60)) {
-        last_words_stand(Rules::Collection, &steps);
+    fn the_last_call_of_a_client_stands_whatever_was_collected(steps in steps(Rules::Collection, 60)) {
+        last_calls_stand(Rules::Collection, &steps);
     }
 
-    /// The same while lagging third replicas go on talking to the receiver of a full merge.
+    /// The same while lagging third replicas keep sending to the receiver of a full merge.
     #[test]
-    fn the_last_word_of_a_client_stands_even_if_others_talk_into_a_full_merge(
+    fn the_last_call_of_a_client_stands_despite_interleaved_full_merges(
         steps in steps(Rules::CollectionInterleaved, 60),
     ) {
-        last_words_stand(Rules::CollectionInterleaved, &steps);
+        last_calls_stand(Rules::CollectionInterleaved, &steps);
     }
 
     /// D6 and D8: a delta is exactly the slots whose dots are not covered, or everything if something is below the floor.
@@ -79,7 +79,7 @@ proptest! {
                     Delta::Items(items) => {
                         prop_assert!(!below);
                         let found: BTreeSet<ItemRef> = items.iter().cloned().collect();
-                        prop_assert_eq!(found.len(), items.len(), "an item is named twice");
+                        prop_assert_eq!(found.len(), items.len(), "an item is listed twice");
                         let uncovered = replica.everything().into_iter().filter(|item| match item {
                             ItemRef::Stated(slot) => {
                                 let record = replica.map.at(*slot);
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[track_caller]
-fn last_words_stand(rules: Rules, steps: &[Step]) {
+fn last_calls_stand(rules: Rules, steps: &[Step]) {
     let mut world = World::after(rules, steps);
     world.heal();
     for at in 0..3 {
@@ -126,16 +126,16 @@ fn last_words_stand(rules: Rules, steps: &[Step]) {
     assert!(world.replicas.iter().all(|replica| replica.slots().values().all(|state| state.stated != Status::Left)));
 }
 
-/// Whether a write says that the key is there.
+/// Whether a write is a live record.
 fn is_registration(write: &super::world::Write) -> bool {
     let mut reader = crate::wire::Reader::new(&write.frame);
     let items = crate::wire::Items::decode(&mut reader).unwrap();
     items.iter().any(|item| matches!(item, crate::wire::Item::Record(r) if r.kind == crate::member::RecordKind::Live))
 }
 
-/// The generator is honest: deltas, full merges, gaps and concurrent claims all happen.
+/// The generator covers deltas, full merges, gaps and concurrent claims.
 #[test]
-fn the_histories_are_eventful() {
+fn the_histories_cover_every_kind_of_step() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();

@@ -9,7 +9,7 @@ fn shown(replica: &Replica, key: &Key) -> Option<Status> {
     replica.record(key).map(|record| replica.map.shown(&record))
 }
 
-/// `x` of the silent node `a`, and two nodes that do not hear it.
+/// `x` of the silent node `a`, and two nodes that receive nothing from it.
 fn silent_owner() -> (Key, Replica, Replica, Replica) {
     let x = member("x");
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
@@ -24,24 +24,24 @@ fn silent_owner() -> (Key, Replica, Replica, Replica) {
 }
 
 #[test]
-fn members_of_a_silent_owner_are_down_then_left_and_up_again_with_any_sign_of_life() {
+fn members_of_a_silent_owner_are_down_then_left_and_up_with_new_evidence() {
     let (x, a, mut b, mut c) = silent_owner();
     assert_eq!(shown(&b, &x), Some(Status::Down));
     b.infer_left("x");
     assert_eq!(shown(&b, &x), Some(Status::Left));
     c.pull(&b);
     assert_eq!(shown(&c, &x), Some(Status::Left));
-    // Nothing is written for the owner to be back.
+    // The owner's return needs no write.
     b.set_liveness_counter(&a.origin(), 6);
     b.set_admitted(&a.origin(), true);
     assert_eq!(shown(&b, &x), Some(Status::Up));
-    // Silent again: the old inference is void for good.
+    // Silent again: the old inference stays void.
     b.set_admitted(&a.origin(), false);
     assert_eq!(shown(&b, &x), Some(Status::Down));
 }
 
 #[test]
-fn an_inference_does_not_speak_of_the_next_claim() {
+fn an_inference_does_not_apply_to_the_next_claim() {
     let (x, _, mut b, mut c) = silent_owner();
     b.infer_left("x");
     c.register(&x, 2, "client");
@@ -52,7 +52,7 @@ fn an_inference_does_not_speak_of_the_next_claim() {
 }
 
 #[test]
-fn an_inference_may_arrive_before_the_record_it_speaks_of() {
+fn an_inference_may_arrive_before_its_record() {
     let (x, a, mut b, _) = silent_owner();
     b.infer_left("x");
     let mut d = Replica::new("d");
@@ -66,7 +66,7 @@ fn an_inference_may_arrive_before_the_record_it_speaks_of() {
 }
 
 #[test]
-fn of_two_inferences_the_one_with_more_knowledge_of_life_stays_in_any_order() {
+fn of_two_inferences_the_higher_liveness_counter_wins_in_any_order() {
     let (_, a, mut b, mut c) = silent_owner();
     b.infer_left("x");
     c.set_liveness_counter(&a.origin(), 6);
@@ -100,7 +100,7 @@ fn collecting_an_inference_that_is_void_collects_nothing_else() {
     b.set_admitted(&a.origin(), true);
     assert_eq!(b.collect_all(), 0);
     assert_eq!(shown(&b, &x), Some(Status::Up));
-    // And nobody is forced into a full merge by it.
+    // It forces no peer into a full merge.
     assert!(matches!(b.map.delta(&c.context()), Delta::Items(_)));
     c.pull(&b);
     assert_eq!(shown(&c, &x), Some(Status::Down));
@@ -118,7 +118,8 @@ fn an_inference_about_something_collected_is_dropped_on_receipt() {
     assert!(b.inferred().is_empty() && b.rank(&x).is_none());
 }
 
-/// What the sender of a full merge covers and does not have was collected there; a fresh replica's inferences too.
+/// Records that the sender of a full merge covers and does not have were collected there; so were a new replica's
+/// inferences.
 #[test]
 fn a_full_merge_takes_inferences_along_and_removes_those_collected_at_the_sender() {
     let (x, _, mut b, mut c) = silent_owner();
@@ -128,14 +129,14 @@ fn a_full_merge_takes_inferences_along_and_removes_those_collected_at_the_sender
     assert_eq!(fresh.inferred(), b.inferred());
     c.pull(&b);
     b.collect_all();
-    c.admit_nobody_else();
+    c.admit_only_self();
     assert_eq!(c.pull_full(&b), [x]);
     assert!(c.inferred().is_empty(), "{:?}", c.inferred());
     c.check_indexes();
 }
 
 #[test]
-fn an_inference_goes_with_the_slot_that_is_collected() {
+fn an_inference_is_collected_with_its_slot() {
     let (x, mut a, mut b, mut c) = silent_owner();
     let timeout = Duration::from_secs(60);
     a.unregister(&x);
@@ -143,7 +144,7 @@ fn an_inference_goes_with_the_slot_that_is_collected() {
     c.now = c.now + Duration::from_secs(50);
     b.infer_left("x");
     c.pull(&b);
-    assert_eq!(c.inferred(), b.inferred(), "it is younger than the tombstone");
+    assert_eq!(c.inferred(), b.inferred(), "it is newer than the tombstone");
     c.now = c.now + Duration::from_secs(10);
     assert_eq!(c.map.collect(c.clock(), timeout).len(), 1);
     assert!(c.inferred().is_empty() && c.rank(&x).is_none());
@@ -151,11 +152,11 @@ fn an_inference_goes_with_the_slot_that_is_collected() {
 }
 
 #[test]
-fn an_inference_stays_if_the_slot_that_is_collected_is_not_what_it_speaks_of() {
+fn an_inference_about_another_claim_survives_the_collection_of_the_slot() {
     let (x, mut a, mut b, mut c) = silent_owner();
     a.unregister(&x);
     c.pull(&a);
-    // The next claim, and what was inferred of it; of the two only the latter has arrived.
+    // The next claim and an inference about it; only the inference has arrived.
     let mut d = Replica::new("d");
     d.register(&x, 2, "client");
     b.pull(&d);
@@ -170,9 +171,10 @@ fn an_inference_stays_if_the_slot_that_is_collected_is_not_what_it_speaks_of() {
     c.check_indexes();
 }
 
-/// Whoever has collected what this node still shows as left would take a lower claim in, and it would be lost here.
+/// A node that collected a record which this node still shows as left would accept a lower claim, and this node would
+/// not.
 #[test]
-fn what_was_inferred_is_said_as_a_tombstone_to_news_of_a_lower_claim() {
+fn an_inference_is_repeated_as_a_tombstone_to_a_lower_claim() {
     let x = member("x");
     for admitted in [true, false] {
         let (mut a, mut b, mut d) = (Replica::new("a"), Replica::new("b"), Replica::new("d"));
@@ -184,10 +186,10 @@ fn what_was_inferred_is_said_as_a_tombstone_to_news_of_a_lower_claim() {
         b.set_admitted(&a.origin(), admitted);
         let outcomes = b.apply(&d.encode_key(&x));
         if admitted {
-            assert!(matches!(outcomes[..], [Outcome::Outranked(_)]), "the owner lives: {outcomes:?}");
+            assert!(matches!(outcomes[..], [Outcome::Outranked(_)]), "the owner is alive: {outcomes:?}");
             continue;
         }
-        let [Outcome::Stored(stored)] = &outcomes[..] else { panic!("it stays silent: {outcomes:?}") };
+        let [Outcome::Stored(stored)] = &outcomes[..] else { panic!("no tombstone was written: {outcomes:?}") };
         assert_eq!((stored.new.claim, stored.new.stated()), (9, Status::Left));
         assert_eq!(stored.new.origin.id, b.origin());
         d.apply(&b.encode_key(&x));
@@ -195,9 +197,9 @@ fn what_was_inferred_is_said_as_a_tombstone_to_news_of_a_lower_claim() {
     }
 }
 
-/// An owner that returns has stated a member again, which is shown; what was inferred of it before is collected just then.
+/// A returned owner has restated a member, which is shown; the earlier inference about it is collected just then.
 #[test]
-fn collecting_an_inference_takes_no_news_of_a_returned_owner() {
+fn collecting_an_inference_keeps_new_writes_of_a_returned_owner() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);

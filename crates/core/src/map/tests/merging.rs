@@ -44,7 +44,7 @@ proptest! {
         let (straight, mixed) = (observer(&as_written), observer(&shuffled));
         prop_assert_eq!(straight.slots(), mixed.slots());
         prop_assert_eq!(straight.inferred(), mixed.inferred());
-        // The same again: everything is known or outranked by now, nothing changes.
+        // The same again: everything is known or outranked by now, and nothing changes.
         let mut again = mixed;
         let before = again.slots();
         for frame in &shuffled {
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(straight.map.origins.context_hash(), mixed.map.origins.context_hash());
     }
 
-    /// Merging pairwise first and then together gives what merging one after the other gives.
+    /// Merging pairwise first and then together gives the same result as merging one after the other.
     #[test]
     fn merging_is_associative(steps in steps(Rules::AnyClaims, 50)) {
         let world = World::after(Rules::AnyClaims, &steps);
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(left.context(), right.context());
     }
 
-    /// A delta both ways is all it takes for two replicas to agree.
+    /// A delta in each direction is enough for two replicas to agree.
     #[test]
     fn a_delta_each_way_makes_two_replicas_equal(steps in steps(Rules::AnyClaims, 60)) {
         let mut world = World::after(Rules::AnyClaims, &steps);
@@ -108,7 +108,7 @@ proptest! {
         prop_assert_eq!(a.slots(), b.slots());
         prop_assert_eq!(a.inferred(), b.inferred());
         prop_assert_eq!(a.context(), b.context());
-        // Nothing is left to say but what neither may claim: parts of deltas that a third replica did not finish.
+        // Only items that neither context may cover are left: parts of deltas that a third replica did not finish.
         let Delta::Items(rest) = a.map.delta(&b.context()) else { panic!("nothing was collected") };
         let claimed = rest.iter().filter(|item| match item {
             ItemRef::Stated(slot) => a.context().covers(&a.map.at(*slot).origin.id, a.map.at(*slot).n),
@@ -117,7 +117,7 @@ proptest! {
         prop_assert_eq!(claimed.count(), 0);
     }
 
-    /// Where nothing was collected, a full merge does what a delta does.
+    /// If nothing was collected, a full merge has the effect of a delta.
     #[test]
     fn a_full_merge_without_collections_is_a_large_delta(steps in steps(Rules::AnyClaims, 50)) {
         let world = World::after(Rules::AnyClaims, &steps);

@@ -1,4 +1,4 @@
-//! One replica: a causal map, written to as clients would have it, and talking in encoded items only.
+//! One replica: a causal map with client-like writes that exchanges encoded items only.
 
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, ItemRef, Outcome, Standing, Stored};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) type OwnedRank = (u64, u64, NodeId, Incarnation, u64);
 pub(super) type Key = (Space, String);
 
-/// What two replicas that agree have in common: everything but their own numbering of origins and slots.
+/// The state that two replicas in agreement share: everything but their own numbering of origins and slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotState {
     pub(super) rank: OwnedRank,
@@ -26,7 +26,7 @@ pub(super) struct SlotState {
     pub(super) metadata: Metadata,
 }
 
-/// Precedence of an inferred record, and what it was made of.
+/// Precedence of an inferred record, and its basis.
 pub(super) type InferredState = ((u64, OriginId, u64, NodeId, OriginId, u64), u64);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Replica {
         Self::run(node, 1)
     }
 
-    /// The n-th run of a node. Hash seeds differ between replicas, as they do between nodes.
+    /// The n-th incarnation of a node. Hash seeds differ between replicas, as they do between nodes.
     pub(super) fn run(node: &str, number: u64) -> Self {
         let me = OriginId { node: NodeId::new(node).unwrap(), incarnation: Incarnation { number, nonce: 7 * number } };
         let limits = Limits { push_backlog: 8, ..Limits::default() };
@@ -132,9 +132,9 @@ impl Replica {
         self.map.write(draft, self.clock())
     }
 
-    /// The owner changes its member: same claim, next sequence.
+    /// The owner updates its member: same claim, next sequence.
     pub(super) fn update(&mut self, key: &Key, change: impl FnOnce(&mut Record)) -> Stored {
-        let held = self.record(key).expect("only what is there is updated");
+        let held = self.record(key).expect("only held records are updated");
         let mut draft = Record { seq: held.seq + 1, ..Record::clone(&held) };
         change(&mut draft);
         self.map.write(draft, self.clock())
@@ -144,13 +144,13 @@ impl Replica {
         self.update(key, |record| record.kind = RecordKind::Left)
     }
 
-    /// This node is responsible for a silent owner: it infers that the member left (L4).
+    /// This node is responsible for a silent owner: it infers that the member has left (L4).
     pub(super) fn infer_left(&mut self, id: &str) {
         self.infer_key_left(&member(id));
     }
 
     pub(super) fn infer_key_left(&mut self, key: &Key) {
-        let basis = self.record(key).expect("only what is there is judged");
+        let basis = self.record(key).expect("only held records are judged");
         self.set_admitted(&basis.origin.id, false);
         let liveness_counter = self.map.origins.entry(basis.origin.index).evidence.liveness_counter;
         self.map.write_inferred(&basis, liveness_counter, self.clock());
@@ -166,7 +166,7 @@ impl Replica {
         };
     }
 
-    /// A silent origin returns: what it wrote after `above` shows, and more of it is awaited (L3).
+    /// A silent origin returns: its writes after `above` show, and more of them are awaited (L3).
     pub(super) fn set_returning(&mut self, origin: &OriginId, above: u64) {
         let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
         let entry = self.map.origins.entry_mut(index);
@@ -179,8 +179,8 @@ impl Replica {
         self.map.origins.entry_mut(index).evidence.liveness_counter = liveness_counter;
     }
 
-    /// No node but this one counts as alive.
-    pub(super) fn admit_nobody_else(&mut self) {
+    /// Only this node counts as alive.
+    pub(super) fn admit_only_self(&mut self) {
         let me = self.origin();
         let others: Vec<OriginId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.clone()).collect();
         for other in others.iter().filter(|other| **other != me) {
@@ -188,7 +188,7 @@ impl Replica {
         }
     }
 
-    /// Drops every tombstone there is. Returns how many slots went.
+    /// Collects every tombstone. Returns the number of slots dropped.
     pub(super) fn collect_all(&mut self) -> usize {
         self.now = self.now + Duration::from_secs(1);
         self.map.collect(self.clock(), Duration::ZERO).len()
@@ -203,7 +203,7 @@ impl Replica {
     }
 
     pub(super) fn encode_key(&self, key: &Key) -> Vec<u8> {
-        self.encode(&[ItemRef::Stated(self.map.slot_of(key.0, &key.1).expect("only what is there is encoded"))])
+        self.encode(&[ItemRef::Stated(self.map.slot_of(key.0, &key.1).expect("only held records are encoded"))])
     }
 
     pub(super) fn encode_inferred(&self, id: &str) -> Vec<u8> {
@@ -214,7 +214,7 @@ impl Replica {
         self.map.push_items(sent, self.clock()).map(|items| finish(&items))
     }
 
-    /// Everything there is, as a full merge sends it.
+    /// All items, as a full merge sends them.
     pub(super) fn everything(&self) -> Vec<ItemRef> {
         let mut items = Vec::new();
         let mut cursor = crate::map::Cursor::Slot(0);
@@ -226,32 +226,32 @@ impl Replica {
         items
     }
 
-    /// Takes in encoded items; promises nothing.
+    /// Applies encoded items; does not raise the context.
     pub(super) fn apply(&mut self, bytes: &[u8]) -> Vec<Outcome> {
-        self.take_in(bytes, CausalMap::apply)
+        self.apply_items(bytes, CausalMap::apply)
     }
 
-    /// Takes in items from the sender of the full merge under way.
+    /// Applies items from the sender of the full merge in progress.
     pub(super) fn apply_merging(&mut self, bytes: &[u8]) -> Vec<Outcome> {
-        self.take_in(bytes, CausalMap::apply_merging)
+        self.apply_items(bytes, CausalMap::apply_merging)
     }
 
-    fn take_in(&mut self, bytes: &[u8], apply: fn(&mut CausalMap, &Item<'_>, Clock) -> Outcome) -> Vec<Outcome> {
+    fn apply_items(&mut self, bytes: &[u8], apply: fn(&mut CausalMap, &Item<'_>, Clock) -> Outcome) -> Vec<Outcome> {
         let mut reader = Reader::new(bytes);
-        let items = Items::decode(&mut reader).expect("a replica sends what can be read");
-        reader.end().expect("and nothing else");
+        let items = Items::decode(&mut reader).expect("a replica sends valid items");
+        reader.end().expect("no trailing bytes");
         let clock = self.clock();
         items.iter().map(|item| apply(&mut self.map, &item, clock)).collect()
     }
 
-    /// Takes in all that `from` has and this replica has not. Must not need a full merge.
+    /// Applies everything that `from` has and this replica misses. Must not need a full merge.
     pub(super) fn pull(&mut self, from: &Replica) {
         let Delta::Items(items) = from.map.delta(&self.context()) else { panic!("a full merge is needed") };
         self.apply(&from.encode(&items));
         self.map.join(&from.context(), self.clock());
     }
 
-    /// A full merge from `from`, in one go. Returns the keys it removed.
+    /// A full merge from `from` in one step. Returns the keys it removed.
     pub(super) fn pull_full(&mut self, from: &Replica) -> Vec<Key> {
         self.map.begin_full_merge();
         self.apply_merging(&from.encode(&from.everything()));
@@ -263,11 +263,11 @@ impl Replica {
         let merge = self.map.finish_full_merge(context, &from.map.origins.floor(), self.clock());
         let after = self.slots();
         let removed: Vec<Key> = before.into_keys().filter(|key| !after.contains_key(key)).collect();
-        assert_eq!(merge.removed.len(), removed.len(), "watchers are told of what was removed");
+        assert_eq!(merge.removed.len(), removed.len(), "watchers get every removal");
         removed
     }
 
-    /// An exchange as peers have it: a delta, or a full merge where that is not enough. Returns whether it was full.
+    /// An exchange as between peers: a delta, or a full merge where that is not enough. Returns whether it was full.
     pub(super) fn exchange_from(&mut self, from: &Replica) -> bool {
         let full = from.map.delta(&self.context()) == Delta::Full;
         if full {
@@ -306,7 +306,7 @@ impl Replica {
         states.collect()
     }
 
-    /// Everything that is kept for speed equals what it is computed from.
+    /// Checks that every index equals the data it is computed from.
     #[track_caller]
     pub(super) fn check_indexes(&self) {
         let map = &self.map;
@@ -322,7 +322,7 @@ impl Replica {
             assert_eq!(
                 stated.entry(record.origin.index).or_default().insert(record.n, slot),
                 None,
-                "one dot, two slots"
+                "one dot in two slots"
             );
             clients.entry(&record.client.id).or_default();
             match (record.kind, record.space) {

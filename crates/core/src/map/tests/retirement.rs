@@ -1,4 +1,4 @@
-//! Names and old runs of nodes that are long gone (D10).
+//! Names and old incarnations of nodes that are long gone (D10).
 
 use super::replica::{Replica, member, name};
 use crate::config::Limits;
@@ -32,9 +32,9 @@ fn names_expire_and_are_collected_as_members_are() {
     assert!(b.rank(&name("n")).is_none());
 }
 
-/// Whoever was given up hears of it in the context of the one that did, also through a third node.
+/// A written-off origin receives that in the context of the node that wrote it off, also through a third node.
 #[test]
-fn an_origin_is_told_what_was_given_up_in_its_name() {
+fn an_origin_receives_its_written_off_numbers() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&name("n"), 1, "a");
     a.register(&member("m"), 1, "client");
@@ -45,7 +45,7 @@ fn an_origin_is_told_what_was_given_up_in_its_name() {
     assert_eq!(b.context().written_off.get(&a.origin()), 2);
     c.exchange_from(&b);
     assert_eq!(c.context().written_off.get(&a.origin()), 2);
-    // Stated again, the records are news to everybody.
+    // Once restated, the records are new to all replicas.
     a.update(&name("n"), |_| ());
     b.pull(&a);
     c.pull(&b);
@@ -53,14 +53,14 @@ fn an_origin_is_told_what_was_given_up_in_its_name() {
 }
 
 #[test]
-fn giving_up_an_inferred_member_is_told_too() {
+fn writing_off_an_inferred_member_is_sent_too() {
     let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     b.infer_left("m");
     assert_eq!(b.collect_all(), 1);
     assert_eq!(b.context().written_off.get(&a.origin()), 1);
-    // A stated tombstone is its owner's own word: there is nothing to state again.
+    // A stated tombstone is the owner's own write: there is nothing to restate.
     let (mut c, mut d) = (Replica::new("c"), Replica::new("d"));
     c.register(&member("m"), 1, "client");
     c.unregister(&member("m"));
@@ -70,11 +70,11 @@ fn giving_up_an_inferred_member_is_told_too() {
 }
 
 #[test]
-fn only_outlived_runs_without_records_are_retired_and_the_oldest_first() {
+fn only_outlived_incarnations_without_records_are_retired_oldest_first() {
     let mut b = Replica::new("b");
     let mut runs = [1, 2, 3].map(|number| Replica::run("a", number));
     for (claim, run) in runs.iter_mut().enumerate() {
-        // Each run takes the name over from the one before; the second has a member of its own as well.
+        // Each incarnation takes the name over from the one before; the second has a member of its own as well.
         run.register(&name("n"), claim as u64 + 1, "a");
     }
     runs[1].register(&member("m"), 1, "client");
@@ -91,7 +91,7 @@ fn only_outlived_runs_without_records_are_retired_and_the_oldest_first() {
 }
 
 #[test]
-fn records_of_a_retired_run_are_not_taken_in_again() {
+fn records_of_a_retired_incarnation_are_rejected() {
     let (mut b, mut c) = (Replica::new("b"), Replica::new("c"));
     let mut runs = [1, 2].map(|number| Replica::run("a", number));
     runs[0].register(&member("m"), 1, "client");
@@ -106,8 +106,8 @@ fn records_of_a_retired_run_are_not_taken_in_again() {
     assert!(matches!(b.apply(&stale)[..], [Outcome::Rejected | Outcome::Known]));
     b.pull(&c);
     assert!(b.rank(&member("m")).is_none());
-    assert_eq!(b.context().clock.get(&old), 0, "nothing is claimed of it either");
-    // A lagging replica gets a full merge for the sake of the new run, and loses what the old one had.
+    assert_eq!(b.context().clock.get(&old), 0, "the context does not cover it either");
+    // A lagging replica gets a full merge because of the new incarnation, and drops the records of the old one.
     assert_eq!(b.map.delta(&c.context()), Delta::Full);
     c.set_admitted(&old, false);
     c.set_admitted(&new, false);
@@ -115,7 +115,7 @@ fn records_of_a_retired_run_are_not_taken_in_again() {
 }
 
 #[test]
-fn entries_of_retired_runs_are_freed_and_used_again() {
+fn entries_of_retired_incarnations_are_reused() {
     let mut b = Replica::new("b");
     for number in 1..=200 {
         let mut run = Replica::run("a", number);
@@ -124,13 +124,13 @@ fn entries_of_retired_runs_are_freed_and_used_again() {
         b.map.origins.retire(&run.origin().node, |_| true);
         b.check_indexes();
     }
-    assert_eq!(b.map.origins.iter().count(), 2, "this node and the last run");
+    assert_eq!(b.map.origins.iter().count(), 2, "this node and the last incarnation");
     assert_eq!(b.map.origins.retired().len(), 1);
 }
 
-/// An owner that died before it stated again what others gave up: who held it to the last lets go, of that and no more.
+/// An owner died before it restated records that others wrote off. A node that kept them drops these, and no more.
 #[test]
-fn what_was_written_off_goes_when_its_origin_falls_silent() {
+fn written_off_records_are_dropped_when_their_origin_falls_silent() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("m"), 1, "client");
     a.register(&member("gone"), 1, "client");
@@ -141,7 +141,7 @@ fn what_was_written_off_goes_when_its_origin_falls_silent() {
     a.register(&member("later"), 2, "client");
     c.pull(&a);
     c.pull_full(&b);
-    assert!(c.is_live(&member("m")), "its owner is alive there");
+    assert!(c.is_live(&member("m")), "its owner is admitted there");
     let index = c.map.origins.index_of(&a.origin()).unwrap();
     let dropped = c.map.drop_written_off(index);
     assert_eq!(dropped.iter().map(|(_, member)| member.id()).collect::<Vec<_>>(), ["m"]);
@@ -150,16 +150,16 @@ fn what_was_written_off_goes_when_its_origin_falls_silent() {
     c.check_indexes();
 }
 
-/// An origin that stated everything again and died long after: nothing of it goes.
+/// An origin that restated everything and died long after: none of its records is dropped.
 #[test]
-fn nothing_is_dropped_of_an_origin_that_stated_everything_again() {
+fn no_record_is_dropped_of_an_origin_that_restated_everything() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&name("n"), 1, "a");
     b.pull(&a);
     c.pull(&a);
     b.infer_key_left(&name("n"));
     b.collect_all();
-    assert_ne!(b.map.origins.context_hash(), c.map.origins.context_hash(), "there is something to tell");
+    assert_ne!(b.map.origins.context_hash(), c.map.origins.context_hash(), "the contexts differ");
     c.exchange_from(&b);
     a.update(&name("n"), |_| ());
     c.pull(&a);
@@ -167,7 +167,7 @@ fn nothing_is_dropped_of_an_origin_that_stated_everything_again() {
     assert_eq!(c.map.drop_written_off(index).len(), 0);
 }
 
-/// Whoever invents origins fills no memory with them.
+/// A peer that invents origins cannot fill the memory with them.
 #[test]
 fn origins_are_bounded_for_each_node_and_in_all() {
     let origin = |node: String, number| OriginId {
@@ -179,6 +179,6 @@ fn origins_are_bounded_for_each_node_and_in_all() {
     let mut admit = |node: String, number| map.admit_origin(&origin(node, number), Clock::default()).is_some();
     assert_eq!([1, 2, 3].map(|number| admit("a".to_owned(), number)), [true, true, false]);
     let admitted = (0..20).filter(|i| admit(format!("n{i}"), 1)).count();
-    assert_eq!(admitted, 2 * (3 + 1) - 3, "this node and two runs are there already");
-    assert!(admit("a".to_owned(), 2), "who is known stays so");
+    assert_eq!(admitted, 2 * (3 + 1) - 3, "this node and two incarnations exist already");
+    assert!(admit("a".to_owned(), 2), "a known origin stays admitted");
 }

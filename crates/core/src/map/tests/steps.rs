@@ -1,4 +1,4 @@
-//! What may happen in a history: steps with small numbers, taken modulo whatever there is. Any list of them is a history,
+//! Steps of a history, with small numbers that are taken modulo the available range. Any list of steps is a history,
 //! and a failing one can be shortened.
 
 use super::replica::{Key, member, name};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// A client attaches with the claim it has to, or one that is higher by this.
+    /// A client attaches with the lowest valid claim, or one that is higher by this.
     Register {
         at: usize,
         key: usize,
@@ -33,24 +33,24 @@ pub(super) enum Step {
         at: usize,
         key: usize,
     },
-    /// A replica hears that an origin lives on.
+    /// A replica receives evidence of an origin.
     Life {
         at: usize,
         of: usize,
     },
-    /// What was written since the last push; `lost` on the way.
+    /// Pushes the writes since the last push; `lost` on the way.
     Push {
         from: usize,
         to: usize,
         lost: bool,
     },
-    /// Starts a delta, or a full merge where it has to be, or where it is asked for.
+    /// Starts a delta, or a full merge where one is needed or requested.
     Begin {
         from: usize,
         to: usize,
         full: bool,
     },
-    /// Some more items of a transfer under way; after the last ones the receiver claims the context.
+    /// Some more items of a transfer in progress; after the last ones the receiver joins the context.
     Continue {
         transfer: usize,
         items: usize,
@@ -59,11 +59,11 @@ pub(super) enum Step {
     Cut {
         transfer: usize,
     },
-    /// What was already sent is sent again.
+    /// Frames that were already sent are sent again.
     Again {
         transfer: usize,
     },
-    /// A node starts anew, with nothing.
+    /// A node restarts without its state.
     Restart {
         at: usize,
     },
@@ -83,10 +83,10 @@ pub(super) enum Step {
 pub(super) enum Rules {
     /// Any client may register any key at any replica; nothing is collected.
     AnyClaims,
-    /// Each key has one client, whose claims rise; tombstones are collected. While a full merge is under way, its
-    /// receiver hears nobody else.
+    /// Each key has one client, whose claims rise; tombstones are collected. During a full merge, its receiver
+    /// receives from no other replica.
     Collection,
-    /// As before, but others go on talking to the receiver of a full merge.
+    /// As before, but other replicas keep sending to the receiver of a full merge.
     CollectionInterleaved,
 }
 
@@ -95,7 +95,8 @@ pub(super) fn keys() -> [Key; 4] {
     [member("x"), member("y"), member("z"), name("x")]
 }
 
-/// Histories of up to `len` steps. Transfers are begun and continued often, otherwise replicas would hardly talk.
+/// Histories of up to `len` steps. Transfers are started and continued often; otherwise replicas would hardly
+/// communicate.
 pub(super) fn steps(rules: Rules, len: usize) -> impl Strategy<Value = Vec<Step>> {
     let at = || 0..3usize;
     let key = || 0..4usize;

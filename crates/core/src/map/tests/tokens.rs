@@ -1,4 +1,4 @@
-//! Resume tokens of one replica, looked at by another (W3).
+//! Resume tokens of one replica, evaluated by another (W3).
 
 use super::replica::{Replica, member};
 use crate::map::Delta;
@@ -13,15 +13,15 @@ fn changed(from: &Replica, at: &Replica) -> Option<Vec<u32>> {
     token(from).changed(&at.map, Mutation::none())
 }
 
-/// Ids that a watcher who comes from one replica is told of by another.
-fn told(from: &Replica, at: &Replica) -> Vec<String> {
-    let slots = changed(from, at).expect("nothing is too old");
+/// Ids that a watcher from one replica gets from another.
+fn sent_ids(from: &Replica, at: &Replica) -> Vec<String> {
+    let slots = changed(from, at).expect("the token is not too old");
     slots.into_iter().map(|slot| at.map.at(slot).id.to_string()).collect()
 }
 
-/// Both have written off as much, but one of them knew better and kept it.
+/// Both have written off as much, but one of them had evidence and kept the records.
 #[test]
-fn what_was_given_up_where_the_token_was_made_is_told_where_it_is_held() {
+fn a_record_written_off_at_the_tokens_node_is_sent_where_it_is_held() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
@@ -30,14 +30,14 @@ fn what_was_given_up_where_the_token_was_made_is_told_where_it_is_held() {
     b.infer_left("m");
     assert_eq!(b.collect_all(), 1);
     b.set_admitted(&a.origin(), true);
-    assert_eq!(c.pull_full(&b), [], "the owner lives, it is kept");
-    assert_eq!(told(&b, &c), ["m"]);
+    assert_eq!(c.pull_full(&b), [], "the owner is admitted, so the record is kept");
+    assert_eq!(sent_ids(&b, &c), ["m"]);
 }
 
-/// One that knew better kept it and shows it; another has dropped it, without a write that could tell of it. What both may
-/// lack is the same.
+/// One replica had evidence, kept the record and shows it; another has dropped it, without a write that shows it. Both
+/// may lack the same writes.
 #[test]
-fn what_was_kept_where_the_token_was_made_may_be_gone_elsewhere() {
+fn a_record_kept_at_the_tokens_node_may_be_dropped_elsewhere() {
     let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(Replica::new);
     a.register(&member("m"), 1, "client");
     for replica in [&mut b, &mut c, &mut d] {
@@ -47,15 +47,16 @@ fn what_was_kept_where_the_token_was_made_may_be_gone_elsewhere() {
     d.set_admitted(&a.origin(), false);
     b.infer_left("m");
     assert_eq!(b.collect_all(), 1);
-    assert_eq!(c.pull_full(&b), [], "the owner lives, it is kept");
+    assert_eq!(c.pull_full(&b), [], "the owner is admitted, so the record is kept");
     assert_eq!(d.pull_full(&b), [member("m")]);
-    assert_eq!(changed(&c, &d), None, "only a reset can tell");
+    assert_eq!(changed(&c, &d), None, "only a reset is correct");
     assert_eq!(changed(&b, &d), Some(vec![]));
 }
 
-/// An owner returns: what it writes is believed, what it had written before not yet (L3). It looks like that nowhere else.
+/// A returning owner: its new writes show what it stated, its earlier ones do not yet (L3). No other node shows the
+/// same.
 #[test]
-fn an_owner_that_returns_is_compared_anew() {
+fn a_returning_owner_is_compared_again() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("old"), 1, "client");
     a.register(&member("new"), 1, "client");
@@ -63,17 +64,17 @@ fn an_owner_that_returns_is_compared_anew() {
         replica.pull(&a);
         replica.set_admitted(&a.origin(), false);
     }
-    assert!(told(&b, &c).is_empty(), "silent at both, for as long");
+    assert!(sent_ids(&b, &c).is_empty(), "silent at both for the same time");
     b.set_returning(&a.origin(), 1);
     for (from, at) in [(&b, &c), (&c, &b)] {
-        assert_eq!(told(from, at), ["old", "new"]);
+        assert_eq!(sent_ids(from, at), ["old", "new"]);
     }
 }
 
-/// Part of a delta was shown before it was cut: a node that lacks that is behind what the watcher has seen, though not
-/// behind the context that the token tells of.
+/// Part of a delta was shown before it was interrupted: a node that lacks that part is behind the watcher, though not
+/// behind the context in the token.
 #[test]
-fn what_was_shown_beyond_the_context_has_to_be_reached() {
+fn records_shown_beyond_the_context_have_to_be_reached() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
@@ -88,9 +89,10 @@ fn what_was_shown_beyond_the_context_has_to_be_reached() {
     assert!(brought.reached(&c.map));
 }
 
-/// The rest of a delta whose sender died never comes. Nobody waits for it where all has been taken in that there is.
+/// The rest of a delta whose sender died never arrives. A node that has received everything available does not wait
+/// for it.
 #[test]
-fn what_a_silent_owner_left_behind_is_enough() {
+fn the_received_writes_of_a_silent_owner_are_enough() {
     let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
     a.register(&member("m"), 1, "client");
     for replica in [&mut b, &mut c] {
@@ -98,15 +100,15 @@ fn what_a_silent_owner_left_behind_is_enough() {
         replica.apply(&a.encode(&items));
     }
     let brought = token(&b);
-    assert!(!brought.reached(&c.map), "more may be under way");
+    assert!(!brought.reached(&c.map), "more may be in flight");
     c.set_admitted(&a.origin(), false);
     assert!(brought.reached(&c.map));
 }
 
-/// Not all that an origin wrote is looked at for every mark: past a number of records, one of them may have been kept.
+/// A mark does not examine all records of an origin: past a number of records, it assumes that one of them was kept.
 #[test]
-fn whether_something_was_kept_is_looked_for_among_a_few_only() {
-    for (gone, told) in [(10, Some(vec![])), (100, None)] {
+fn a_bounded_number_of_records_is_examined_for_kept_ones() {
+    for (gone, sent_ids) in [(10, Some(vec![])), (100, None)] {
         let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
         for i in 0..gone {
             a.register(&member(&format!("m{i}")), 1, "client");
@@ -116,6 +118,6 @@ fn whether_something_was_kept_is_looked_for_among_a_few_only() {
         let index = b.map.origins.index_of(&a.origin()).unwrap();
         b.map.origins.write_off(index, b.map.origins.entry(index).seen);
         let slots = changed(&b, &b).map(|slots| slots.into_iter().filter(|slot| b.map.at(*slot).is_live()).collect());
-        assert_eq!(slots, told, "{gone} tombstones");
+        assert_eq!(slots, sent_ids, "{gone} tombstones");
     }
 }

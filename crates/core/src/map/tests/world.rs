@@ -1,4 +1,4 @@
-//! A few replicas, the transfers between them, and an oracle that remembers every write.
+//! A few replicas, the transfers between them, and an oracle that keeps every write.
 
 use super::replica::{InferredState, Key, OwnedRank, Replica, member, rank_of};
 use super::steps::{Rules, Step, keys};
@@ -16,11 +16,11 @@ struct Transfer {
     items: Vec<ItemRef>,
     next: usize,
     full: bool,
-    /// Of the sender when it began: what the receiver may claim at the end.
+    /// Of the sender at the start: the context that the receiver may join at the end.
     context: Context,
-    /// Of the receiver when it asked.
+    /// Of the receiver when it sent the request.
     receiver: Context,
-    /// What was sent so far.
+    /// Frames sent so far.
     frames: Vec<Vec<u8>>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Write {
     pub(super) origin: OriginId,
     pub(super) n: u64,
     pub(super) rank: OwnedRank,
-    /// As it was sent by its writer at once.
+    /// As sent by its writer at once.
     pub(super) frame: Vec<u8>,
 }
 
@@ -47,11 +47,11 @@ pub(super) struct InferredWrite {
 pub(super) struct World {
     pub(super) replicas: Vec<Replica>,
     transfers: Vec<Transfer>,
-    /// Own writes a replica has sent to another, once an exchange told where that one stands (D5).
+    /// Own writes a replica has sent to another, once an exchange showed the position of that one (D5).
     sent: BTreeMap<(usize, usize), u64>,
     pub(super) writes: Vec<Write>,
     pub(super) inferred: Vec<InferredWrite>,
-    /// Per replica: ranks of each key that were collected there, or by whoever gave it a full merge.
+    /// Per replica: ranks of each key that were collected there, or by the sender of a full merge.
     collected: Vec<BTreeMap<Key, Vec<OwnedRank>>>,
     /// The claim of each key's client, where it has one only.
     claims: BTreeMap<Key, u64>,
@@ -136,7 +136,7 @@ impl World {
                     let transfer = &self.transfers[transfer % self.transfers.len()];
                     let (to, full, frames) = (transfer.to, transfer.full, transfer.frames.clone());
                     for frame in frames {
-                        self.take_in(to, full, &frame);
+                        self.apply_items(to, full, &frame);
                     }
                 }
             }
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Any client picks a claim above what its node knows; a key's only client picks one above its last.
+    /// Any client picks a claim above the one its node knows; a key's only client picks one above its last.
     fn next_claim(&self, at: usize, key: &Key) -> u64 {
         let known = self.replicas[at].map.known_claim(key.0, &key.1);
         if self.rules == Rules::AnyClaims {
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// The oracle remembers what a replica just wrote.
+    /// The oracle keeps the write that a replica just made.
     fn note(&mut self, at: usize, key: &Key) {
         let replica = &self.replicas[at];
         let record = replica.record(key).expect("just written");
@@ -191,7 +191,7 @@ impl World {
         let before = replica.inferred().remove(&key);
         replica.infer_left(&key.1);
         let state = replica.inferred().remove(&key).expect("just written");
-        // An inference of higher precedence that was already there stays; then nothing new is to be remembered.
+        // An existing inference of higher precedence stays; then there is nothing new to keep.
         if before.as_ref() != Some(&state) {
             self.inferred.push(InferredWrite {
                 id: key.1.clone(),
@@ -219,17 +219,17 @@ impl World {
         from != to && self.away.is_none_or(|away| from != away && to != away)
     }
 
-    fn talking(&self, from: usize, to: usize) -> bool {
+    fn exchanging(&self, from: usize, to: usize) -> bool {
         self.transfers.iter().any(|transfer| transfer.from == from && transfer.to == to)
     }
 
-    /// Whether a replica hears nobody but the sender of a full merge.
-    fn is_deaf(&self, to: usize) -> bool {
+    /// Whether a replica receives only from the sender of a full merge.
+    fn in_full_merge(&self, to: usize) -> bool {
         self.rules == Rules::Collection && self.transfers.iter().any(|transfer| transfer.to == to && transfer.full)
     }
 
     fn push(&mut self, from: usize, to: usize, lost: bool) {
-        if !self.linked(from, to) || self.talking(from, to) || self.is_deaf(to) {
+        if !self.linked(from, to) || self.exchanging(from, to) || self.in_full_merge(to) {
             return;
         }
         let Some(sent) = self.sent.get(&(from, to)).copied() else { return };
@@ -248,11 +248,11 @@ impl World {
         let seen = receiver.map.origins.entry(index).seen;
         receiver.apply(&frame);
         let joined = receiver.map.join_push(index, sent, written);
-        assert_eq!(joined, seen >= sent, "a push from {sent} on was claimed by a replica that has seen {seen}");
+        assert_eq!(joined, seen >= sent, "a push from {sent} on raised the context of a replica that has seen {seen}");
     }
 
     fn begin(&mut self, from: usize, to: usize, full: bool) {
-        if !self.linked(from, to) || self.talking(from, to) || self.is_deaf(to) {
+        if !self.linked(from, to) || self.exchanging(from, to) || self.in_full_merge(to) {
             return;
         }
         let receiver = self.replicas[to].context();
@@ -266,7 +266,7 @@ impl World {
             _ => self.replicas[from].everything(),
         };
         if full {
-            self.replicas[to].admit_nobody_else();
+            self.replicas[to].admit_only_self();
             self.replicas[to].map.begin_full_merge();
         }
         let (context, written) = (self.replicas[from].context(), self.replicas[from].written());
@@ -282,18 +282,18 @@ impl World {
         let transfer = &mut self.transfers[at];
         let (from, to, full) = (transfer.from, transfer.to, transfer.full);
         let end = transfer.items.len().min(transfer.next + count);
-        // Each item is sent as it is when its turn comes.
+        // Each item is sent in its state at the time it is sent.
         let frame = self.replicas[from].encode(&transfer.items[transfer.next..end]);
         transfer.next = end;
         transfer.frames.push(frame.clone());
-        self.take_in(to, full, &frame);
+        self.apply_items(to, full, &frame);
         if end < self.transfers[at].items.len() {
             return;
         }
         let transfer = self.transfers.remove(at);
         if full {
             let (sender, receiver) = two(&mut self.replicas, from, to);
-            receiver.admit_nobody_else();
+            receiver.admit_only_self();
             receiver.finish_full(&transfer.context, sender);
             self.finished_full(from, to, &transfer.context);
         } else if self.replicas[from].map.below_floor(&transfer.receiver) {
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    fn take_in(&mut self, to: usize, full: bool, frame: &[u8]) {
+    fn apply_items(&mut self, to: usize, full: bool, frame: &[u8]) {
         if full {
             self.replicas[to].apply_merging(frame);
         } else {
@@ -330,8 +330,8 @@ impl World {
         self.replicas[at] = Replica::run(node.as_str(), self.runs);
     }
 
-    /// Tombstones are collected long after they were learnt. By then sessions that were left behind have timed out (C6), so
-    /// that their owner has written `left` too; and everybody has heard everybody it can hear.
+    /// Collects tombstones long after they were received. By then sessions that were left behind have timed out (C6),
+    /// so their owner has written `left` too, and every replica has received from all replicas it can reach.
     fn collect(&mut self, at: usize, all: bool) {
         for owner in 0..self.replicas.len() {
             for key in keys() {
@@ -341,7 +341,7 @@ impl World {
                 }
             }
         }
-        // Whoever is alone has nobody to hear; what the others do meanwhile does not matter to it.
+        // An isolated replica receives from no other; what the others do meanwhile does not affect it.
         if self.away != Some(at) {
             self.exchange_all();
         }
@@ -366,7 +366,7 @@ impl World {
         self.collected[at].get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// D4 at every replica, and everything derived is what it is derived from.
+    /// Checks D4 at every replica, and that all derived data matches its source.
     #[track_caller]
     pub(super) fn check(&self) {
         for (at, replica) in self.replicas.iter().enumerate() {
@@ -377,7 +377,7 @@ impl World {
                 let collected = self.ranks_collected(at, &write.key).iter().any(|rank| *rank >= write.rank);
                 assert!(
                     held || collected,
-                    "{:?} claims {:?}:{} of {:?} (rank {:?}) but holds {:?}",
+                    "{:?} covers {:?}:{} of {:?} (rank {:?}) but holds {:?}",
                     replica.origin(),
                     write.origin,
                     write.n,
@@ -389,18 +389,19 @@ impl World {
             let inferred = replica.inferred();
             for write in self.inferred.iter().filter(|write| context.clock.covers(&write.origin, write.n)) {
                 let held = inferred.get(&member(&write.id)).is_some_and(|state| state.0 >= write.state.0);
-                assert!(held, "{:?} claims an inference of {:?} but holds {inferred:?}", replica.origin(), write.id);
+                assert!(held, "{:?} covers an inference of {:?} but holds {inferred:?}", replica.origin(), write.id);
             }
         }
     }
 
-    /// After a full merge the receiver shows nothing that the sender covered and had collected, except its own.
+    /// After a full merge the receiver shows nothing that the sender covered and had collected, except its own
+    /// records.
     #[track_caller]
     fn check_nothing_came_back(&self, from: usize, to: usize, context: &Context) {
         for (key, state) in self.replicas[to].live_slots() {
             let record = self.replicas[to].record(&key).expect("just listed");
             let covered = context.covers(&record.origin.id, record.n);
-            // What the sender collected while it was sending is left to the next exchange.
+            // Records that the sender collected while it was sending are left to the next exchange.
             let gone = |rank: &OwnedRank| *rank >= state.rank && covers(context, rank);
             let gone = self.ranks_collected(from, &key).iter().any(gone);
             let own = record.origin.id == self.replicas[to].origin();
@@ -408,7 +409,7 @@ impl World {
         }
     }
 
-    /// The split ends, and everybody hears everybody until nothing changes any more.
+    /// Ends the split; all replicas exchange until nothing changes any more.
     pub(super) fn heal(&mut self) {
         while !self.transfers.is_empty() {
             self.cut(0);
@@ -418,10 +419,10 @@ impl World {
         self.exchange_all();
         let hash = self.replicas[0].map.origins.context_hash();
         let agreed = self.replicas.iter().all(|replica| replica.map.origins.context_hash() == hash);
-        assert!(agreed, "the replicas did not settle");
+        assert!(agreed, "the replicas did not converge");
     }
 
-    /// Everybody has exchanges with everybody it can reach, beside what is under way.
+    /// Every replica exchanges with all it can reach, in addition to the transfers in progress.
     fn exchange_all(&mut self) {
         for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2), (0, 1), (1, 2)] {
             if self.linked(from, to) {
@@ -437,13 +438,13 @@ impl World {
         }
         let context = self.replicas[from].context();
         let (sender, receiver) = two(&mut self.replicas, from, to);
-        receiver.admit_nobody_else();
+        receiver.admit_only_self();
         if receiver.exchange_from(sender) {
             self.finished_full(from, to, &context);
         }
     }
 
-    /// The receiver of a full merge has forgotten what the sender had.
+    /// The receiver of a full merge has dropped the records that the sender had collected.
     fn finished_full(&mut self, from: usize, to: usize, context: &Context) {
         self.full_merges += 1;
         for (key, ranks) in self.collected[from].clone() {

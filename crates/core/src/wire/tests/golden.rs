@@ -31,7 +31,7 @@ fn the_golden_frames_are_of_this_protocol_version() {
     assert_eq!(PROTOCOL_VERSION, 2);
 }
 
-/// Origin `a`, as it stands in the frames below: name, number, nonce.
+/// Origin `a` as encoded in the frames below: name, number, nonce.
 const A: &str = "0161 01 0807060504030201";
 const B: &str = "0162 01 0807060504030201";
 
@@ -45,10 +45,10 @@ fn hello_and_welcome() {
         peer_address: "h:1".to_owned(),
         client_address: "h:2".to_owned(),
         ready: true,
-        heard: Some(Incarnation { number: 2, nonce: 5 }),
+        known_incarnation: Some(Incarnation { number: 2, nonce: 5 }),
         nodes: vec![(samples::node("c"), "us".to_owned(), "i:1".to_owned())],
     };
-    // Version, cluster, origin, region, addresses, ready, heard of the other side, other nodes.
+    // Version, cluster, origin, region, addresses, ready, known incarnation of the receiver, other nodes.
     let rest = format!(
         "01 0470726f64 {A} 026575 03683a31 03683a32 01 01020500000000000000 \
          01 0163 027573 03693a31"
@@ -59,7 +59,7 @@ fn hello_and_welcome() {
 
 #[test]
 fn reject() {
-    let heard = Some(Incarnation { number: 300, nonce: 1 });
+    let known_incarnation = Some(Incarnation { number: 300, nonce: 1 });
     let reasons = [
         (RejectReason::Cluster, "00"),
         (RejectReason::Version, "01"),
@@ -71,7 +71,10 @@ fn reject() {
     for (reason, code) in reasons {
         assert_golden(&Sample::Plain(Plain::Reject(reason, None)), &format!("02 {code} 0172 00"));
     }
-    assert_golden(&Sample::Plain(Plain::Reject(RejectReason::Identity, heard)), "02 02 0172 01 ac02 0100000000000000");
+    assert_golden(
+        &Sample::Plain(Plain::Reject(RejectReason::Identity, known_incarnation)),
+        "02 02 0172 01 ac02 0100000000000000",
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whatever arrives, decoding neither panics nor believes it.
+//! Decoding never panics, and never trusts a length or count, whatever arrives.
 
 use super::samples::{self, Plain, Sample};
 use super::{push_of, walk};
@@ -9,7 +9,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Decodes and reads everything there is.
+/// Decodes and reads everything in the frame.
 fn survive(frame: &[u8]) -> Result<usize, CodecError> {
     Message::decode(frame).map(|message| walk(&message))
 }
@@ -18,13 +18,13 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn arbitrary_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = survive(&bytes);
     }
 
-    /// With a valid beginning more of the decoder is reached.
+    /// With a valid beginning, more of the decoder is reached.
     #[test]
-    fn arbitrary_bytes_after_a_message_type_are_survived(
+    fn arbitrary_bytes_after_a_message_type_do_not_panic(
         tag in 0..13u8,
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0..4u8], 0..400),
     ) {
@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn single_byte_mutations_are_survived(
+    fn single_byte_mutations_do_not_panic(
         sample in samples::sample(),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -68,8 +68,7 @@ proptest! {
     }
 }
 
-/// A frame that goes well up to a count, then claims an absurd one. Were anything allocated for it, the test would not
-/// end.
+/// A frame that is valid up to a count, which is absurd. If anything were allocated for it, the test would not end.
 #[test]
 fn absurd_counts_are_rejected_before_anything_is_allocated() {
     let absurd = 1u64 << 60;
@@ -78,7 +77,7 @@ fn absurd_counts_are_rejected_before_anything_is_allocated() {
         let mut w = Writer::default();
         build(&mut w);
         w.varint(absurd);
-        // Enough bytes behind it to look like more than nothing.
+        // Enough bytes behind it for a few entries.
         w.raw(&[0; 64]);
         frames.push((what, w.into_bytes()));
     };
@@ -163,7 +162,7 @@ fn a_count_of_one_more_than_fits_is_rejected() {
     };
     let rejected = Message::decode(&body(4)).map(|_| ());
     assert_eq!(rejected, Err(CodecError::TooLarge { what: "clock", found: 4, limit: 3 }));
-    // Three are looked at, and found not to be node ids.
+    // Three entries are read, and are not node ids.
     assert_eq!(Message::decode(&body(3)).map(|_| ()), Err(CodecError::Invalid("node id")));
 }
 
@@ -204,7 +203,7 @@ fn values_outside_their_enumeration_are_rejected() {
     let rejected = |frame: &[u8]| Message::decode(frame).map(|_| ()).unwrap_err();
     assert_eq!(rejected(&[12, 2]), CodecError::Invalid("leaving"));
     assert_eq!(rejected(&[2, 6, 0]), CodecError::Invalid("reason"));
-    assert_eq!(rejected(&[2, 0, 1, b'r', 2]), CodecError::Invalid("heard"));
+    assert_eq!(rejected(&[2, 0, 1, b'r', 2]), CodecError::Invalid("known incarnation"));
     assert_eq!(rejected(&[10, 1, 1, b'a', 3, 0]), CodecError::Invalid("link state"));
     for name in ["", "a b", "ü", &"x".repeat(65)] {
         let mut w = Writer::default();
@@ -222,7 +221,7 @@ fn a_health_report_carries_one_piece_of_evidence_at_most() {
     let one = Plain::HealthReport(1, samples::node("a"), LinkState::Up, Some(evidence));
     let mut frame = Sample::Plain(one).encode();
     assert!(Message::decode(&frame).is_ok());
-    // The count of evidence stands right behind the state; the one entry is repeated.
+    // The count of evidence follows the state; the one entry is repeated.
     let count = 5;
     assert_eq!(frame[count], 1);
     frame[count] = 2;

@@ -1,4 +1,4 @@
-//! Numbers that cannot be counted to, items that contradict themselves, settings that the format cannot carry.
+//! Numbers that cannot be reached by counting, inconsistent items, settings that the format cannot encode.
 
 use super::push_of;
 use super::samples::{self, Content, Plain, Sample};
@@ -58,7 +58,9 @@ fn claims_and_counters_of_inferred_records_are_bounded() {
     assert_bound("claim", MAX_CLAIM, |claim| inferred(&|i| i.claim = claim));
     assert_bound("n", COUNTER_MAX, |n| inferred(&|i| i.n = n));
     assert_bound("n", COUNTER_MAX, |n| inferred(&|i| i.about_n = n));
-    assert_bound("life", COUNTER_MAX, |liveness_counter| inferred(&|i| i.liveness_counter = liveness_counter));
+    assert_bound("liveness counter", COUNTER_MAX, |liveness_counter| {
+        inferred(&|i| i.liveness_counter = liveness_counter)
+    });
 }
 
 #[test]
@@ -80,9 +82,9 @@ fn counters_of_messages_are_bounded() {
     };
     assert_bound("seq", COUNTER_MAX, |n| ping(&|p| p.seq = n));
     assert_bound("echo", COUNTER_MAX, |n| ping(&|p| p.echo = n));
-    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.liveness_counter = n));
+    assert_bound("liveness counter", COUNTER_MAX, |n| ping(&|p| p.liveness_counter = n));
     assert_bound("written", COUNTER_MAX, |n| ping(&|p| p.written = n));
-    assert_bound("life", COUNTER_MAX, |n| ping(&|p| p.evidence[0].liveness_counter = n));
+    assert_bound("liveness counter", COUNTER_MAX, |n| ping(&|p| p.evidence[0].liveness_counter = n));
     assert_bound("age", COUNTER_MAX, |n| ping(&|p| p.evidence[0].age_ms = n));
     assert_bound("incarnation", COUNTER_MAX, |n| ping(&|p| p.ask = vec![numbered(n)]));
     assert_bound("incarnation", COUNTER_MAX, |n| {
@@ -116,7 +118,7 @@ fn writes_are_counted_from_one_and_ids_are_not_empty() {
 #[test]
 fn a_weight_above_its_type_is_rejected() {
     let body = samples::record_body(&samples::record("x"));
-    // Weight stands behind drain, 13 bytes into the body of the plain record.
+    // The weight follows the drain counter, 13 bytes into the body of the plain record.
     let mut w = Writer::default();
     w.raw(&body[..13]);
     w.varint(u64::from(u16::MAX) + 1);
@@ -181,7 +183,7 @@ fn texts_longer_than_the_format_allows_are_rejected() {
     }
 }
 
-/// Whatever a configuration lets in, peers must be able to take: otherwise one member would cut every link.
+/// Peers must be able to decode whatever a configuration allows: otherwise one member would break every link.
 #[test]
 fn settings_that_the_format_cannot_carry_are_rejected_at_start() {
     let valid = |change: &dyn Fn(&mut Config)| {
@@ -216,7 +218,7 @@ fn the_longest_id_that_a_configuration_allows_can_be_drained() {
     }
 }
 
-/// The order in which a table lists origins is not part of what a message says.
+/// The order in which a table lists origins is not part of the message's content.
 #[test]
 fn origins_are_compared_by_all_their_parts() {
     let mut twins = [samples::record("x"), samples::record("x")];

@@ -1,4 +1,4 @@
-//! Every message comes out as it went in.
+//! Every message round-trips.
 
 use super::samples::{self, Plain, Sample};
 use super::{assert_same_items, walk};
@@ -16,7 +16,9 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
         (Message::Hello(found), Plain::Hello(sent)) | (Message::Welcome(found), Plain::Welcome(sent)) => {
             assert_eq!(found, sent);
         }
-        (Message::Reject { reason, heard, .. }, Plain::Reject(sent, of)) => assert_eq!((reason, heard), (sent, of)),
+        (Message::Reject { reason, known_incarnation, .. }, Plain::Reject(sent, of)) => {
+            assert_eq!((reason, known_incarnation), (sent, of))
+        }
         (Message::Ping(found), Plain::Ping(sent)) => assert_eq!(found, sent),
         (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, told)) => {
             assert_eq!((exchange, context, evidence), (number, sent, told));
@@ -43,7 +45,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn messages_without_items_come_out_as_they_went_in(plain in samples::plain()) {
+    fn messages_without_items_round_trip(plain in samples::plain()) {
         let frame = plain.message().encode();
         let decoded = Message::decode(&frame).unwrap();
         assert_decoded(&decoded, &plain);
@@ -51,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn pushes_come_out_as_they_went_in(sample in samples::push()) {
+    fn pushes_round_trip(sample in samples::push()) {
         let frame = sample.encode();
         let Message::Push { origin, from, to, items } = Message::decode(&frame).unwrap() else {
             panic!("a push was decoded as something else");
@@ -62,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_come_out_as_they_went_in(sample in samples::chunk()) {
+    fn chunks_round_trip(sample in samples::chunk()) {
         let frame = sample.encode();
         let Message::Chunk(found) = Message::decode(&frame).unwrap() else {
             panic!("a chunk was decoded as something else");
@@ -73,7 +75,7 @@ proptest! {
         assert_same_items(&found.items, contents);
     }
 
-    /// Reading items does not use them up: they are read once to be checked and once to be applied.
+    /// Items can be read more than once: first to be checked, then to be applied.
     #[test]
     fn items_can_be_read_again_and_again(contents in samples::contents()) {
         let mut w = Writer::default();
@@ -114,7 +116,7 @@ fn a_frame_names_each_origin_and_client_once() {
 }
 
 #[test]
-fn the_longest_texts_and_the_most_pairs_of_the_format_travel() {
+fn the_longest_texts_and_the_most_pairs_round_trip() {
     let mut record = samples::record(&"i".repeat(64 * 1024));
     record.deployment = samples::deployment(&"s".repeat(64 * 1024), "", "");
     let pairs: std::collections::BTreeMap<String, String> =

@@ -1,4 +1,4 @@
-//! Messages with any content that is within the bounds of the format.
+//! Messages with arbitrary content within the bounds of the format.
 
 use crate::liveness::Inferred;
 use crate::member::{ClientProcess, Deployment, Metadata, Origin, Record, RecordKind, Space, Status};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use smol_str::SmolStr;
 use std::sync::Arc;
 
-/// A message in owned form: what is encoded, to be compared with what is decoded.
+/// A message in owned form, to be compared with the decoded one.
 #[derive(Clone, Debug)]
 pub(super) enum Sample {
     Plain(Plain),
@@ -59,7 +59,7 @@ impl Plain {
         match self.clone() {
             Plain::Hello(hello) => Message::Hello(hello),
             Plain::Welcome(hello) => Message::Welcome(hello),
-            Plain::Reject(reason, heard) => Message::Reject { reason, node: node("r"), heard },
+            Plain::Reject(reason, known_incarnation) => Message::Reject { reason, node: node("r"), known_incarnation },
             Plain::Ping(ping) => Message::Ping(ping),
             Plain::Want(exchange, context, evidence) => Message::Want { exchange, context, evidence },
             Plain::ChunkAck(exchange, index) => Message::ChunkAck { exchange, index },
@@ -124,7 +124,7 @@ pub(super) fn origin(name: &str) -> OriginId {
     OriginId { node: node(name), incarnation: Incarnation { number: 1, nonce: 0x0102_0304_0506_0708 } }
 }
 
-/// Index and tag are a node's own business and do not travel.
+/// Index and tag are local to a node and are not sent.
 fn known(id: OriginId) -> Arc<Origin> {
     Arc::new(Origin { id, index: 0, tag: 0 })
 }
@@ -247,7 +247,7 @@ fn hello() -> impl Strategy<Value = Hello> {
     let texts = (".{0,20}", ".{0,10}", ".{0,30}", ".{0,30}");
     let nodes = vec((node_id(), ".{0,8}", ".{0,20}"), 0..4);
     (any::<u32>(), texts, origin_id(), any::<bool>(), option::of(incarnation()), nodes).prop_map(
-        |(version, (cluster, region, peer_address, client_address), origin, ready, heard, nodes)| Hello {
+        |(version, (cluster, region, peer_address, client_address), origin, ready, known_incarnation, nodes)| Hello {
             version,
             cluster,
             origin,
@@ -255,7 +255,7 @@ fn hello() -> impl Strategy<Value = Hello> {
             peer_address,
             client_address,
             ready,
-            heard,
+            known_incarnation,
             nodes,
         },
     )
@@ -354,7 +354,7 @@ pub(super) fn plain() -> impl Strategy<Value = Plain> {
         hello().prop_map(Plain::Hello),
         hello().prop_map(Plain::Welcome),
         (prop::sample::select(reasons.to_vec()), option::of(incarnation()))
-            .prop_map(|(reason, heard)| Plain::Reject(reason, heard)),
+            .prop_map(|(reason, known_incarnation)| Plain::Reject(reason, known_incarnation)),
         ping().prop_map(Plain::Ping),
         (any::<u64>(), context(), vec(evidence(), 0..4)).prop_map(|(e, c, v)| Plain::Want(e, c, v)),
         (any::<u64>(), any::<u64>()).prop_map(|(exchange, index)| Plain::ChunkAck(exchange, index)),

@@ -16,14 +16,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn commands_come_back_as_they_were(command in samples::command()) {
+    fn commands_round_trip(command in samples::command()) {
         let encoded = command.encode();
         prop_assert_eq!(command.encode_checked(), Ok((Bytes::copy_from_slice(&encoded), command.clone())));
         prop_assert_eq!(decode(&encoded), Ok(command));
     }
 
     #[test]
-    fn arbitrary_bytes_are_survived(tags in (0..3u8, 0..7u8), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(tags in (0..3u8, 0..7u8), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes);
         let _ = decode(&[&[1, tags.0], &bytes[..]].concat());
         // A valid prefix reaches the bodies.
@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn every_truncation_is_rejected_and_so_is_anything_behind(command in samples::command(), extra in 1..9usize) {
+    fn every_truncation_and_every_trailing_byte_is_rejected(command in samples::command(), extra in 1..9usize) {
         let bytes = command.encode();
         for len in 0..bytes.len() {
             prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes were accepted", len, bytes.len());
@@ -100,7 +100,7 @@ fn a2_malformed_numbers_are_rejected() {
 /// A client can send these, and no replica could decode them: in the log they would stop all replicas, after every
 /// restart again.
 #[test]
-fn a1_what_nobody_could_read_is_not_written_down() {
+fn a1_an_undecodable_command_is_not_appended() {
     let epoch = Epoch::new(1, 1);
     let request = |body| Request::new(LogSessionId(7), 3, epoch, body);
     let put = |key: Vec<u8>, if_revision| {

@@ -21,13 +21,13 @@ impl World {
                 self.client_acts(client)
             }
             180..370 => {
-                self.something_arrives();
+                self.deliver_to_a_server();
                 Ok(())
             }
             370..400 => {
                 // Bytes left in an old socket, a retransmission, or a late forwarder.
-                if !self.attic.is_empty() {
-                    let again = self.attic[self.rng.usize(..self.attic.len())].clone();
+                if !self.delivered.is_empty() {
+                    let again = self.delivered[self.rng.usize(..self.delivered.len())].clone();
                     self.sent.push(Sent { to: other, ..again });
                 }
                 Ok(())
@@ -47,7 +47,7 @@ impl World {
                 let count = self.rng.usize(1..9);
                 if self.cluster.servers[at].is_asleep(self.cluster.now) { Ok(()) } else { self.apply(at, count) }
             }
-            760..915 => self.somebody_is_told(),
+            760..915 => self.deliver_to_a_client(),
             915..955 => {
                 self.confirm_reads(at);
                 self.finish_reads(at)
@@ -117,7 +117,7 @@ impl World {
         Ok(())
     }
 
-    fn something_arrives(&mut self) {
+    fn deliver_to_a_server(&mut self) {
         if self.sent.is_empty() {
             return;
         }
@@ -131,14 +131,14 @@ impl World {
         self.deliver(sent);
     }
 
-    fn somebody_is_told(&mut self) -> Check {
+    fn deliver_to_a_client(&mut self) -> Check {
         if self.told.is_empty() {
             return Ok(());
         }
         let last = self.told.len() - 1;
         let which = if self.rng.bool() { last } else { self.rng.usize(..=last) };
         let (client, told) = self.told.remove(which);
-        if self.rng.u32(..7) == 0 { Ok(()) } else { self.tell(client, told) }
+        if self.rng.u32(..7) == 0 { Ok(()) } else { self.deliver_to(client, told) }
     }
 
     fn client_acts(&mut self, index: usize) -> Check {
@@ -329,7 +329,7 @@ impl World {
         self.confirm_reads(best);
         self.finish_reads(best)?;
         for (client, told) in std::mem::take(&mut self.told) {
-            self.tell(client, told)?;
+            self.deliver_to(client, told)?;
         }
         let waiting = self.clients.iter().any(|client| !client.outstanding.is_empty() || client.read.is_some());
         Ok((!waiting).then_some(()))

@@ -29,7 +29,7 @@ pub(super) struct Checks {
     ended: BTreeSet<LogSessionId>,
     /// Barrier reads: the number and the index.
     reads: BTreeMap<LogSessionId, Vec<(u64, u64)>>,
-    told: BTreeMap<RequestId, Final>,
+    reported: BTreeMap<RequestId, Final>,
     /// Index and log time of the last outcome, or of the opening, and the ttl.
     activity: BTreeMap<LogSessionId, (u64, LogTime, Duration)>,
     /// Client and process of a session.
@@ -143,8 +143,8 @@ impl Checks {
         if request.deadline.is_some_and(|deadline| self.log_time > deadline) {
             return broken("deadlines", format!("{id} took effect at {:?}: {request:?}", self.log_time));
         }
-        if let Some(told) = self.told.get(&id) {
-            return broken("R-67", format!("{id} took effect at {index}, but was said to be {told:?}"));
+        if let Some(reported) = self.reported.get(&id) {
+            return broken("R-67", format!("{id} took effect at {index}, but was reported as {reported:?}"));
         }
         let reads = self.reads.get(&id.session).into_iter().flatten();
         if let Some((below, read)) = reads.into_iter().find(|(below, read)| id.number < *below && index > *read) {
@@ -194,8 +194,8 @@ impl Checks {
     /// Records an answer to a client.
     pub(super) fn answered(&mut self, answer: &RequestAnswer, body: Option<&Body>) -> Check {
         match &answer.verdict {
-            Ok(outcome) => self.final_word(answer.id, Final::Done(outcome.clone()))?,
-            Err(Rejected::Superseded | Rejected::SessionEnded(_)) => self.final_word(answer.id, Final::Never)?,
+            Ok(outcome) => self.record_final(answer.id, Final::Done(outcome.clone()))?,
+            Err(Rejected::Superseded | Rejected::SessionEnded(_)) => self.record_final(answer.id, Final::Never)?,
             Err(_) => {}
         }
         let Some((id, fate)) = &answer.previous else { return Ok(()) };
@@ -212,8 +212,8 @@ impl Checks {
 
     pub(super) fn fate(&mut self, id: RequestId, fate: &Fate) -> Check {
         match fate {
-            Fate::Done(outcome) => self.final_word(id, Final::Done(outcome.clone())),
-            Fate::Never => self.final_word(id, Final::Never),
+            Fate::Done(outcome) => self.record_final(id, Final::Done(outcome.clone())),
+            Fate::Never => self.record_final(id, Final::Never),
             Fate::TooOld => {
                 self.count("outcome too old");
                 Ok(())
@@ -222,22 +222,22 @@ impl Checks {
         }
     }
 
-    fn final_word(&mut self, id: RequestId, word: Final) -> Check {
-        if let Some(before) = self.told.get(&id)
-            && *before != word
+    fn record_final(&mut self, id: RequestId, reported: Final) -> Check {
+        if let Some(before) = self.reported.get(&id)
+            && *before != reported
         {
-            return broken("R-67", format!("{id} was {before:?}, then {word:?}"));
+            return broken("R-67", format!("{id} was {before:?}, then {reported:?}"));
         }
         let effect = self.effects.get(&id).copied();
-        let possible = match &word {
+        let possible = match &reported {
             Final::Never => effect.is_none(),
             Final::Done(outcome) if outcome.is_applied() => effect.is_none_or(|index| index == outcome.index()),
             Final::Done(_) => effect.is_none(),
         };
         if !possible {
-            return broken("R-67", format!("{id} took effect at {effect:?}, but is said to be {word:?}"));
+            return broken("R-67", format!("{id} took effect at {effect:?}, but is reported as {reported:?}"));
         }
-        self.told.insert(id, word);
+        self.reported.insert(id, reported);
         Ok(())
     }
 

@@ -46,7 +46,7 @@ pub(super) struct Lead {
     matched: [u64; SERVERS],
     pub(super) reads: Vec<PendingRead>,
     /// Running time at the last keep-alive of each session, or at the election.
-    pub(super) heard: BTreeMap<LogSessionId, Duration>,
+    pub(super) kept_alive_at: BTreeMap<LogSessionId, Duration>,
     pub(super) elected: Duration,
 }
 
@@ -132,8 +132,8 @@ impl Cluster {
         let first = Position { index: server.log.len() as u64 + 1, epoch };
         let state = Leadership::elected(server.clock(now), first, highest, &server.machine);
         server.log.push(LogEntry { epoch, stamp: highest, command: None });
-        let (heard, elected) = (BTreeMap::new(), server.awake);
-        server.lead = Some(Lead { term, state, matched: [0; SERVERS], reads: Vec::new(), heard, elected });
+        let (kept_alive_at, elected) = (BTreeMap::new(), server.awake);
+        server.lead = Some(Lead { term, state, matched: [0; SERVERS], reads: Vec::new(), kept_alive_at, elected });
         true
     }
 

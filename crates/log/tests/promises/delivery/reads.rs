@@ -1,6 +1,6 @@
 //! Barrier reads (LR4), step by step as a leader performs them.
 
-use super::world::{Told, World};
+use super::world::{ToClient, World};
 use super::{Check, cluster::Lead};
 use convoke_log::leader::{Barrier, NotAppended};
 use convoke_log::{Epoch, LogSessionId, RequestId};
@@ -61,7 +61,7 @@ impl World {
         let keys = server.machine.keys().clone();
         for read in ready {
             self.checks.read(read.request.session, read.request.below, applied)?;
-            self.told.push((read.request.client, Told::Read(read.request, keys.clone())));
+            self.told.push((read.request.client, ToClient::Read(read.request, keys.clone())));
         }
         Ok(())
     }

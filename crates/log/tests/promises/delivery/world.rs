@@ -33,7 +33,7 @@ pub(super) enum Wire {
 
 /// A message from a server to a client.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ToClient {
     /// Answer to an open, with its nonce.
     Opened(u64, Result<Opened, Rejected>),
     Answer(RequestAnswer, Body, LogTime),
@@ -49,8 +49,8 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) sent: Vec<Sent>,
     /// Delivered copies, which may be delivered again.
-    pub(super) attic: Vec<Sent>,
-    pub(super) told: Vec<(usize, Told)>,
+    pub(super) delivered: Vec<Sent>,
+    pub(super) told: Vec<(usize, ToClient)>,
     /// Keep-alives that a paused server has not read.
     unread: Vec<(usize, LogSessionId)>,
     pub(super) checks: Checks,
@@ -75,7 +75,7 @@ impl World {
             cluster,
             clients,
             sent: Vec::new(),
-            attic: Vec::new(),
+            delivered: Vec::new(),
             told: Vec::new(),
             unread: Vec::new(),
             checks: Checks::default(),
@@ -111,7 +111,7 @@ impl World {
                 continue;
             }
             server.awake += time;
-            self.tend(at)?;
+            self.propose_expiries(at)?;
             for index in (0..self.unread.len()).rev() {
                 if self.unread[index].0 == at {
                     let (_, session) = self.unread.swap_remove(index);
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// Lets a leader propose expiries, and checks them.
-    fn tend(&mut self, at: usize) -> Check {
+    fn propose_expiries(&mut self, at: usize) -> Check {
         let now = self.cluster.now;
         let server = &mut self.cluster.servers[at];
         let clock = server.clock(now);
@@ -145,8 +145,8 @@ impl World {
         for expire in lead.state.due(clock, &server.machine) {
             self.checks.count("expiry proposed");
             let lead = server.lead.as_ref().expect("it leads");
-            let heard = lead.heard.get(&expire.session).copied().unwrap_or(lead.elected);
-            let silence = server.awake.saturating_sub(heard);
+            let kept_alive_at = lead.kept_alive_at.get(&expire.session).copied().unwrap_or(lead.elected);
+            let silence = server.awake.saturating_sub(kept_alive_at);
             let ttl = server.machine.session(expire.session).map_or(Duration::MAX, |session| session.ttl);
             if silence < ttl {
                 let message = format!("session {} after {silence:?} of {ttl:?}", expire.session);
@@ -171,7 +171,7 @@ impl World {
         if let Some(lead) = &mut server.lead
             && lead.state.keeper.renew(clock, session) == KeepAlive::Kept
         {
-            lead.heard.insert(session, awake);
+            lead.kept_alive_at.insert(session, awake);
         }
     }
 
@@ -202,7 +202,7 @@ impl World {
                         self.checks.count("propose check raced");
                         server.append(now, command);
                     }
-                    Err(NotAppended::GivenUp { .. }) => self.checks.count("not admitted below a volatile floor"),
+                    Err(NotAppended::Abandoned { .. }) => self.checks.count("not admitted below a volatile floor"),
                     Err(NotAppended::SessionNotOpen) => {
                         if let Command::Request(request) = command {
                             self.not_open(sent.to, request.id());
@@ -212,13 +212,13 @@ impl World {
                 }
             }
         }
-        self.attic.push(sent);
+        self.delivered.push(sent);
     }
 
     pub(super) fn not_open(&mut self, at: usize, id: RequestId) {
         let fate = self.cluster.servers[at].machine.peek(id);
         if let Some(client) = self.owners.get(&id.session) {
-            self.told.push((*client, Told::NotOpen(id, fate)));
+            self.told.push((*client, ToClient::NotOpen(id, fate)));
         }
     }
 
@@ -238,12 +238,12 @@ impl World {
                         self.owners.insert(opened.session, client);
                     }
                     if own {
-                        self.told.push((client, Told::Opened(open.nonce, opened)));
+                        self.told.push((client, ToClient::Opened(open.nonce, opened)));
                     }
                 }
                 (Reply::Request(answer), Command::Request(request)) if own => {
                     if let Some(client) = self.owners.get(&request.session) {
-                        self.told.push((*client, Told::Answer(answer, request.body, applied.log_time)));
+                        self.told.push((*client, ToClient::Answer(answer, request.body, applied.log_time)));
                     }
                 }
                 _ => {}
@@ -253,21 +253,21 @@ impl World {
     }
 
     /// Delivers a message to a client.
-    pub(super) fn tell(&mut self, client: usize, told: Told) -> Check {
+    pub(super) fn deliver_to(&mut self, client: usize, told: ToClient) -> Check {
         self.tick += 1;
         let (now, tick) = (self.cluster.now, self.tick);
         let client = &mut self.clients[client];
         match told {
-            Told::Opened(nonce, opened) if nonce == client.nonce() => client.opened(opened, now),
-            Told::Opened(..) => {}
-            Told::Read(read, keys) => {
+            ToClient::Opened(nonce, opened) if nonce == client.nonce() => client.opened(opened, now),
+            ToClient::Opened(..) => {}
+            ToClient::Read(read, keys) => {
                 if client.read.is_some_and(|wanted| wanted.id == read.id) {
                     client.read = None;
                     self.linear.read_done(&read, &keys, tick);
                     client.seen = Some(keys);
                 }
             }
-            Told::NotOpen(id, fate) => {
+            ToClient::NotOpen(id, fate) => {
                 self.checks.fate(id, &fate)?;
                 self.linear.fate(id, &fate, tick);
                 // A deposed leader may not know the session.
@@ -275,7 +275,7 @@ impl World {
                     client.gone();
                 }
             }
-            Told::Answer(answer, body, log_time) => {
+            ToClient::Answer(answer, body, log_time) => {
                 self.checks.answered(&answer, Some(&body))?;
                 client.log_time = client.log_time.max(log_time);
                 if let Some((id, fate)) = &answer.previous {
@@ -301,7 +301,10 @@ impl World {
         if self.fenced.range(id..=last).next().is_some() || self.checks.has_ended(id.session) {
             return Ok(());
         }
-        Err(Violation::new("wanted requests", format!("{id} was not given up, and is told {:?}", answer.verdict)))
+        Err(Violation::new(
+            "wanted requests",
+            format!("{id} was not abandoned, but its answer is {:?}", answer.verdict),
+        ))
     }
 
     pub(super) fn asleep(&mut self, at: usize, time: Duration) {
@@ -309,6 +312,6 @@ impl World {
         let server = &mut self.cluster.servers[at];
         server.asleep_until = server.asleep_until.max(until);
         server.awake += Duration::from_secs(1);
-        self.checks.count("server slept");
+        self.checks.count("server paused");
     }
 }

@@ -65,7 +65,7 @@ pub(super) enum Reading {
 pub(super) struct Server {
     pub(super) log: Vec<Slot>,
     pub(super) term: u8,
-    /// The term the server believes to lead, or 0.
+    /// The term in which the server considers itself the leader, or 0.
     pub(super) leads: u8,
     /// Commit index of a leader. Followers know nothing, which is the worst case for a new leader.
     pub(super) commit: u8,
@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) servers: [Server; SERVERS],
     pub(super) leader_of_second: Option<u8>,
     /// Whether the clients have abandoned their first request.
-    pub(super) given_up: [bool; 2],
+    pub(super) abandoned: [bool; 2],
     /// Messages in flight. A sent message stays in flight for ever.
     pub(super) sent: Vec<Message>,
     /// Index of the state that the read saw.
@@ -100,7 +100,7 @@ impl State {
         let mut state = State {
             servers: [leader, follower.clone(), follower],
             leader_of_second: None,
-            given_up: [false; 2],
+            abandoned: [false; 2],
             sent: Vec::new(),
             read: None,
             committed: BEGINNING,
@@ -116,8 +116,8 @@ impl State {
     pub(super) fn send(&mut self) {
         let terms = if self.leader_of_second.is_some() { 2 } else { 1 };
         for term in 1..=terms {
-            let abandoner = if self.given_up[0] { Some(2) } else { Some(1) };
-            let reader = if self.given_up[1] { None } else { Some(1) };
+            let abandoner = if self.abandoned[0] { Some(2) } else { Some(1) };
+            let reader = if self.abandoned[1] { None } else { Some(1) };
             for (client, number) in [(0, abandoner), (1, reader)] {
                 let message = number.map(|number| Message { client, number, term });
                 self.sent.extend(message.filter(|message| !self.sent.contains(message)));

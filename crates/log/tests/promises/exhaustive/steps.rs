@@ -23,7 +23,7 @@ pub(super) enum Step {
 
 impl System {
     pub(super) fn possible(&self, state: &State, steps: &mut Vec<Step>) {
-        steps.extend([0, 1].into_iter().filter(|client| !state.given_up[*client]).map(Step::GiveUp));
+        steps.extend([0, 1].into_iter().filter(|client| !state.abandoned[*client]).map(Step::GiveUp));
         for at in 0..SERVERS {
             let server = &state.servers[at];
             if server.leads == 0 {
@@ -34,7 +34,7 @@ impl System {
             }
             steps.extend((0..SERVERS).filter(|to| *to != at).map(|to| Step::Replicate { from: at, to }));
             match server.reading {
-                Reading::Idle if state.given_up[1] && state.read.is_none() => steps.push(Step::BeginRead(at)),
+                Reading::Idle if state.abandoned[1] && state.read.is_none() => steps.push(Step::BeginRead(at)),
                 Reading::Raised if state.read.is_none() => steps.push(Step::ConfirmRead(at)),
                 Reading::Confirmed(_) if state.read.is_none() => steps.push(Step::FinishRead(at)),
                 _ => {}
@@ -49,7 +49,7 @@ impl System {
     pub(super) fn after(&self, last: &State, step: Step) -> Option<State> {
         let mut state = last.clone();
         match step {
-            Step::GiveUp(client) => state.given_up[client] = true,
+            Step::GiveUp(client) => state.abandoned[client] = true,
             Step::Deliver(message, at) => self.deliver(&mut state, message, at)?,
             Step::Elect { candidate, voter } => self.elect(&mut state, candidate, voter)?,
             Step::Replicate { from, to } => replicate(&mut state, from, to),

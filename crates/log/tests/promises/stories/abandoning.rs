@@ -12,7 +12,7 @@ fn the_first_copy_of_a_removal_arrives_after_a_was_added_again() {
     applied(&log.submit(client, 1, Body::put("A", "node")));
     let first_attempt = log.request(client, 2, Body::delete("A"));
     let retry = log.submit(client, 3, Body::delete("A"));
-    assert_eq!(retry.previous.unwrap().1, Fate::Never, "the first attempt is over, and the client knows");
+    assert_eq!(retry.previous.unwrap().1, Fate::Never, "the fate of the first attempt is final");
     applied(&log.submit(client, 4, Body::put("A", "node again")));
 
     let answer = log.deliver(&first_attempt);
@@ -68,7 +68,7 @@ fn a_later_request_supersedes_even_if_it_did_nothing() {
 
 /// F1: the numbers of a session take effect in rising order, abandoned or not.
 #[test]
-fn a_request_that_nobody_waited_for_is_not_executed_out_of_order_either() {
+fn a_request_without_a_waiting_client_is_not_executed_out_of_order() {
     let mut log = Script::new();
     let client = log.open();
     let skipped = Request { abandon_below: 1, ..log.request(client, 2, Body::put("A", "2")) };

@@ -20,7 +20,7 @@ fn a1_entries_come_in_index_order_without_gaps() {
     let hash = log.machine.keys().revision();
     log.machine.skip(Position { index: 2, epoch: log.epoch }).unwrap();
     assert_eq!((log.machine.applied().index, log.machine.keys().revision()), (2, hash));
-    assert_eq!(log.open(), LogSessionId(3), "a session is called after its index");
+    assert_eq!(log.open(), LogSessionId(3), "the id of a session is its index");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn step_6_a_pipelined_request_waits_for_the_one_before_it() {
 }
 
 #[test]
-fn step_6_what_was_given_up_is_not_waited_for() {
+fn step_6_an_abandoned_request_is_not_waited_for() {
     let mut log = Script::new();
     let client = log.open();
     let given_up = Request { abandon_below: 1, ..log.request(client, 1, Body::put("A", "1")) };
@@ -155,7 +155,7 @@ fn step_7_a_request_after_its_deadline_has_the_outcome_not_applied() {
 }
 
 #[test]
-fn f5_wanting_everything_for_ever_is_stopped() {
+fn f5_a_client_that_never_abandons_is_rejected() {
     let mut log = Script::with(LogLimits { window: 3, ..LogLimits::default() });
     let client = log.open();
     let wanting = |log: &Script, number: u64, from: u64| Request {
@@ -167,7 +167,7 @@ fn f5_wanting_everything_for_ever_is_stopped() {
     }
     assert_eq!(log.deliver(&wanting(&log, 4, 1)).verdict, Err(Rejected::WindowFull { limit: 3 }));
     applied(&log.deliver(&wanting(&log, 4, 2)));
-    assert!(matches!(log.peek(client, 1), Fate::Done(_)), "no longer wanted, still known");
+    assert!(matches!(log.peek(client, 1), Fate::Done(_)), "no longer wanted, still kept");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn ls6_expiry_is_checked_when_it_is_applied() {
     assert_eq!(log.expire(client, activity, epoch), Err(NotExpired::StaleEpoch { current: log.epoch }));
     applied(&log.submit(client, 1, Body::put("A", "1")));
     log.now = log.now + TTL;
-    assert_eq!(log.expire(client, activity, log.epoch), Err(NotExpired::Active), "a request got through");
+    assert_eq!(log.expire(client, activity, log.epoch), Err(NotExpired::Active), "a request was applied");
     let activity = log.machine.session(client).unwrap().activity;
     assert_eq!(log.expire(client, activity, log.epoch), Ok(()));
     assert_eq!(log.expire(client, activity, log.epoch), Err(NotExpired::NotOpen));

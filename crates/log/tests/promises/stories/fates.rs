@@ -6,7 +6,7 @@ use convoke_log::machine::{Fate, Outcome, Reason, Rejected, Response};
 use convoke_log::{LogLimits, LogSessionId, RequestId};
 
 #[test]
-fn a5_every_answer_says_what_became_of_the_request_before() {
+fn a5_every_answer_carries_the_fate_of_the_previous_request() {
     let mut log = Script::new();
     let client = log.open();
     assert_eq!(log.submit(client, 1, Body::put("A", "1")).previous, None, "there is none");
@@ -47,7 +47,7 @@ fn f6_a_fence_may_name_a_request_of_another_session() {
 }
 
 #[test]
-fn f6_a_session_that_is_not_there_yet_cannot_be_fenced() {
+fn f6_a_session_that_does_not_exist_yet_cannot_be_fenced() {
     let mut log = Script::new();
     let operator = log.open();
     let later = RequestId::new(LogSessionId(3), 1);
@@ -58,7 +58,7 @@ fn f6_a_session_that_is_not_there_yet_cannot_be_fenced() {
 }
 
 #[test]
-fn f7_fates_do_not_change_their_mind_until_they_are_too_old() {
+fn f7_final_fates_do_not_change_until_they_are_too_old() {
     let mut log = Script::with(LogLimits { outcomes: 3, ..LogLimits::default() });
     let client = log.open();
     applied(&log.submit(client, 1, Body::put("A", "1")));
@@ -78,7 +78,7 @@ fn f7_fates_do_not_change_their_mind_until_they_are_too_old() {
 }
 
 #[test]
-fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
+fn ls8_an_ended_session_keeps_its_outcomes_and_executes_nothing() {
     let mut log = Script::new();
     let client = log.open();
     let done = log.request(client, 1, Body::put("A", "1"));
@@ -87,7 +87,7 @@ fn ls8_an_ended_session_still_knows_its_outcomes_and_executes_nothing() {
     let end = log.request(client, 3, Body::End(client));
     let ended = applied(&log.deliver(&end)).clone();
     assert_eq!(applied(&log.deliver(&done)), &first);
-    assert_eq!(applied(&log.deliver(&end)), &ended, "even that of the end");
+    assert_eq!(applied(&log.deliver(&end)), &ended, "including the outcome of the end");
     let reason = convoke_log::machine::EndReason::Requested;
     for request in [open, log.request(client, 4, Body::put("A", "4"))] {
         assert_eq!(log.deliver(&request).verdict, Err(Rejected::SessionEnded(reason)));
@@ -116,7 +116,7 @@ fn ls4_the_last_request_ends_its_session() {
 }
 
 #[test]
-fn ls8_so_many_ended_sessions_are_remembered_and_then_it_is_too_old() {
+fn ls8_a_bounded_number_of_ended_sessions_is_kept() {
     let mut log = Script::with(LogLimits { ended_sessions: 2, ..LogLimits::default() });
     let sessions: Vec<LogSessionId> = (0..3)
         .map(|_| {

@@ -68,7 +68,7 @@ fn m2_replica_ids_are_never_used_twice() {
 }
 
 #[test]
-fn m3_a_configuration_must_make_sense() {
+fn m3_an_invalid_configuration_is_rejected() {
     let (mut log, client, number) = group();
     let mut next = 1;
     let mut rejected = |log: &mut Script, voters: &[u64], learners: &[u64]| {

@@ -84,7 +84,7 @@ fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
             log.open()
         })
         .collect();
-    assert_eq!(log.try_open(0, None), Err(Rejected::SessionsFull { limit: 3 }), "nobody is idle");
+    assert_eq!(log.try_open(0, None), Err(Rejected::SessionsFull { limit: 3 }), "no session is idle");
     // The first session becomes the most recently active one.
     log.now = LogTime::ZERO + Duration::from_secs(5);
     applied(&log.submit(sessions[0], 1, Body::put("A", "1")));

@@ -1,6 +1,6 @@
 //! Crashes and errors at every write, sync, rename and removal of a scripted log.
 
-use super::fake_disk::{FakeDisk, Trouble, Unsynced};
+use super::fake_disk::{FakeDisk, Fault, Unsynced};
 use super::sizes;
 use crate::raft::{Entry, LeaderId, LogId, Payload, Proposal, SnapshotMeta, Types, Vote};
 use crate::state::Image;
@@ -94,7 +94,7 @@ async fn perform(store: &mut LogStore, disk: &FakeDisk, act: Act) -> io::Result<
             let (done, flushed) = Types::oneshot();
             let entries: Vec<Entry> = (from..until).map(|index| entry(term, index, bytes)).collect();
             store.append(entries, IOFlushed::<Types>::signal(done)).await?;
-            flushed.await.unwrap_or_else(|_| Err(io::Error::other("never said")))
+            flushed.await.unwrap_or_else(|_| Err(io::Error::other("no answer")))
         }
         Act::Vote(term) => store.save_vote(&vote(term)).await,
         Act::Truncate(from) => store.truncate_after(Some(at(1, from - 1))).await,
@@ -145,10 +145,10 @@ impl Shadow {
     }
 }
 
-async fn steps_of_a_whole_life() -> usize {
+async fn steps_of_the_whole_script() -> usize {
     let disk = FakeDisk::default();
     let (_, whole) = live(&disk).await;
-    assert!(whole, "without trouble the script goes to its end");
+    assert!(whole, "without a fault the script completes");
     disk.steps()
 }
 
@@ -156,12 +156,12 @@ const FATES: [Unsynced; 5] =
     [Unsynced::Lost, Unsynced::Kept, Unsynced::Short, Unsynced::Holes(true), Unsynced::Holes(false)];
 
 #[tokio::test]
-async fn whatever_was_acknowledged_survives_a_crash_at_every_step() {
-    let steps = steps_of_a_whole_life().await;
+async fn acknowledged_writes_survive_a_crash_at_every_step() {
+    let steps = steps_of_the_whole_script().await;
     assert!(steps > 50, "{steps} steps");
     let (mut opened, mut cut) = (0, 0);
     for at in 0..steps {
-        let disk = FakeDisk::default().with_trouble(at, Trouble::Crash);
+        let disk = FakeDisk::default().with_trouble(at, Fault::Crash);
         let (maybe, _) = live(&disk).await;
         for unsynced in FATES {
             for names_kept in [false, true] {
@@ -183,19 +183,19 @@ async fn whatever_was_acknowledged_survives_a_crash_at_every_step() {
             }
         }
     }
-    assert!(opened > 500 && cut > 50, "opened {opened}, of which something was cut off in {cut}");
+    assert!(opened > 500 && cut > 50, "opened {opened}, {cut} of them truncated");
 }
 
 #[tokio::test]
-async fn a_crash_while_the_log_is_being_opened_changes_nothing() {
-    let steps = steps_of_a_whole_life().await;
+async fn a_crash_while_opening_the_log_changes_nothing() {
+    let steps = steps_of_the_whole_script().await;
     let mut interrupted = 0;
     for at in 0..steps {
-        let disk = FakeDisk::default().with_trouble(at, Trouble::Crash);
+        let disk = FakeDisk::default().with_trouble(at, Fault::Crash);
         let (maybe, _) = live(&disk).await;
         for unsynced in FATES {
             for opening in 0..6 {
-                let found = disk.after_crash(unsynced, true).with_trouble(opening, Trouble::Crash);
+                let found = disk.after_crash(unsynced, true).with_trouble(opening, Fault::Crash);
                 interrupted += usize::from(open(&found).is_err());
                 for unsynced_again in FATES {
                     let again = found.after_crash(unsynced_again, true);
@@ -210,11 +210,11 @@ async fn a_crash_while_the_log_is_being_opened_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_log_that_failed_once_is_not_written_any_more_and_nothing_acknowledged_is_lost() {
-    let steps = steps_of_a_whole_life().await;
+async fn a_failed_log_is_not_written_any_more_and_keeps_acknowledged_entries() {
+    let steps = steps_of_the_whole_script().await;
     let mut failed = 0;
     for at in 0..steps {
-        let disk = FakeDisk::default().with_trouble(at, Trouble::Fail);
+        let disk = FakeDisk::default().with_trouble(at, Fault::Fail);
         let Ok(mut store) = open(&disk) else { continue };
         let (mut before, mut after_failure) = (Expected::of(&store), None);
         for act in script() {
@@ -234,7 +234,10 @@ async fn a_log_that_failed_once_is_not_written_any_more_and_nothing_acknowledged
                 }
                 (_, Some(_)) => {
                     let log_act = !matches!(act, Act::Snapshot(_));
-                    assert!(!log_act || done.is_err() || matches!(act, Act::Truncate(_)), "step {at}: {act:?} went on");
+                    assert!(
+                        !log_act || done.is_err() || matches!(act, Act::Truncate(_)),
+                        "step {at}: {act:?} was executed"
+                    );
                     assert!(!log_act || disk.steps() == before_act, "step {at}: the disk was used after it had failed");
                 }
             }
@@ -246,7 +249,7 @@ async fn a_log_that_failed_once_is_not_written_any_more_and_nothing_acknowledged
             let log = Expected::of(&store);
             for entry in &before.entries {
                 let kept = log.entries.contains(entry) || log.purged >= Some(entry.log_id.index);
-                assert!(kept, "step {at}: entry {} was acknowledged and is gone", entry.log_id);
+                assert!(kept, "step {at}: entry {} was acknowledged but is missing", entry.log_id);
             }
             assert!(log.vote.map(|vote| vote.leader_id.term) >= before.vote.map(|vote| vote.leader_id.term));
         }

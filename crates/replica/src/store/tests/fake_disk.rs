@@ -10,10 +10,10 @@ const SECTOR: usize = 512;
 
 /// Clones share the disk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FakeDisk(Arc<Mutex<Platters>>);
+pub(super) struct FakeDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct Platters {
+struct DiskState {
     files: BTreeMap<u64, Content>,
     /// Names as the process sees them, and as they would be after a crash.
     names: BTreeMap<String, u64>,
@@ -21,7 +21,7 @@ struct Platters {
     next: u64,
     steps: usize,
     /// The step at which the power fails or an error occurs.
-    trouble: Option<(usize, Trouble)>,
+    fault: Option<(usize, Fault)>,
     dead: bool,
 }
 
@@ -33,7 +33,7 @@ struct Content {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum Fault {
     /// The power fails before the step.
     Crash,
     /// The step fails, once.
@@ -52,8 +52,8 @@ pub(super) enum Unsynced {
 }
 
 impl FakeDisk {
-    pub(super) fn with_trouble(self, at: usize, trouble: Trouble) -> Self {
-        self.lock().trouble = Some((at, trouble));
+    pub(super) fn with_trouble(self, at: usize, fault: Fault) -> Self {
+        self.lock().fault = Some((at, fault));
         self
     }
 
@@ -66,7 +66,7 @@ impl FakeDisk {
     pub(super) fn after_crash(&self, unsynced: Unsynced, names_kept: bool) -> FakeDisk {
         let platters = self.lock();
         let names = if names_kept { &platters.names } else { &platters.durable_names };
-        let mut found = Platters { next: platters.next, ..Platters::default() };
+        let mut found = DiskState { next: platters.next, ..DiskState::default() };
         for (name, id) in names {
             let content = platters.files.get(id).map(|content| content.survive(unsynced)).unwrap_or_default();
             found.files.insert(*id, Content { written: content.clone(), durable: content });
@@ -92,23 +92,23 @@ impl FakeDisk {
         self.after_crash(Unsynced::Kept, true)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Platters> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap()
     }
 
     /// Performs one step, unless it fails.
-    fn step(&self) -> io::Result<MutexGuard<'_, Platters>> {
+    fn step(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let mut platters = self.lock();
         if platters.dead {
             return Err(io::Error::other("the power is off"));
         }
         platters.steps += 1;
-        match platters.trouble {
-            Some((at, Trouble::Crash)) if platters.steps > at => {
+        match platters.fault {
+            Some((at, Fault::Crash)) if platters.steps > at => {
                 platters.dead = true;
                 Err(io::Error::other("the power went off"))
             }
-            Some((at, Trouble::Fail)) if platters.steps == at + 1 => Err(io::Error::other("the disk failed")),
+            Some((at, Fault::Fail)) if platters.steps == at + 1 => Err(io::Error::other("the disk failed")),
             _ => Ok(platters),
         }
     }

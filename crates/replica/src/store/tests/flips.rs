@@ -28,7 +28,7 @@ async fn a_log() -> FakeDisk {
 }
 
 #[tokio::test]
-async fn every_flipped_bit_is_noticed_or_harmless() {
+async fn every_flipped_bit_is_detected_or_harmless() {
     let disk = a_log().await;
     let whole = open(&disk.copy()).unwrap().entries();
     assert_eq!(whole.last().map(|entry| entry.log_id), Some(at(1, 6)));
@@ -49,17 +49,17 @@ async fn every_flipped_bit_is_noticed_or_harmless() {
                     rejected += 1;
                 }
                 Ok(store) => {
-                    assert_eq!(store.entries(), whole, "bit {bit} of {name} changed what was read");
+                    assert_eq!(store.entries(), whole, "bit {bit} of {name} changed the entries");
                     harmless += 1;
                 }
             }
         }
     }
-    assert!(rejected > 20 * harmless, "{rejected} noticed, {harmless} in the padding between batches");
+    assert!(rejected > 20 * harmless, "{rejected} detected, {harmless} in the padding between batches");
 }
 
 #[tokio::test]
-async fn a_segment_that_is_missing_is_noticed() {
+async fn a_missing_segment_is_detected() {
     use crate::store::disk::Disk;
     let disk = a_log().await;
     let names: Vec<String> = disk.list().unwrap();

@@ -1,4 +1,4 @@
-//! Just enough HTTP/1.1 to ask a node of ours: the load generator shares the machine with what it measures.
+//! A minimal HTTP/1.1 client: the load generator shares the machine with the measured nodes.
 
 use super::super::members::PATIENCE;
 use convoke_cli::{CommandError, Result};
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 pub(super) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// What of the buffer has been given out.
+    /// Consumed bytes of the buffer.
     taken: usize,
 }
 
@@ -37,7 +37,7 @@ impl Connection {
         Ok(Connection { stream, buffer: Vec::new(), taken: 0 })
     }
 
-    /// Asks and waits for the answer, which must be a success.
+    /// Sends a request and waits for a successful answer.
     pub(super) async fn call(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         self.send(request).await?;
         Ok(self.receive().await??.to_vec())
@@ -71,7 +71,7 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct Events {
     stream: TcpStream,
-    /// As it comes: the sizes of the chunks are in it, on lines of their own.
+    /// Raw bytes, including the chunk sizes on lines of their own.
     buffer: Vec<u8>,
     taken: usize,
 }
@@ -106,7 +106,7 @@ impl Events {
     }
 }
 
-/// Whether it has data: a comment or a place has none.
+/// Whether it has data: a comment or an id alone has none.
 fn is_event(bytes: &[u8]) -> bool {
     bytes.windows(7).any(|part| part == b"\ndata: ")
 }
@@ -120,7 +120,7 @@ fn event(bytes: &[u8]) -> Result<(&str, &str)> {
 /// Status, length of the head and length of the body, once the head is complete.
 fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
-    let strange = || CommandError::failed("a node answered something that is not HTTP/1.1 with a length");
+    let strange = || CommandError::failed("a node sent a response that is not HTTP/1.1 with a length");
     let text = std::str::from_utf8(&bytes[..end]).map_err(|_| strange())?;
     let status = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok()).ok_or_else(strange)?;
     let length = text.lines().find_map(|line| {

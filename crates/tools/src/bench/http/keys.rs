@@ -4,7 +4,7 @@ use super::super::cluster::Cluster;
 use super::super::load::{Tally, measure};
 use super::super::report::Report;
 use super::connection::{Connection, request};
-use super::{converse, parsed};
+use super::{parsed, send_requests};
 use crate::args::{BenchCommon, HttpKvLoad};
 use convoke_cli::{CommandError, Result};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ pub(in crate::bench) async fn put_keys(common: &BenchCommon, load: &HttpKvLoad) 
     let mut connections = Vec::new();
     for _ in 0..load.clients {
         let mut connection = Connection::open(&leader).await?;
-        // The node has opened its log session before the measurement begins.
+        // The node opens its log session before the measurement begins.
         connection.call(&request("PUT", "/api/v1/kv/bench/warm-up", b"x")).await?;
         connections.push(connection);
     }
@@ -30,7 +30,7 @@ pub(in crate::bench) async fn put_keys(common: &BenchCommon, load: &HttpKvLoad) 
             request("PUT", &format!("/api/v1/kv/bench/{key:08}"), &value)
         });
         let written = |body: &[u8]| body.starts_with(b"{\"revision\":");
-        workers.spawn(converse(connection, tally.clone(), 1, requests, written));
+        workers.spawn(send_requests(connection, tally.clone(), 1, requests, written));
     }
     let report = measure(&cluster, "http-kv", &tally, workers).await?;
     let report = report.figure("clients", "Clients", load.clients.into(), "");
@@ -46,5 +46,5 @@ async fn leader(cluster: &Cluster) -> Result<String> {
             return Ok(address);
         }
     }
-    Err(CommandError::unreachable("none of the nodes leads the log"))
+    Err(CommandError::unreachable("no node is the leader of the log"))
 }

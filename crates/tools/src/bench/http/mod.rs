@@ -22,11 +22,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Members of the load are of so many services.
+/// Number of services of the registered members.
 const SERVICES: u32 = 100;
-/// SDK clients that register what is looked up.
+/// SDK clients that register the members for lookups.
 const FILLERS: u32 = 4;
-/// How often it is looked whether a node has what will be looked up.
+/// Interval of checks whether a node has all members.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) async fn register(common: &BenchCommon, load: &HttpRegisterLoad) -> Result<Report> {
@@ -52,7 +52,7 @@ pub(super) async fn register(common: &BenchCommon, load: &HttpRegisterLoad) -> R
             request("PUT", &path, &serde_json::to_vec(&member).unwrap_or_default())
         });
         let written = |body: &[u8]| body.starts_with(b"{\"version\":");
-        workers.spawn(converse(connection, tally.clone(), load.pipeline, requests, written));
+        workers.spawn(send_requests(connection, tally.clone(), load.pipeline, requests, written));
     }
     let report = measure(&cluster, "http-register", &tally, workers).await?;
     for (number, session) in secrets.into_iter().enumerate() {
@@ -80,13 +80,13 @@ pub(super) async fn lookup(common: &BenchCommon, load: &HttpLookupLoad) -> Resul
         let requests = (number..=u32::MAX).map(move |index| lookup_of(index.wrapping_mul(7) % services));
         let wanted = load.members as usize;
         let found = move |body: &[u8]| body.windows(6).filter(|part| part == b"{\"id\":").count() >= wanted;
-        workers.spawn(converse(connection, tally.clone(), load.pipeline, requests, found));
+        workers.spawn(send_requests(connection, tally.clone(), load.pipeline, requests, found));
     }
     let report = measure(&cluster, "http-lookup", &tally, workers).await?;
     close(fillers).await?;
     Ok(report.figure("clients", "Clients", load.clients.into(), "").figure(
         "members",
-        "Members found each time",
+        "Members per answer",
         load.members.into(),
         "",
     ))
@@ -96,7 +96,7 @@ fn lookup_of(service: u32) -> Vec<u8> {
     request("GET", &format!("/api/v1/members?service={}", service_name(service)), b"")
 }
 
-/// Until this node has all members of every service.
+/// Waits until this node has all members of every service.
 async fn wait_for_members(connection: &mut Connection, load: &HttpLookupLoad) -> Result {
     let deadline = Instant::now() + PATIENCE;
     for service in 0..load.services {
@@ -106,7 +106,7 @@ async fn wait_for_members(connection: &mut Connection, load: &HttpLookupLoad) ->
                 break;
             }
             if Instant::now() >= deadline {
-                return Err(CommandError::failed("a node did not get all members in time"));
+                return Err(CommandError::failed("a node did not receive all members in time"));
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -115,12 +115,11 @@ async fn wait_for_members(connection: &mut Connection, load: &HttpLookupLoad) ->
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T> {
-    serde_json::from_slice(body)
-        .map_err(|error| CommandError::failed(format!("the node answered something else: {error}")))
+    serde_json::from_slice(body).map_err(|error| CommandError::failed(format!("unexpected answer of a node: {error}")))
 }
 
-/// Sends requests, so many ahead of their answers, and checks the answers.
-async fn converse(
+/// Sends requests with the given pipeline depth, and checks the answers.
+async fn send_requests(
     mut connection: Connection,
     tally: Arc<Tally>,
     pipeline: u32,
@@ -139,7 +138,7 @@ async fn converse(
         let Some(began) = under_way.pop_front() else { return Ok(()) };
         match connection.receive().await? {
             Ok(body) if fits(body) => tally.record(began),
-            Ok(_) => tally.record_error(&Error::new(ErrorCode::Internal, "the answer is not the one wanted")),
+            Ok(_) => tally.record_error(&Error::new(ErrorCode::Internal, "unexpected answer")),
             Err(error) => tally.record_error(&error),
         }
     }

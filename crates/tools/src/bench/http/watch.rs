@@ -1,4 +1,4 @@
-//! Watchers over HTTP: every change to many of them.
+//! Watchers over HTTP: every change is sent to many of them.
 
 use super::super::cluster::Cluster;
 use super::super::load::{Tally, measure, preparing};

@@ -31,7 +31,7 @@ pub(crate) struct Clusters {
 pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) name: String,
-    /// `None` before it is complete, and after its end has begun.
+    /// `None` before it is complete, and once it is being removed.
     pub(crate) cluster: tokio::sync::Mutex<Option<LocalCluster>>,
     /// Taken after the cluster, if both are.
     pub(crate) local_clients: tokio::sync::Mutex<LocalClients>,
@@ -52,13 +52,13 @@ impl Clusters {
         Clusters { entries: Mutex::default(), next: AtomicU64::new(1), binary, dir, variable_of, requests, changes }
     }
 
-    /// Held while a request is under way.
+    /// Counts a request in progress while it exists.
     pub(crate) fn request(self: &Arc<Self>) -> Request {
         self.requests.send_modify(|requests| *requests += 1);
         Request(self.clone())
     }
 
-    /// Waits until there is nothing to do.
+    /// Waits until there are no clusters and no requests.
     pub(crate) async fn idle(&self) {
         let (mut requests, mut changes) = (self.requests.subscribe(), self.changes.subscribe());
         while *requests.borrow_and_update() > 0 || !self.lock().is_empty() {
@@ -69,7 +69,7 @@ impl Clusters {
         }
     }
 
-    /// How many there are, and how many of them are being created.
+    /// Returns the number of clusters, and how many of them are being created.
     pub(crate) fn count(&self) -> (usize, usize) {
         let entries = self.lock();
         let creating = entries.values().filter(|entry| *entry.phase.borrow() == Phase::Creating).count();
@@ -169,7 +169,7 @@ impl Clusters {
         }
     }
 
-    /// Ends a cluster, complete or not; returns when nothing of it is left.
+    /// Ends a cluster, complete or not; returns when it is completely removed.
     pub(crate) async fn delete(&self, entry: &Arc<Entry>) {
         let was = entry.phase.send_replace(Phase::Ending);
         if was == Phase::Gone {
@@ -182,7 +182,7 @@ impl Clusters {
             self.release(entry);
             return;
         }
-        // Somebody else is about to end it: whoever creates it, or another who deletes it.
+        // Another task is ending it already: its creation or another deletion.
         let mut phase = entry.phase.subscribe();
         let _ = phase.wait_for(|phase| *phase == Phase::Gone).await;
     }
@@ -194,7 +194,7 @@ impl Clusters {
         }
     }
 
-    /// Its processes are gone: so is its directory, and then its name is free.
+    /// Removes the directory of a cluster whose processes have ended, then releases its name.
     fn release(&self, entry: &Entry) {
         let _ = std::fs::remove_dir_all(self.dir.path().join(&entry.name));
         self.lock().remove(&entry.name);
@@ -219,7 +219,7 @@ impl Entry {
     }
 }
 
-/// Counts as long as it lives.
+/// Counts as a request until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Request(Arc<Clusters>);
 

@@ -27,7 +27,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 const BODY_MAX: usize = 64 * 1024;
-/// More than is ever told about one request.
+/// More lines than any answer has.
 const LINES_MAX: usize = NODES_MAX + 8;
 
 type Answer = Result<Response, Rejected>;
@@ -49,7 +49,7 @@ pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
         .with_state(clusters)
 }
 
-/// Programs of this machine, not pages that a browser has loaded from elsewhere.
+/// Accepts requests of programs on this machine, but not of web pages that a browser has loaded from elsewhere.
 async fn admit(State(clusters): State<Arc<Clusters>>, request: Request, next: Next) -> Response {
     let _request = clusters.request();
     let headers = request.headers();
@@ -71,7 +71,7 @@ async fn manager(State(clusters): State<Arc<Clusters>>) -> Answer {
 async fn list(State(clusters): State<Arc<Clusters>>) -> Answer {
     let mut infos = Vec::new();
     for name in clusters.names() {
-        // Those that are being created or deleted are not there.
+        // Clusters that are being created or deleted are not listed.
         if let Ok(info) = look(&clusters, &name).await {
             infos.push(info);
         }
@@ -79,12 +79,12 @@ async fn list(State(clusters): State<Arc<Clusters>>) -> Answer {
     answer(&List { clusters: infos })
 }
 
-/// Lines of JSON, the last of which says how it ended.
+/// Answers with lines of JSON; the last one is the result.
 async fn create(State(clusters): State<Arc<Clusters>>, headers: HeaderMap, body: Bytes) -> Answer {
     let request: CreateRequest = parse(&headers, &body)?;
     let entry = clusters.reserve(&request)?;
     let (tell, told) = mpsc::channel(LINES_MAX);
-    // Goes on if nobody listens: then it cleans up.
+    // Continues if the client disconnects: then it removes the cluster.
     tokio::spawn(clusters.create(entry, request, tell));
     let lines = ReceiverStream::new(told).map(|progress| {
         let mut line = serde_json::to_vec(&progress).unwrap_or_default();
@@ -106,7 +106,7 @@ async fn look(clusters: &Clusters, name: &str) -> Result<ClusterInfo, Rejected> 
     Ok(describe(cluster, &local_clients))
 }
 
-/// `?id=` deletes it only if it is still that one.
+/// `?id=` deletes the cluster only if it still has that id.
 async fn remove_cluster(
     State(clusters): State<Arc<Clusters>>,
     Path(name): Path<String>,
@@ -118,7 +118,7 @@ async fn remove_cluster(
         let message = format!("cluster {name} with that id does not exist; another cluster has that name");
         return Err(Error::new(ErrorCode::NotFound, message).field("id").into());
     }
-    // Whoever asks may not wait for the end of it.
+    // Continues if the client disconnects.
     let deleting = tokio::spawn(async move { clusters.delete(&entry).await });
     finished(deleting.await)?;
     answer(&serde_json::json!({ "deleted": name }))

@@ -1,4 +1,4 @@
-//! A peer that is shown as up has spoken lately (P1, P6).
+//! A peer that is shown as up has sent something recently (P1, P6).
 
 use super::{Found, Invariant, report, serving};
 use crate::host::HostState;
@@ -6,14 +6,14 @@ use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::node::PeerState;
 
-const NAME: &str = "peers_speak";
+const NAME: &str = "up_peers_active";
 
 #[derive(Debug, Default)]
-pub struct PeersSpeak {
+pub struct UpPeersActive {
     checks: u64,
 }
 
-impl Invariant for PeersSpeak {
+impl Invariant for UpPeersActive {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -27,23 +27,23 @@ impl Invariant for PeersSpeak {
     fn periodically(&mut self, world: &World, found: &mut Found) {
         let patience = 2 * micros(world.setup.timers.ping_timeout) + 3 * SECOND;
         for (host, node) in serving(world) {
-            // A node that slept itself has just begun to listen; one that is busy is behind.
+            // A node that was paused itself has just started to receive; a busy node lags.
             if world.hosts[host].calm_after_pause(world.now, SECOND / 2) < patience || world.hosts[host].slow > 0 {
                 continue;
             }
             for peer in node.peers().into_iter().filter(|peer| peer.state == PeerState::Up) {
                 let mut runs = (0..world.hosts.len()).filter(|other| world.hosts[*other].id == peer.node);
                 self.checks += 1;
-                if runs.all(|other| mute_for(world, other) > patience) {
-                    report(found, NAME, world, format!("n{host} shows {} as up, which is mute", peer.node));
+                if runs.all(|other| silent_for(world, other) > patience) {
+                    report(found, NAME, world, format!("n{host} shows {} as up, which has sent nothing", peer.node));
                 }
             }
         }
     }
 }
 
-/// How long nothing can have been heard from a host.
-fn mute_for(world: &World, host: usize) -> Micros {
+/// Returns for how long no frame of a host can have arrived.
+fn silent_for(world: &World, host: usize) -> Micros {
     let held = &world.hosts[host];
     let since = match held.state {
         HostState::Running if held.paused() => held.paused_since,

@@ -1,4 +1,4 @@
-//! An owner that was silent is believed again together with its news, not before (L3).
+//! A returned owner counts as reachable only once its newer writes are applied (L3).
 
 use super::{Found, Invariant, notice_time, report};
 use crate::network::{Micros, SECOND};
@@ -8,20 +8,20 @@ use convoke_core::node::StreamEvent;
 use convoke_core::version::{OriginId, Version};
 use std::collections::{BTreeMap, VecDeque};
 
-const NAME: &str = "news_before_trust";
-/// How finely it is remembered when a node had written how much.
+const NAME: &str = "returned_owners_current";
+/// Resolution of the recorded write counts over time.
 const GRAIN: Micros = SECOND;
 
 #[derive(Debug, Default)]
-pub struct NewsBeforeTrust {
+pub struct ReturnedOwnersCurrent {
     checks: u64,
-    /// Per run of a host: how much it had written when.
+    /// Per process of a host: its number of writes over time.
     written: BTreeMap<(usize, u64), VecDeque<(Micros, u64)>>,
-    /// Per watcher: what left its view because its owner was silent.
+    /// Per watcher: members that left its view because their owner was silent.
     inferred: BTreeMap<usize, BTreeMap<String, Version>>,
 }
 
-impl Invariant for NewsBeforeTrust {
+impl Invariant for ReturnedOwnersCurrent {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -66,7 +66,7 @@ impl Invariant for NewsBeforeTrust {
                 }
                 return;
             }
-            // The same write as before: nothing but the judgement of its owner has changed.
+            // The same write as before: only the owner's reachability has changed.
             StreamEvent::StatusChanged(member) => {
                 let same = reader.view.get(member.id()).is_some_and(|held| held.rank() == member.rank());
                 same.then_some(member)
@@ -80,16 +80,21 @@ impl Invariant for NewsBeforeTrust {
         };
         let Some(member) = member.filter(|member| member.status() == Status::Up) else { return };
         self.checks += 1;
-        if let Some(news) = self.old_news(world, member) {
+        if let Some(newer) = self.replaced_long_ago(world, member) {
             let host = reader.at.map_or(usize::MAX, |(host, ..)| host);
-            report(found, NAME, world, format!("n{host} believes its returned owner {member:?}, which says {news}"));
+            report(
+                found,
+                NAME,
+                world,
+                format!("n{host} shows {member:?} of a returned owner, which has written {newer}"),
+            );
         }
     }
 }
 
-impl NewsBeforeTrust {
-    /// What the owner itself has long replaced this record with.
-    fn old_news(&self, world: &World, member: &Member) -> Option<String> {
+impl ReturnedOwnersCurrent {
+    /// Returns the write with which the owner itself replaced this record long ago.
+    fn replaced_long_ago(&self, world: &World, member: &Member) -> Option<String> {
         let rank = member.rank();
         let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
         let runs = |host: &crate::host::Host| host.node.as_ref().is_some_and(|node| *node.origin() == origin);
