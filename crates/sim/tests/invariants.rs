@@ -23,7 +23,7 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("converges_in_time", Mutant::CoveredRecordsAccepted, By::Seed(Kind::Focused, 2)),
     ("down_and_left_arrive", Mutant::NoRelayedEvidence, By::Seed(Kind::Focused, 10)),
     ("inferences_have_a_basis", Mutant::InferredWithoutBasisKept, By::Scenario("expiry_from_a_lagging_copy")),
-    ("losses_noticed", Mutant::EndIgnored, By::Seed(Kind::Focused, 4)),
+    ("crashes_detected", Mutant::EndIgnored, By::Seed(Kind::Focused, 4)),
     ("never_vanishes", Mutant::SilentOwnerHidesMember, By::Scenario("unreachable_is_down_not_absent")),
     ("returned_owners_current", Mutant::ReturningAdmittedAtOnce, By::Scenario("no_gap_for_a_written_off_node")),
     // During a split that a third node bridges, and at a handover: there `no_false_down` could not fail while a mark excused
