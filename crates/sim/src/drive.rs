@@ -69,6 +69,7 @@ fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> Outcom
     for invariant in &world.invariants {
         *stats.checks.entry(invariant.name()).or_default() += invariant.checks();
     }
+    *stats.checks.entry("http_answers").or_default() += world.http.checks;
     Outcome {
         seed,
         violation,

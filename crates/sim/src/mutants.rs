@@ -3,15 +3,63 @@
 use crate::drive::{Outcome, run_plan};
 use crate::plan::Kind;
 use crate::scenarios::{self, Scenario};
-use convoke_core::{Mutant, Mutation};
+use crate::world::Setup;
 use convoke_seeds::run_many;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// A deliberate bug of the core or of HTTP sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    Core(convoke_core::Mutant),
+    Http(convoke_http_session::Mutant),
+}
+
+impl Bug {
+    pub fn all() -> Vec<Bug> {
+        let core = convoke_core::Mutant::ALL.iter().copied().map(Bug::Core);
+        core.chain(convoke_http_session::Mutant::ALL.iter().copied().map(Bug::Http)).collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Bug::Core(mutant) => mutant.name(),
+            Bug::Http(mutant) => mutant.name(),
+        }
+    }
+
+    /// The rule of the protocol that is broken.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Bug::Core(mutant) => mutant.rule(),
+            Bug::Http(mutant) => mutant.rule(),
+        }
+    }
+
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Bug::Core(mutant) => mutant.meaning(),
+            Bug::Http(mutant) => mutant.meaning(),
+        }
+    }
+}
+
+impl Setup {
+    /// The same with a deliberate bug, or with none.
+    pub fn with_bug(self, bug: Option<Bug>) -> Setup {
+        let (core, http) = match bug {
+            None => (convoke_core::Mutation::none(), convoke_http_session::Mutation::none()),
+            Some(Bug::Core(mutant)) => (convoke_core::Mutation::of(mutant), convoke_http_session::Mutation::none()),
+            Some(Bug::Http(mutant)) => (convoke_core::Mutation::none(), convoke_http_session::Mutation::of(mutant)),
+        };
+        Setup { mutation: core, http_mutation: http, ..self }
+    }
+}
+
 /// What became of one mutant.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    pub mutant: Mutant,
+    pub mutant: Bug,
     /// By chance.
     pub seed: Option<BySeed>,
     /// By a story told on purpose.
@@ -48,40 +96,39 @@ pub fn kind_of(seed: u64) -> Kind {
 }
 
 /// Tries the named stories, and seeds, until something is violated that is not violated without the mutant.
-pub fn hunt(mutant: Mutant, seeds: u64) -> Caught {
+pub fn hunt(mutant: Bug, seeds: u64) -> Caught {
     let started = Instant::now();
     let (scenario, seed) = (by_scenario(mutant), by_seed(mutant, seeds));
     Caught { mutant, seed, scenario, took: started.elapsed() }
 }
 
-fn by_seed(mutant: Mutant, seeds: u64) -> Option<BySeed> {
+fn by_seed(mutant: Bug, seeds: u64) -> Option<BySeed> {
     (1..=seeds).find_map(|seed| {
         let kind = kind_of(seed);
-        let run = |mutation| run_plan(&kind.plan(seed).with_mutation(mutation), false);
+        let run = |bug| run_plan(&kind.plan(seed).with_bug(bug), false);
         let (invariant, message) = difference(mutant, run)?;
         Some(BySeed { seed, kind, invariant, message })
     })
 }
 
-fn by_scenario(mutant: Mutant) -> Option<ByScenario> {
+fn by_scenario(mutant: Bug) -> Option<ByScenario> {
     let (likely, others): (Vec<&Scenario>, Vec<&Scenario>) =
         scenarios::ALL.iter().partition(|scenario| scenario.tells_of(mutant.rule()));
     likely.into_iter().chain(others).find_map(|scenario| {
-        let told = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false);
-        let (invariant, message) =
-            (1..=scenario.seeds).find_map(|seed| difference(mutant, |mutation| told(seed, mutation)))?;
+        let told = |seed, bug| scenarios::run_mutated(scenario, seed, bug, false);
+        let (invariant, message) = (1..=scenario.seeds).find_map(|seed| difference(mutant, |bug| told(seed, bug)))?;
         Some(ByScenario { name: scenario.name, invariant, message })
     })
 }
 
 /// Which invariant a mutant violates. What is violated without it as well shows nothing.
-fn difference(mutant: Mutant, run: impl Fn(Mutation) -> Outcome) -> Option<(&'static str, String)> {
-    let violation = run(Mutation::of(mutant)).violation?;
-    run(Mutation::none()).violation.is_none().then_some((violation.invariant, violation.message))
+fn difference(mutant: Bug, run: impl Fn(Option<Bug>) -> Outcome) -> Option<(&'static str, String)> {
+    let violation = run(Some(mutant)).violation?;
+    run(None).violation.is_none().then_some((violation.invariant, violation.message))
 }
 
 /// Hunts several mutants on some threads; results in the order of the list.
-pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
+pub fn hunt_all(mutants: &[Bug], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
     let mut caught = Vec::new();
     let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, hunt(*mutant, seeds)));
     run_many(0..mutants.len() as u64, threads, &AtomicBool::new(false), one, |found| {
@@ -96,7 +143,7 @@ pub fn hunt_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl F
 /// docs/mutants.md up to its table.
 const INTRODUCTION: &str = "# Mutants
 
-A mutant is a deliberate bug (`crates/core/src/mutant.rs`) that switches off a rule of [protocol.md](protocol.md).
+A mutant is a deliberate bug (`crates/core/src/mutant.rs`, `crates/http-session/src/mutant.rs`) that switches off a rule of [protocol.md](protocol.md).
 Mutants exist only in builds with the feature `mutants`, which only the simulator enables.
 Without the feature every mutant check is the constant `false`.
 
