@@ -559,7 +559,8 @@ impl World {
         if flight.op.is_some() && c.queue.front() == flight.op.as_ref() {
             c.queue.pop_front();
         }
-        if let Some(known) = answer.members.filter(|_| !matches!(flight.op, Some(Op::Close)) && !c.scripted) {
+        // Only the answer to a heartbeat names the members.
+        if let Some(known) = answer.members.filter(|_| flight.op.is_none() && !c.scripted) {
             c.repair(&known);
         }
     }

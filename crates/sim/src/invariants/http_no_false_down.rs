@@ -1,5 +1,5 @@
-//! A member of an HTTP session is not shown `down` while requests of its client are executed by nodes that the observer can
-//! reach (C6, C8; statement H1 of docs/consistency.md).
+//! A member of an HTTP session is not shown `down` while the node that owns it executes requests of its client, and the
+//! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md).
 
 use super::{Found, Invariant, findable, notice_time, report};
 use crate::http::HttpClient;
@@ -57,7 +57,8 @@ impl Invariant for HttpNoFalseDown {
 }
 
 /// The client of a member that was acknowledged long ago, if its requests were executed without a long gap, each by a node that
-/// the observer could reach all the time.
+/// the observer could reach all the time, and the last one by the owner of the member. A session that moves may lose members
+/// whose registration has not reached its new node.
 fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Option<usize> {
     let (index, client) = world.http.clients.iter().enumerate().find(|(_, c)| c.members.contains_key(id))?;
     let since = client.members.get(id)?.since?;
@@ -65,7 +66,14 @@ fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Op
     let steady = client.alive && since < opening && is_steady(world, client, opening);
     let reached = |host: usize| world.reach.joined(host, observer, opening, world.now);
     let mut hosts = client.beats.iter().rev().take_while(|(at, _)| *at > opening).map(|(_, host)| *host);
-    (steady && hosts.all(reached)).then_some(index)
+    (steady && is_owner(world, client, id) && hosts.all(reached)).then_some(index)
+}
+
+/// Whether the node that executed the client's last request is the owner of a member.
+fn is_owner(world: &World, client: &HttpClient, id: &str) -> bool {
+    let Some((_, host)) = client.beats.back() else { return false };
+    let Some(node) = world.hosts[*host].node.as_ref() else { return false };
+    node.slot(id).is_some_and(|slot| slot.origin == *node.origin())
 }
 
 fn is_steady(world: &World, client: &HttpClient, opening: Micros) -> bool {
