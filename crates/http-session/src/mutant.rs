@@ -2,7 +2,7 @@
 
 convoke_base::mutants! {
     OwnerNotAsked: "C8", "a node attaches a session that a connected node holds instead of forwarding the request";
-    UnansweredRunsAgain: "C8", "a conditional update that a lost owner may have executed is executed again";
+    UnansweredIsRejected: "C8", "a rejection is returned for a request that a lost owner may have executed";
     SilentOwnerMeansGone: "C8", "a session whose owner is lost is gone, although the registry has its members";
     AnySecretFits: "C8", "the nonce is derived from the client id, so that every secret with that id fits";
     RequestIsNoHeartbeat: "C8", "only heartbeats show that the client lives, other requests do not";

@@ -22,13 +22,6 @@ pub enum SessionRequest {
     Close,
 }
 
-impl SessionRequest {
-    /// Whether a second execution has the effect of the first one.
-    pub(crate) fn is_repeatable(&self) -> bool {
-        !matches!(self, SessionRequest::Update { expected: Some(_), .. })
-    }
-}
-
 /// A call of the core.
 #[derive(Clone, Debug)]
 pub enum Call {

@@ -134,6 +134,8 @@ pub struct Request {
     /// The session is attached with the member to be registered.
     claims_member: bool,
     members: Option<Vec<String>>,
+    /// The node that received the request and did not answer: it may have executed the request.
+    unanswered: Option<NodeId>,
 }
 
 #[derive(Debug)]
@@ -152,8 +154,6 @@ struct Forwarding {
     deadline: Time,
     pause: Duration,
     owner: Option<Feeder>,
-    /// The owner may have executed the request.
-    unanswered: bool,
 }
 
 impl Request {
@@ -171,6 +171,7 @@ impl Request {
             rejection: None,
             claims_member: false,
             members: None,
+            unanswered: None,
         }
     }
 
@@ -210,7 +211,7 @@ impl Request {
         }
         self.attempts += 1;
         if let Some(handover) = place.take_handover() {
-            return give_up(handover.rejection());
+            return self.give_up(handover.rejection());
         }
         match &mut place.live {
             Some(live) => self.submit(live),
@@ -245,7 +246,7 @@ impl Request {
             Ok(attached) => attached,
             Err(rejection) => {
                 place.live = None;
-                return give_up(rejection);
+                return self.give_up(rejection);
             }
         };
         let live = place.attach(&attached);
@@ -268,7 +269,7 @@ impl Request {
             return self.finish(Reply::Written(version));
         }
         match attached.rejected.into_iter().find(|(known, _)| known == id) {
-            Some((_, rejection)) => Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: false },
+            Some((_, rejection)) => self.reject(rejection),
             None => self.lost(now),
         }
     }
@@ -309,8 +310,8 @@ impl Request {
                     return self.attach(Some(member));
                 }
             }
-            (_, Some(live)) => return reject(live.explain(&self.request, rejection)),
-            (_, None) => return reject(rejection),
+            (_, Some(live)) => return self.reject(live.explain(&self.request, rejection)),
+            (_, None) => return self.reject(rejection),
         }
         self.attempt(now, place)
     }
@@ -319,7 +320,7 @@ impl Request {
     fn lost(&mut self, now: Time) -> Step {
         match self.stage {
             Stage::Attached => self.elsewhere(now),
-            _ => reject(Rejection::new(ErrorCode::NotReady, "this session is moving between nodes; try again")),
+            _ => self.reject(Rejection::new(ErrorCode::NotReady, "this session is moving between nodes; try again")),
         }
     }
 
@@ -331,7 +332,7 @@ impl Request {
             return self.here();
         }
         let deadline = now + self.settings.forward_timeout;
-        self.stage = Stage::Forwarding(Forwarding { deadline, pause: LOOK_AGAIN, owner: None, unanswered: false });
+        self.stage = Stage::Forwarding(Forwarding { deadline, pause: LOOK_AGAIN, owner: None });
         self.ask_owner()
     }
 
@@ -352,10 +353,11 @@ impl Request {
         let Stage::Forwarding(forwarding) = &mut self.stage else { return self.here() };
         let Some(owner) = owner.filter(reachable) else { return self.here_after_forwarding() };
         if now >= forwarding.deadline {
-            return silent(owner.node, forwarding.unanswered);
+            let message = format!("node {} holds this session and does not answer; try again", owner.node);
+            return self.reject(Rejection::new(ErrorCode::NotReady, message));
         }
         // A request that may have been executed is not sent twice.
-        if forwarding.unanswered {
+        if self.unanswered.is_some() {
             return forwarding.wait(now);
         }
         forwarding.owner = Some(owner.clone());
@@ -369,7 +371,7 @@ impl Request {
             Forwarded::Answered => return Step::Relay,
             Forwarded::Declined => return self.here(),
             Forwarded::Unreached => {}
-            Forwarded::Unanswered => forwarding.unanswered = true,
+            Forwarded::Unanswered => self.unanswered = forwarding.owner.as_ref().map(|owner| owner.node.clone()),
         }
         // There may be no way to the client ports of other regions.
         if forwarding.owner.as_ref().is_some_and(|owner| owner.state != PeerState::Up) {
@@ -378,18 +380,31 @@ impl Request {
         forwarding.wait(now)
     }
 
-    /// No node holds the session any more that could answer. A conditional update that the owner may have executed is not
-    /// executed again: its condition would fail because of itself.
+    /// No node holds the session any more that could answer.
     fn here_after_forwarding(&mut self) -> Step {
-        let Stage::Forwarding(forwarding) = &self.stage else { return self.here() };
-        let repeats = self.request.is_repeatable() || self.settings.mutation.is(Mutant::UnansweredRunsAgain);
-        if let Some(owner) = forwarding.owner.as_ref().filter(|_| forwarding.unanswered && !repeats) {
-            return silent(owner.node.clone(), true);
-        }
         if self.settings.mutation.is(Mutant::SilentOwnerMeansGone) {
-            return reject(session_gone());
+            return self.reject(session_gone());
         }
         self.here()
+    }
+
+    /// The session is not attached here any more.
+    fn give_up(&self, rejection: Rejection) -> Step {
+        Step::Finish { result: Err(self.error(rejection)), remove: true }
+    }
+
+    fn reject(&self, rejection: Rejection) -> Step {
+        Step::Finish { result: Err(self.error(rejection)), remove: false }
+    }
+
+    /// A rejection tells the client that nothing was changed. That is not known of a request that another node received.
+    fn error(&self, rejection: Rejection) -> SessionError {
+        match &self.unanswered {
+            Some(node) if !self.settings.mutation.is(Mutant::UnansweredIsRejected) => {
+                SessionError::OutcomeUnknown { node: node.clone() }
+            }
+            _ => SessionError::Rejected(rejection),
+        }
     }
 
     /// Attaches the session here.
@@ -412,22 +427,4 @@ impl Forwarding {
 /// Whether the node is known to be there.
 fn reachable(owner: &Feeder) -> bool {
     matches!(owner.state, PeerState::Up | PeerState::Distant) && !owner.client_address.is_empty()
-}
-
-/// The session is not attached here any more.
-fn give_up(rejection: Rejection) -> Step {
-    Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: true }
-}
-
-fn reject(rejection: Rejection) -> Step {
-    Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: false }
-}
-
-/// The node that holds the session is there and does not answer.
-fn silent(node: NodeId, unanswered: bool) -> Step {
-    if unanswered {
-        return Step::Finish { result: Err(SessionError::OutcomeUnknown { node }), remove: false };
-    }
-    let message = format!("node {node} holds this session and does not answer; try again");
-    reject(Rejection::new(ErrorCode::NotReady, message))
 }

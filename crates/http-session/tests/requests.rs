@@ -30,12 +30,6 @@ fn owner(state: PeerState) -> Option<Feeder> {
     Some(Feeder { node: NodeId::new("n2").unwrap(), client_address: "h2:1".to_owned(), state })
 }
 
-fn conditional() -> SessionRequest {
-    let Step::Finish { result: Ok(answer), .. } = Shell::new().run(register("m")) else { panic!("not registered") };
-    let Reply::Written(version) = answer.reply else { panic!("no version") };
-    SessionRequest::Update { id: "m".to_owned(), update: Arc::default(), expected: Some(version) }
-}
-
 fn register(id: &str) -> SessionRequest {
     let spec = convoke_core::member::MemberSpec::new(id, "s");
     SessionRequest::Register(Arc::new(convoke_core::node::AttachMember { spec, takeover: false }))
@@ -228,13 +222,16 @@ fn an_owner_that_does_not_answer_is_asked_again_until_the_deadline() {
 }
 
 #[test]
-fn a_conditional_update_is_not_executed_twice() {
-    for (wish, again) in [(SessionRequest::Heartbeat, true), (conditional(), false)] {
-        let mut request = request(wish);
-        request.absent(Time::ZERO);
-        request.owner(Time::ZERO, owner(PeerState::Up));
-        request.forwarded(Time::ZERO, Forwarded::Unanswered);
-        let step = request.owner(Time::from_secs(1), owner(PeerState::Lost));
-        assert_eq!(matches!(step, Step::Enter { make: true }), again, "{step:?}");
-    }
+fn a_request_that_may_have_been_executed_is_not_rejected() {
+    let mut shell = Shell::new();
+    let mut request = request(register("m"));
+    request.absent(Time::ZERO);
+    request.owner(Time::ZERO, owner(PeerState::Up));
+    request.forwarded(Time::ZERO, Forwarded::Unanswered);
+    let step = request.owner(Time::from_secs(1), owner(PeerState::Lost));
+    assert!(matches!(step, Step::Enter { make: true }), "its owner is lost: {step:?}");
+    let Step::Submit(_) = request.entered(Time::from_secs(1), &mut shell.place) else { panic!("not submitted") };
+    request.answered([Err(Rejection::new(ErrorCode::NotRegistered, "not registered"))]);
+    let step = request.entered(Time::from_secs(1), &mut shell.place);
+    assert!(matches!(step, Step::Finish { result: Err(SessionError::OutcomeUnknown { .. }), .. }), "{step:?}");
 }

@@ -74,6 +74,7 @@ fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> RunOut
     for invariant in &world.invariants {
         *stats.checks.entry(invariant.name()).or_default() += invariant.checks();
     }
+    *stats.checks.entry("http_answers").or_default() += world.http.checks;
     RunOutcome {
         seed,
         violation,

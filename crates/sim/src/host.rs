@@ -1,6 +1,7 @@
 //! The machine a node runs on: its clocks, its disk, its inbox and the faults that affect it.
 
 use crate::client::FromClient;
+use crate::http::Outcome;
 use crate::invariants::Published;
 use crate::network::{Micros, SECOND};
 use bytes::Bytes;
@@ -42,6 +43,19 @@ pub enum Input {
     },
     ClientGone {
         conn: u64,
+    },
+    /// A request over HTTP.
+    Http {
+        exchange: u64,
+    },
+    /// A request over HTTP goes on.
+    HttpStep {
+        task: u64,
+    },
+    /// What became of a request that was forwarded over HTTP.
+    HttpReply {
+        task: u64,
+        outcome: Box<Outcome>,
     },
     /// SIGTERM.
     Stop,

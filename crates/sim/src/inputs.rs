@@ -108,6 +108,9 @@ impl World {
                     self.with_node(host, |node, time, out| node.disconnected(time, ConnId(conn), out));
                 }
             }
+            Input::Http { exchange } => self.http_serve(host, exchange),
+            Input::HttpStep { task } => self.http_step(host, task),
+            Input::HttpReply { task, outcome } => self.http_reply(host, task, *outcome),
             Input::Stop => self.with_node(host, Node::stop),
         }
         if slow > 0 && self.hosts[host].running() {
@@ -147,6 +150,9 @@ impl World {
                 let text = crate::serving::describe(message);
                 self.note(format!("n{host} receives {text} on connection {conn}"));
             }
+            Input::Http { exchange: number }
+            | Input::HttpStep { task: number }
+            | Input::HttpReply { task: number, .. } => self.trace.event(at, 5, who, *number),
             other => {
                 self.trace.event(at, 4, who, 0);
                 self.note(format!("n{host} input {other:?}"));
@@ -222,13 +228,21 @@ impl World {
             Effect::Dial { dial, address } => self.dial(host, dial.0, &address),
             Effect::Send { link, frame } => self.push(link.0 / 2, (link.0 % 2) as usize, Item::Frame(frame)),
             Effect::CloseLink { link } => self.close_end(link.0 / 2, (link.0 % 2) as usize, false),
-            Effect::Notify { conn, notice } => self.notify(host, conn.0, notice),
-            Effect::CloseClient { conn } => self.close_end(conn.0, 1, false),
+            Effect::Notify { conn, notice } => {
+                if !self.http_notice(host, conn.0, &notice) {
+                    self.notify(host, conn.0, notice);
+                }
+            }
+            Effect::CloseClient { conn } => {
+                self.http_closed(host, conn.0);
+                self.close_end(conn.0, 1, false);
+            }
             Effect::CloseAllClients => {
                 self.note(format!("n{host} closes all clients"));
                 for (conn, side) in self.network.at(Place::Host(host), Some(Kind::Client)) {
                     self.close_end(conn, side, false);
                 }
+                self.http_close_all(host);
                 // Watcher streams are client streams.
                 self.detach_watchers(host);
             }

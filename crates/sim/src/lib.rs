@@ -12,6 +12,7 @@ pub mod drive;
 pub mod faults;
 mod ghost;
 pub mod host;
+pub mod http;
 mod inputs;
 pub mod invariants;
 mod machine;

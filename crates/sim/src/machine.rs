@@ -73,6 +73,7 @@ impl World {
         self.check(|invariant, world, _| invariant.host_stopped(world, host));
         self.forget_unregistrations(host);
         self.expect_detected(host, crash);
+        self.http_host_stopped(host, crash);
         if self.hosts[host].slow > 0 {
             self.end_slow(host);
         }

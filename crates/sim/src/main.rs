@@ -9,10 +9,10 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use convoke_core::Mutant;
 use convoke_harness::seeds::{cores, progress, run_many};
 use convoke_sim::drive::{self, RunOutcome};
 use convoke_sim::invariants::CONVERGENCE_P99;
+use convoke_sim::mutants::AnyMutant;
 use convoke_sim::network::Micros;
 use convoke_sim::stats::{Convergence, Stats};
 use convoke_sim::{Kind, mutants, scenarios};
@@ -178,6 +178,7 @@ fn summary(total: &Stats, seconds: f64) {
     for (invariant, count) in &total.checks {
         println!("  {invariant:<28} {count}");
     }
+    println!("HTTP writes lost    {} (docs/known-violations.md)", total.http_writes_lost);
     let ms = |q| total.quantile(q) / 1000;
     println!("convergence         p50 {} ms, p99 {} ms, max {} ms", ms(0.5), ms(0.99), ms(1.0));
     println!("wall time           {seconds:.1} s");
@@ -209,7 +210,7 @@ fn replay(seed: u64, verbose: bool, kind: Kind, mutant: Option<&str>) -> ExitCod
     let mut plan = kind.plan(seed);
     if let Some(name) = mutant {
         let Some(mutant) = find_mutant(name) else { return usage(&format!("unknown mutant {name:?}")) };
-        plan = plan.with_mutation(convoke_core::Mutation::of(mutant));
+        plan = plan.with_mutant(Some(mutant));
     }
     if verbose {
         println!("{plan:#?}");
@@ -253,8 +254,8 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
 }
 
 fn run_mutants(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> Result<ExitCode> {
-    let chosen: Vec<Mutant> = match name {
-        None => Mutant::ALL.to_vec(),
+    let chosen: Vec<AnyMutant> = match name {
+        None => AnyMutant::all(),
         Some(name) => find_mutant(name).into_iter().collect(),
     };
     if chosen.is_empty() {
@@ -300,8 +301,8 @@ fn line(caught: &mutants::Caught) -> String {
     format!("{name:<32} {rule:<4} {took:>5.1} s  {seed:<44} {scenario}{verdict}")
 }
 
-fn find_mutant(name: &str) -> Option<Mutant> {
-    Mutant::ALL.iter().copied().find(|mutant| mutant.name().eq_ignore_ascii_case(name))
+fn find_mutant(name: &str) -> Option<AnyMutant> {
+    AnyMutant::all().into_iter().find(|mutant| mutant.name().eq_ignore_ascii_case(name))
 }
 
 fn usage(message: &str) -> ExitCode {

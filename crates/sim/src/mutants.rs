@@ -5,15 +5,67 @@
 use crate::drive::{RunOutcome, run_plan};
 use crate::plan::Kind;
 use crate::scenarios::{self, Scenario};
-use convoke_core::{Mutant, Mutation};
+use crate::world::Setup;
 use convoke_harness::seeds::run_many;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// A deliberate bug of the core or of HTTP sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnyMutant {
+    Core(convoke_core::Mutant),
+    Http(convoke_http_session::Mutant),
+}
+
+impl AnyMutant {
+    pub fn all() -> Vec<AnyMutant> {
+        let core = convoke_core::Mutant::ALL.iter().copied().map(AnyMutant::Core);
+        core.chain(convoke_http_session::Mutant::ALL.iter().copied().map(AnyMutant::Http)).collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            AnyMutant::Core(mutant) => mutant.name(),
+            AnyMutant::Http(mutant) => mutant.name(),
+        }
+    }
+
+    /// The rule of the protocol that is broken.
+    pub fn rule(self) -> &'static str {
+        match self {
+            AnyMutant::Core(mutant) => mutant.rule(),
+            AnyMutant::Http(mutant) => mutant.rule(),
+        }
+    }
+
+    pub fn meaning(self) -> &'static str {
+        match self {
+            AnyMutant::Core(mutant) => mutant.meaning(),
+            AnyMutant::Http(mutant) => mutant.meaning(),
+        }
+    }
+}
+
+impl Setup {
+    /// The same with a mutant, or with none.
+    pub fn with_mutant(self, mutant: Option<AnyMutant>) -> Setup {
+        let (core, http) = match mutant {
+            None => (convoke_core::Mutation::none(), convoke_http_session::Mutation::none()),
+            Some(AnyMutant::Core(mutant)) => {
+                (convoke_core::Mutation::of(mutant), convoke_http_session::Mutation::none())
+            }
+            Some(AnyMutant::Http(mutant)) => {
+                (convoke_core::Mutation::none(), convoke_http_session::Mutation::of(mutant))
+            }
+        };
+        Setup { mutation: core, http_mutation: http, ..self }
+    }
+}
+
 /// Result of one mutant.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    pub mutant: Mutant,
+    pub mutant: AnyMutant,
     /// The random seed that caught it.
     pub seed: Option<BySeed>,
     /// The scenario that caught it.
@@ -50,40 +102,40 @@ pub fn kind_of(seed: u64) -> Kind {
 }
 
 /// Runs the scenarios and the seeds until a run violates an invariant that it does not violate without the mutant.
-pub fn run_one(mutant: Mutant, seeds: u64) -> Caught {
+pub fn run_one(mutant: AnyMutant, seeds: u64) -> Caught {
     let started = Instant::now();
     let (scenario, seed) = (by_scenario(mutant), by_seed(mutant, seeds));
     Caught { mutant, seed, scenario, took: started.elapsed() }
 }
 
-fn by_seed(mutant: Mutant, seeds: u64) -> Option<BySeed> {
+fn by_seed(mutant: AnyMutant, seeds: u64) -> Option<BySeed> {
     (1..=seeds).find_map(|seed| {
         let kind = kind_of(seed);
-        let run = |mutation| run_plan(&kind.plan(seed).with_mutation(mutation), false);
+        let run = |active| run_plan(&kind.plan(seed).with_mutant(active), false);
         let (invariant, message) = difference(mutant, run)?;
         Some(BySeed { seed, kind, invariant, message })
     })
 }
 
-fn by_scenario(mutant: Mutant) -> Option<ByScenario> {
+fn by_scenario(mutant: AnyMutant) -> Option<ByScenario> {
     let (likely, others): (Vec<&Scenario>, Vec<&Scenario>) =
         scenarios::ALL.iter().partition(|scenario| scenario.covers_rule(mutant.rule()));
     likely.into_iter().chain(others).find_map(|scenario| {
-        let run = |seed, mutation| scenarios::run_mutated(scenario, seed, mutation, false);
+        let run = |seed, active| scenarios::run_mutated(scenario, seed, active, false);
         let (invariant, message) =
-            (1..=scenario.seeds).find_map(|seed| difference(mutant, |mutation| run(seed, mutation)))?;
+            (1..=scenario.seeds).find_map(|seed| difference(mutant, |active| run(seed, active)))?;
         Some(ByScenario { name: scenario.name, invariant, message })
     })
 }
 
 /// Returns the invariant that a mutant violates. A violation that occurs without the mutant as well proves nothing.
-fn difference(mutant: Mutant, run: impl Fn(Mutation) -> RunOutcome) -> Option<(&'static str, String)> {
-    let violation = run(Mutation::of(mutant)).violation?;
-    run(Mutation::none()).violation.is_none().then_some((violation.invariant, violation.message))
+fn difference(mutant: AnyMutant, run: impl Fn(Option<AnyMutant>) -> RunOutcome) -> Option<(&'static str, String)> {
+    let violation = run(Some(mutant)).violation?;
+    run(None).violation.is_none().then_some((violation.invariant, violation.message))
 }
 
 /// Runs several mutants on some threads; results are in the order of the list.
-pub fn run_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
+pub fn run_all(mutants: &[AnyMutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
     let mut caught = Vec::new();
     let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, run_one(*mutant, seeds)));
     run_many(0..mutants.len() as u64, threads, &AtomicBool::new(false), one, |found| {
@@ -98,7 +150,8 @@ pub fn run_all(mutants: &[Mutant], seeds: u64, threads: usize, mut each: impl Fn
 /// The text of docs/mutants.md before its table.
 const INTRODUCTION: &str = "# Mutants
 
-A mutant is a deliberate bug (`crates/core/src/mutant.rs`) that switches off a rule of [protocol.md](protocol.md).
+A mutant is a deliberate bug (`crates/core/src/mutant.rs`, `crates/http-session/src/mutant.rs`).
+It switches off a rule of [protocol.md](protocol.md).
 Mutants exist only in builds with the feature `mutants`, which only the simulator enables.
 Without the feature every mutant check is the constant `false`.
 

@@ -1,12 +1,13 @@
 //! The meaning of a seed: size, timers, limits, workload, faults and phases.
 
 use crate::faults::{Fault, Faults};
+use crate::mutants::AnyMutant;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::themes::Theme;
 use crate::world::{Setup, Topology, World};
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
-use convoke_core::{Limits, Mutation, Timers};
+use convoke_core::{Limits, Timers};
 use std::time::Duration;
 
 /// A period of faults, then one without.
@@ -21,6 +22,7 @@ pub struct Round {
 pub struct Plan {
     pub setup: Setup,
     pub clients: usize,
+    pub http_clients: usize,
     pub members: usize,
     pub watchers: usize,
     pub names: bool,
@@ -83,6 +85,7 @@ impl Plan {
         Plan {
             setup,
             clients,
+            http_clients: http_clients(seed),
             members: rng.usize(1..=5),
             watchers: rng.usize(1..=5),
             names: rng.u32(..4) > 0,
@@ -107,6 +110,7 @@ impl Plan {
         Plan {
             setup,
             clients: rng.usize(4..=12),
+            http_clients: http_clients(seed),
             members: rng.usize(1..=4),
             watchers: rng.usize(2..=5),
             names: rng.u32(..4) > 0,
@@ -117,8 +121,8 @@ impl Plan {
         }
     }
 
-    pub fn with_mutation(mut self, mutation: Mutation) -> Plan {
-        self.setup.mutation = mutation;
+    pub fn with_mutant(mut self, mutant: Option<AnyMutant>) -> Plan {
+        self.setup = self.setup.with_mutant(mutant);
         self
     }
 
@@ -144,6 +148,7 @@ impl Plan {
             world.schedule_action(delay, crate::faults::Action::Start { host });
         }
         world.populate(self.clients, self.members);
+        world.populate_http(self.http_clients);
         for index in 0..self.watchers {
             let space = if index % 4 == 3 { Space::Name } else { Space::Member };
             let filter = match world.rng.u32(..5) {
@@ -244,3 +249,12 @@ fn swarm(rng: &mut fastrand::Rng) -> Faults {
         ..Faults::default()
     }
 }
+
+/// One in three plans has clients over HTTP. The number is drawn apart from the rest of the plan. The constant is chosen so that
+/// the seeds of `tests/seeds.rs` and of docs/known-violations.md keep their meaning: they have none.
+pub(crate) fn http_clients(seed: u64) -> usize {
+    let mut rng = fastrand::Rng::with_seed(seed ^ HTTP_SALT);
+    if rng.u32(..3) == 0 { rng.usize(1..=4) } else { 0 }
+}
+
+const HTTP_SALT: u64 = 0x4774_0000_001c_00d4;

@@ -151,6 +151,7 @@ impl World {
             }
             self.advance(SECOND);
         }
+        self.settle_http()?;
         self.quiesce()
     }
 
@@ -168,6 +169,21 @@ impl World {
         self.finish()?;
         self.check(|invariant, world, found| invariant.at_quiescence(world, found));
         self.finish()
+    }
+
+    /// All HTTP clients have repaired what was lost, and are quiet.
+    fn settle_http(&mut self) -> Result<(), Violation> {
+        self.http_calm();
+        let start = self.now;
+        while let Some(client) = self.http.clients.iter().position(|client| !client.is_settled()) {
+            self.finish()?;
+            if self.now - start > CLIENTS_SETTLE {
+                let state = format!("http client {client} did not settle: {:?}", self.http.clients[client]);
+                return self.fail("http_sessions_converge", state);
+            }
+            self.advance(SECOND);
+        }
+        Ok(())
     }
 
     fn fail(&mut self, invariant: &'static str, message: String) -> Result<(), Violation> {

@@ -13,6 +13,8 @@ pub struct Stats {
     pub faults: BTreeMap<Fault, u64>,
     /// Checks made, by invariant.
     pub checks: BTreeMap<&'static str, u64>,
+    /// Acknowledged writes of HTTP clients that faults have undone, as documented.
+    pub http_writes_lost: u64,
     /// Times from the last heal to convergence.
     pub convergence: Vec<Convergence>,
 }
@@ -38,6 +40,7 @@ impl Stats {
         for (invariant, count) in &other.checks {
             *self.checks.entry(invariant).or_default() += count;
         }
+        self.http_writes_lost += other.http_writes_lost;
         self.convergence.extend(other.convergence.iter().cloned());
     }
 

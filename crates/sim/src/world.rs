@@ -21,6 +21,7 @@
 use crate::client::Client;
 use crate::faults::{Action, Faults};
 use crate::host::Host;
+use crate::http::{Http, HttpEvent};
 use crate::invariants::{self, Invariant, Violation};
 use crate::network::{Micros, Network, Place, SECOND};
 use crate::reach::Reach;
@@ -61,6 +62,8 @@ pub struct Setup {
     /// How often the coarse checks run.
     pub check_period: Micros,
     pub mutation: Mutation,
+    /// Of HTTP sessions.
+    pub http_mutation: convoke_http_session::Mutation,
 }
 
 impl Default for Setup {
@@ -75,6 +78,7 @@ impl Default for Setup {
             limits: Limits::default(),
             check_period: CHECK_PERIOD,
             mutation: Mutation::none(),
+            http_mutation: convoke_http_session::Mutation::none(),
         }
     }
 }
@@ -99,6 +103,7 @@ pub(crate) enum Event {
     DialTimeout { host: usize, boot: u64, dial: u64 },
     ClientWake { client: usize, run: u64 },
     Read { watcher: usize, generation: u64 },
+    Http(HttpEvent),
     Check,
     Action(Box<Action>),
 }
@@ -140,6 +145,7 @@ pub struct World {
     pub network: Network,
     pub reach: Reach,
     pub clients: Vec<Client>,
+    pub http: Http,
     pub watchers: Vec<Watcher>,
     pub truth: Truth,
     pub trace: Trace,
@@ -158,6 +164,7 @@ impl World {
             now: 0,
             rng: fastrand::Rng::with_seed(setup.seed),
             wall_rng: fastrand::Rng::with_seed(setup.wall_seed ^ 0x77a1_1c10_c4f0_0d5e),
+            http: Http::new(setup.seed, setup.http_mutation),
             setup,
             hosts: Vec::new(),
             network: Network::default(),
@@ -266,6 +273,7 @@ impl World {
                     self.read(watcher);
                 }
             }
+            Event::Http(event) => self.http_event(event),
             Event::Check => {
                 self.schedule(self.now + self.setup.check_period, Event::Check);
                 self.check(|invariant, world, found| invariant.periodically(world, found));

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_core::{Mutant, Mutation};
+use convoke_core::Mutant;
+use convoke_http_session::Mutant as HttpMutant;
+use convoke_sim::mutants::AnyMutant;
 use convoke_sim::{Kind, invariants, run_plan, run_with_two_clocks, scenarios};
 use std::collections::BTreeSet;
 
@@ -39,18 +41,28 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 1)),
 ];
 
+/// The same for HTTP sessions.
+const SHOWN_OVER_HTTP: &[(&str, HttpMutant, By)] = &[
+    ("http_answers", HttpMutant::AnySecretFits, By::Scenario("http_secret_is_needed")),
+    ("http_answers", HttpMutant::SilentOwnerMeansGone, By::Scenario("http_session_outlives_its_node")),
+    ("http_no_false_down", HttpMutant::RequestIsNoHeartbeat, By::Scenario("http_requests_are_heartbeats")),
+];
+
+fn all_shown() -> impl Iterator<Item = (&'static str, AnyMutant, By)> {
+    let core = SHOWN.iter().map(|(invariant, mutant, by)| (*invariant, AnyMutant::Core(*mutant), *by));
+    core.chain(SHOWN_OVER_HTTP.iter().map(|(invariant, mutant, by)| (*invariant, AnyMutant::Http(*mutant), *by)))
+}
+
 #[test]
 fn a_mutant_violates_each_invariant() {
     let mut wrong = Vec::new();
-    for (invariant, mutant, by) in SHOWN.iter().copied() {
+    for (invariant, mutant, by) in all_shown() {
         let violation = match by {
-            By::Seed(kind, seed) => run_plan(&kind.plan(seed).with_mutation(Mutation::of(mutant)), false).violation,
-            By::Clocks(kind, seed) => {
-                run_with_two_clocks(kind.plan(seed).with_mutation(Mutation::of(mutant))).violation
-            }
+            By::Seed(kind, seed) => run_plan(&kind.plan(seed).with_mutant(Some(mutant)), false).violation,
+            By::Clocks(kind, seed) => run_with_two_clocks(kind.plan(seed).with_mutant(Some(mutant))).violation,
             By::Scenario(name) => {
                 let scenario = scenarios::find(name).unwrap();
-                let run = |seed| scenarios::run_mutated(scenario, seed, Mutation::of(mutant), false).violation;
+                let run = |seed| scenarios::run_mutated(scenario, seed, Some(mutant), false).violation;
                 (1..=scenario.seeds).find_map(run)
             }
         };
@@ -64,7 +76,7 @@ fn a_mutant_violates_each_invariant() {
 #[test]
 fn the_table_names_every_invariant() {
     let names: BTreeSet<&str> = invariants::all().iter().map(|invariant| invariant.name()).collect();
-    let shown: BTreeSet<&str> = SHOWN.iter().map(|(invariant, ..)| *invariant).collect();
+    let shown: BTreeSet<&str> = all_shown().map(|(invariant, ..)| invariant).collect();
     for name in names {
         assert!(shown.contains(name), "no mutant violates {name}");
     }

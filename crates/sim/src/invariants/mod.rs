@@ -4,6 +4,8 @@ mod clocks_irrelevant;
 mod context_truthful;
 mod converges_in_time;
 mod down_and_left_arrive;
+mod http_no_false_down;
+mod http_sessions_converge;
 mod inferences_have_a_basis;
 mod never_vanishes;
 mod no_false_down;
@@ -91,6 +93,8 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<inferences_have_a_basis::InferencesHaveABasis>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
         Box::<published::PublishedIsShown>::default(),
+        Box::<http_no_false_down::HttpNoFalseDown>::default(),
+        Box::<http_sessions_converge::HttpSessionsConverge>::default(),
     ]
 }
 

@@ -23,7 +23,7 @@ impl Invariant for QueuesBounded {
 
     fn periodically(&mut self, world: &World, found: &mut Found) {
         let hosts = world.hosts.len();
-        let ids = world.truth.ids.len() + hosts;
+        let ids = world.truth.ids.len() + world.http.ids + hosts;
         // An incarnation that raised its number while it started may be known by both numbers (N1).
         let origins = 2 * world.hosts.iter().map(|host| host.boot).sum::<u64>() as usize;
         for (index, host) in world.hosts.iter().enumerate() {
@@ -38,7 +38,11 @@ impl Invariant for QueuesBounded {
             for (what, is, limit) in [
                 ("watcher queue", sizes.watcher_queue, limits.watcher_queue + 1),
                 ("watchers", sizes.watchers, world.watchers.len()),
-                ("sessions", sizes.sessions, limits.sessions.min(world.clients.len() * 8 + 8)),
+                (
+                    "sessions",
+                    sizes.sessions,
+                    limits.sessions.min(world.clients.len() * 8 + world.http.clients.len() * 16 + 8),
+                ),
                 ("links", sizes.links, links),
                 ("retired", sizes.retired, hosts),
                 ("origins", sizes.origins, origins),

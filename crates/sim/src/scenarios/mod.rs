@@ -4,6 +4,7 @@
 mod claims;
 mod forgetting;
 mod hostile;
+mod http;
 mod incarnations;
 mod liveness;
 mod log;
@@ -17,8 +18,8 @@ mod support;
 
 use crate::drive::{RunOutcome, run_script};
 use crate::invariants::Violation;
+use crate::mutants::AnyMutant;
 use crate::world::{Setup, World};
-use convoke_core::Mutation;
 
 /// A named scenario.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +160,13 @@ scenarios! {
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims above the limit";
 
+    http::http_session_outlives_its_node, 4, three, "C8", "a session over HTTP goes on at another node, never down";
+    http::http_request_is_forwarded_to_the_owner, 2, three, "C8", "a node that lags forwards a request instead of claiming what it knows";
+    http::http_secret_is_needed, 2, three, "C8", "whoever knows the client id only changes nothing";
+    http::http_requests_are_heartbeats, 1, three, "C8, C6", "a client that updates all the time needs no heartbeats";
+    http::http_unanswered_request_is_not_rejected, 1, three, "C8", "the owner executes a request, and its answer is lost";
+    http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
+
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";
     streams::offline_watcher_returns_to_a_lagging_node, 2, streams::many_marks, "W4", "the node waits instead of showing old states";
     streams::offline_watcher_returns_to_a_fresh_node, 3, three, "W3", "a token means the same everywhere";
@@ -208,11 +216,11 @@ pub fn run(scenario: &Scenario, verbose: bool) -> RunOutcome {
 }
 
 fn run_once(scenario: &Scenario, seed: u64, verbose: bool) -> RunOutcome {
-    run_mutated(scenario, seed, Mutation::none(), verbose)
+    run_mutated(scenario, seed, None, verbose)
 }
 
-/// Runs a scenario with one seed and a deliberate bug.
-pub fn run_mutated(scenario: &Scenario, seed: u64, mutation: Mutation, verbose: bool) -> RunOutcome {
-    let setup = Setup { seed, wall_seed: seed, mutation, ..(scenario.setup)() };
+/// Runs a scenario with one seed and a mutant.
+pub fn run_mutated(scenario: &Scenario, seed: u64, mutant: Option<AnyMutant>, verbose: bool) -> RunOutcome {
+    let setup = Setup { seed, wall_seed: seed, ..(scenario.setup)() }.with_mutant(mutant);
     run_script(World::new(setup), scenario.script, verbose)
 }

@@ -11,7 +11,7 @@ mod returning;
 
 use crate::faults::{Fault, Faults};
 use crate::network::{Micros, Place, SECOND};
-use crate::plan::{Kind, Plan, Round, brief_timers};
+use crate::plan::{Kind, Plan, Round, brief_timers, http_clients};
 use crate::world::{Setup, Topology, World, micros};
 use convoke_core::{Limits, Timers};
 use std::ops::RangeInclusive;
@@ -221,6 +221,7 @@ impl Plan {
         Plan {
             setup,
             clients: rng.usize(3..=7),
+            http_clients: http_clients(seed),
             members: rng.usize(1..=4),
             watchers: rng.usize(1..=3),
             names: rng.bool(),

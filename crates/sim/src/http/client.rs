@@ -1,0 +1,629 @@
+//! HTTP clients: one request at a time, through a balancer, with the retries and repairs that docs/consistency.md asks for.
+
+use super::transport::Sender;
+use super::{Attempt, Body, HttpEvent, Message, Outcome, Response};
+use crate::host::HostState;
+use crate::network::{Micros, SECOND};
+use crate::world::{Event, World, micros};
+use convoke_core::ErrorCode;
+use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
+use convoke_core::node::AttachMember;
+use convoke_core::version::Version;
+use convoke_http_session::{Reply, Secret, SessionRequest};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How long a client waits for an answer: longer than a node waits for another one.
+const PATIENCE: Micros = 3 * SECOND;
+/// Before the next attempt after a failure.
+const RETRY: Micros = SECOND / 5;
+const MEMBERS_MAX: usize = 4;
+/// Updates in the calm after the faults, each of which must last.
+const CALM_UPDATES: u32 = 3;
+/// Executions that are remembered for the checks.
+const BEATS_MAX: usize = 4_000;
+
+/// How a client chooses the node of its next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balancer {
+    /// The same node until it fails.
+    Sticky,
+    /// Another node with each request.
+    RoundRobin,
+    /// The node that the scenario has chosen, whatever happens.
+    Fixed,
+}
+
+/// A member that a client wants.
+#[derive(Clone, Debug, Default)]
+pub struct HttpMember {
+    /// As it should be.
+    pub metadata: BTreeMap<String, String>,
+    /// Since when it is acknowledged without a break in the session.
+    pub since: Option<Micros>,
+    pub version: Option<Version>,
+}
+
+/// A request that the application wants to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Put { id: String, takeover: bool },
+    Patch { id: String, key: String, value: String, conditional: bool },
+    Delete { id: String },
+    Close,
+}
+
+#[derive(Clone, Debug)]
+struct Flight {
+    attempt: u64,
+    host: usize,
+    /// `None`: a heartbeat, or a new session.
+    op: Option<Op>,
+    conditional: bool,
+}
+
+#[derive(Debug)]
+pub struct HttpClient {
+    /// Counts the processes; whatever belongs to an earlier one is void.
+    pub run: u64,
+    pub alive: bool,
+    /// The SDK client with whose machine this one is cut off.
+    pub beside: usize,
+    pub balancer: Balancer,
+    /// The node of the last request.
+    pub target: usize,
+    /// Updates so often that heartbeats are never due.
+    pub chatty: bool,
+    pub secret: Option<Secret>,
+    pub members: BTreeMap<String, HttpMember>,
+    /// Unregistered since the last calm.
+    pub deleted: BTreeMap<String, Micros>,
+    pub(super) queue: VecDeque<Op>,
+    flight: Option<Flight>,
+    /// Other nodes learn of a session with its first member: until then requests go to the node that has it.
+    pinned: bool,
+    next_beat: Micros,
+    next_op: Micros,
+    /// No attempt before then.
+    not_before: Micros,
+    /// Where requests of this client were executed, and when.
+    pub beats: VecDeque<(Micros, usize)>,
+    /// Updates that are still to be made in the calm.
+    calm_updates: u32,
+    /// The last answer, for scenarios.
+    pub last: Option<Result<(), ErrorCode>>,
+    /// Only requests of the scenario, and heartbeats.
+    pub scripted: bool,
+    pub heartbeats: bool,
+}
+
+impl HttpClient {
+    fn new(beside: usize, balancer: Balancer, target: usize, now: Micros) -> Self {
+        HttpClient {
+            run: 1,
+            alive: true,
+            beside,
+            balancer,
+            target,
+            chatty: false,
+            secret: None,
+            members: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            queue: VecDeque::new(),
+            flight: None,
+            pinned: true,
+            next_beat: now,
+            next_op: now,
+            not_before: now,
+            beats: VecDeque::new(),
+            calm_updates: 0,
+            last: None,
+            scripted: false,
+            heartbeats: true,
+        }
+    }
+
+    /// Nothing is under way, and everything that was wanted is acknowledged.
+    pub fn is_settled(&self) -> bool {
+        let idle = self.queue.is_empty() && self.flight.as_ref().is_none_or(|flight| flight.op.is_none());
+        !self.alive || (idle && self.calm_updates == 0 && (self.secret.is_some() || self.members.is_empty()))
+    }
+
+    /// Everything is registered anew, in a new session.
+    fn start_over(&mut self) {
+        self.secret = None;
+        self.pinned = true;
+        self.queue.retain(|op| !matches!(op, Op::Put { .. } | Op::Patch { .. } | Op::Close));
+        for (id, member) in &mut self.members {
+            member.since = None;
+            self.queue.push_back(Op::Put { id: id.clone(), takeover: true });
+        }
+    }
+
+    /// What is known of the session's members is compared with what is wanted.
+    fn repair(&mut self, known: &[String]) {
+        for id in self.members.keys().filter(|id| !known.contains(id)) {
+            self.queue.push_back(Op::Put { id: id.clone(), takeover: false });
+        }
+        for id in known.iter().filter(|id| !self.members.contains_key(*id)) {
+            self.queue.push_back(Op::Delete { id: id.clone() });
+        }
+    }
+}
+
+impl World {
+    /// Gives the plan its HTTP clients.
+    pub(crate) fn populate_http(&mut self, clients: usize) {
+        for _ in 0..clients {
+            let balancer = if self.http.rng.bool() { Balancer::Sticky } else { Balancer::RoundRobin };
+            let target = self.http.rng.usize(..self.hosts.len());
+            let client = self.add_http_client(balancer, target);
+            self.http.clients[client].chatty = self.http.rng.u32(..3) == 0;
+            let start = self.http.rng.u64(..10 * SECOND);
+            self.http.clients[client].not_before = start;
+            self.http_wake_at(client, start);
+        }
+    }
+
+    /// An HTTP client, at a node if it is sticky or fixed.
+    pub fn add_http_client(&mut self, balancer: Balancer, target: usize) -> usize {
+        let index = self.http.clients.len();
+        let beside = index % self.clients.len().max(1);
+        let beside = if self.clients.is_empty() { index } else { beside };
+        self.http.clients.push(HttpClient::new(beside, balancer, target, self.now));
+        index
+    }
+
+    /// The same, with members, and without a will of its own.
+    pub fn add_http_script(&mut self, balancer: Balancer, target: usize, members: &[&str]) -> usize {
+        let client = self.add_http_client(balancer, target);
+        self.http.clients[client].scripted = true;
+        for id in members {
+            self.http_put(client, id);
+        }
+        client
+    }
+
+    /// Registers a member as it is wanted.
+    pub fn http_put(&mut self, client: usize, id: &str) {
+        let c = &mut self.http.clients[client];
+        if c.members.insert(id.to_owned(), HttpMember::default()).is_none() {
+            self.http.ids += 1;
+        }
+        c.deleted.remove(id);
+        c.queue.push_back(Op::Put { id: id.to_owned(), takeover: false });
+        self.http_wake_at(client, self.now);
+    }
+
+    pub fn http_patch(&mut self, client: usize, id: &str, key: &str, value: &str, conditional: bool) {
+        let c = &mut self.http.clients[client];
+        let conditional = conditional && c.members.get(id).is_some_and(|member| member.version.is_some());
+        if let Some(member) = c.members.get_mut(id).filter(|_| !conditional) {
+            member.metadata.insert(key.to_owned(), value.to_owned());
+        }
+        let (id, key, value) = (id.to_owned(), key.to_owned(), value.to_owned());
+        c.queue.push_back(Op::Patch { id, key, value, conditional });
+        self.http_wake_at(client, self.now);
+    }
+
+    pub fn http_delete(&mut self, client: usize, id: &str) {
+        let now = self.now;
+        let c = &mut self.http.clients[client];
+        if c.members.remove(id).is_some() {
+            c.deleted.insert(id.to_owned(), now);
+            c.queue.push_back(Op::Delete { id: id.to_owned() });
+            self.http_wake_at(client, now);
+        }
+    }
+
+    /// Ends the session, and with it everything it has.
+    fn http_close(&mut self, client: usize) {
+        let now = self.now;
+        let c = &mut self.http.clients[client];
+        let closed = std::mem::take(&mut c.members);
+        c.deleted.extend(closed.into_keys().map(|id| (id, now)));
+        c.queue.clear();
+        c.queue.extend(c.secret.is_some().then_some(Op::Close));
+    }
+
+    /// The process dies.
+    pub fn http_crash(&mut self, client: usize) {
+        let c = &mut self.http.clients[client];
+        c.run += 1;
+        c.alive = false;
+        c.flight = None;
+        c.queue.clear();
+        self.note(format!("http client {client} crashes"));
+    }
+
+    /// Another process, with members of its own.
+    fn http_reborn(&mut self, client: usize) {
+        let now = self.now;
+        let c = &self.http.clients[client];
+        let (run, chatty) = (c.run + 1, c.chatty);
+        let reborn = HttpClient { run, chatty, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
+        self.http.clients[client] = reborn;
+        self.note(format!("http client {client} starts"));
+    }
+
+    /// Faults have ended: what was lost on the way is repaired, then some updates are made that must last.
+    pub(crate) fn http_calm(&mut self) {
+        self.count_lost_writes();
+        for client in 0..self.http.clients.len() {
+            let c = &mut self.http.clients[client];
+            if c.alive && !c.scripted {
+                let deleted = std::mem::take(&mut c.deleted);
+                c.queue.clear();
+                for id in c.members.keys() {
+                    c.queue.push_back(Op::Put { id: id.clone(), takeover: true });
+                }
+                for id in deleted.into_keys() {
+                    c.queue.push_back(Op::Delete { id });
+                }
+                c.calm_updates = if c.members.is_empty() { 0 } else { CALM_UPDATES };
+                self.http_wake_at(client, self.now);
+            }
+        }
+    }
+
+    /// Acknowledged writes that are not shown any more. The documented promise allows it (docs/known-violations.md).
+    fn count_lost_writes(&mut self) {
+        let mut lost = Vec::new();
+        let Some((_, node)) = crate::invariants::serving(self).next() else { return };
+        let quiet = |client: &&HttpClient| client.alive && client.queue.is_empty() && client.flight.is_none();
+        for client in self.http.clients.iter().filter(quiet) {
+            let Some(name) = client.secret.as_ref().map(Secret::client) else { continue };
+            for (id, member) in &client.members {
+                let shown = node.member(id).map(|shown| shown.metadata().to_map());
+                if shown.as_ref() != Some(&member.metadata) {
+                    lost.push(format!("lost write: {id} is {shown:?}, acknowledged was {:?}", member.metadata));
+                }
+            }
+            let back = |id: &&String| node.member(id).is_some_and(|shown| shown.client() == name);
+            for id in client.deleted.keys().filter(back) {
+                lost.push(format!("lost write: {id} is shown, its unregistration was acknowledged"));
+            }
+        }
+        self.stats.http_writes_lost += lost.len() as u64;
+        for line in lost {
+            self.note(line);
+        }
+    }
+
+    pub(crate) fn http_wake_at(&mut self, client: usize, at: Micros) {
+        let run = self.http.clients[client].run;
+        self.schedule(at, Event::Http(HttpEvent::Wake { client, run }));
+    }
+
+    pub(crate) fn http_wake(&mut self, client: usize) {
+        let now = self.now;
+        if !self.http.clients[client].alive || self.http.clients[client].flight.is_some() {
+            return;
+        }
+        if now < self.http.clients[client].not_before {
+            let at = self.http.clients[client].not_before;
+            self.http_wake_at(client, at);
+            return;
+        }
+        self.http_operate(client);
+        let c = &self.http.clients[client];
+        if !c.alive {
+            return;
+        }
+        if c.secret.is_none() {
+            if !c.members.is_empty() || !c.queue.is_empty() {
+                self.http_request(client, None);
+                return;
+            }
+        } else if let Some(op) = c.queue.front().cloned() {
+            self.http_request(client, Some(op));
+            return;
+        } else if now >= c.next_beat && c.heartbeats {
+            self.http_request(client, None);
+            return;
+        }
+        let c = &self.http.clients[client];
+        let at = if c.heartbeats { c.next_beat.min(c.next_op) } else { c.next_op };
+        let at = if c.scripted { c.next_beat } else { at };
+        if !c.scripted || c.heartbeats {
+            self.http_wake_at(client, at.max(now + SECOND / 10));
+        }
+    }
+
+    /// The application wants something now and then.
+    fn http_operate(&mut self, client: usize) {
+        let interval = micros(self.setup.timers.heartbeat_interval);
+        let now = self.now;
+        let c = &mut self.http.clients[client];
+        if c.scripted || now < c.next_op {
+            return;
+        }
+        let pause = if c.chatty { interval / 2 } else { 2 * interval };
+        c.next_op = now + pause / 2 + self.http.rng.u64(..pause);
+        if !self.faults.active {
+            if self.http.clients[client].queue.is_empty() && self.http.clients[client].calm_updates > 0 {
+                self.http.clients[client].calm_updates -= 1;
+                self.http.clients[client].next_op = now + SECOND / 10;
+                self.http_update_one(client, false);
+            }
+            return;
+        }
+        self.stats.operations += 1;
+        let count = self.http.clients[client].members.len();
+        match self.http.rng.u32(..100) {
+            0..1 => self.http_close(client),
+            1..2 => {
+                self.http_crash(client);
+                let delay = self.duration_http(SECOND, 60 * SECOND);
+                self.http_reborn(client);
+                self.http.clients[client].not_before = now + delay;
+                self.http_wake_at(client, now + delay);
+            }
+            2..22 if count < MEMBERS_MAX => {
+                self.faults_http_id(client);
+            }
+            22..34 if count > 1 => {
+                let ids: Vec<String> = self.http.clients[client].members.keys().cloned().collect();
+                if let Some(id) = self.http.rng.choice(ids) {
+                    self.http_delete(client, &id);
+                }
+            }
+            34..38 => self.http_forge(client),
+            38..46 if count > 0 => self.http_update_one(client, true),
+            _ if count > 0 => self.http_update_one(client, false),
+            _ => self.faults_http_id(client),
+        }
+    }
+
+    fn duration_http(&mut self, from: Micros, to: Micros) -> Micros {
+        from + self.http.rng.u64(..to - from)
+    }
+
+    fn faults_http_id(&mut self, client: usize) {
+        let id = format!("h{}", self.http.number());
+        self.http_put(client, &id);
+    }
+
+    fn http_update_one(&mut self, client: usize, conditional: bool) {
+        let ids: Vec<String> = self.http.clients[client].members.keys().cloned().collect();
+        let Some(id) = self.http.rng.choice(ids) else { return };
+        let key = format!("k{}", self.http.rng.u32(..3));
+        let value = format!("{:x}", self.http.rng.u32(..));
+        self.http_patch(client, &id, &key, &value, conditional);
+    }
+
+    /// Somebody who knows the client's id, and not its secret, tries to change a member at some node.
+    pub(crate) fn http_forge(&mut self, client: usize) {
+        let c = &self.http.clients[client];
+        let (Some(secret), Some(id)) = (&c.secret, c.members.keys().next().cloned()) else { return };
+        let name = secret.client();
+        let random = [(); 16].map(|()| self.http.rng.u8(..));
+        let secret = Secret::new(Some(&name), Liveness::Normal, 0, random);
+        let update = Arc::new(MetadataUpdate::set("forged", "1".to_owned()));
+        let request = SessionRequest::Update { id, update, expected: None };
+        let host = self.http.rng.usize(..self.hosts.len());
+        let attempt = self.http.number();
+        self.http.attempts.insert(attempt, Attempt { forged: true, executed: 0 });
+        let message = Message { attempt, client, body: Body::Request { secret, request }, forwarded: false };
+        // Nobody waits for the answer.
+        let from = Sender::Client { client, run: 0 };
+        self.http_send(from, host, message, self.now + PATIENCE);
+    }
+
+    fn http_target(&mut self, client: usize) -> usize {
+        let c = &self.http.clients[client];
+        let (target, pinned) = (c.target, c.pinned && c.secret.is_some());
+        let usable = |host: usize| self.hosts[host].state != HostState::Gone && !self.hosts[host].is_second;
+        if c.balancer == Balancer::Fixed || (usable(target) && (pinned || c.balancer == Balancer::Sticky)) {
+            return target;
+        }
+        self.http_next_host(target)
+    }
+
+    fn http_next_host(&self, host: usize) -> usize {
+        let usable = |host: &usize| self.hosts[*host].state != HostState::Gone && !self.hosts[*host].is_second;
+        let count = self.hosts.len();
+        (1..=count).map(|step| (host + step) % count).find(usable).unwrap_or(host)
+    }
+
+    /// Sends the next request: an operation, a heartbeat, or a new session if there is none.
+    fn http_request(&mut self, client: usize, op: Option<Op>) {
+        let host = self.http_target(client);
+        let attempt = self.http.number();
+        let c = &mut self.http.clients[client];
+        c.target = host;
+        let mut conditional = false;
+        let body = match (&c.secret, &op) {
+            (None, _) => Body::Create,
+            (Some(secret), op) => {
+                let request = match op {
+                    None => SessionRequest::Heartbeat,
+                    Some(Op::Put { id, takeover }) => {
+                        let Some(member) = c.members.get(id) else { return self.http_skip(client) };
+                        let spec = MemberSpec { metadata: member.metadata.clone(), ..MemberSpec::new(id, "s") };
+                        SessionRequest::Register(Arc::new(AttachMember { spec, takeover: *takeover }))
+                    }
+                    Some(Op::Patch { id, key, value, conditional: wanted }) => {
+                        let Some(member) = c.members.get(id) else { return self.http_skip(client) };
+                        let expected = member.version.filter(|_| *wanted);
+                        conditional = expected.is_some();
+                        let update = Arc::new(MetadataUpdate::set(key, value.clone()));
+                        SessionRequest::Update { id: id.clone(), update, expected }
+                    }
+                    Some(Op::Delete { id }) => SessionRequest::Unregister(id.clone()),
+                    Some(Op::Close) => SessionRequest::Close,
+                };
+                Body::Request { secret: secret.clone(), request }
+            }
+        };
+        let op = op.filter(|_| c.secret.is_some());
+        let (run, deadline) = (c.run, self.now + PATIENCE);
+        c.flight = Some(Flight { attempt, host, op: op.clone(), conditional });
+        self.http.attempts.insert(attempt, Attempt::default());
+        self.note(format!("http client {client} sends {} to n{host}", describe(&body)));
+        let message = Message { attempt, client, body, forwarded: false };
+        self.http_send(Sender::Client { client, run }, host, message, deadline);
+    }
+
+    /// The operation is void.
+    fn http_skip(&mut self, client: usize) {
+        self.http.clients[client].queue.pop_front();
+        self.http_wake_at(client, self.now);
+    }
+
+    /// What became of the request.
+    pub(crate) fn http_outcome(&mut self, client: usize, outcome: Outcome) {
+        let Some(flight) = self.http.clients[client].flight.take() else { return };
+        let attempt = self.http.attempts.get(&flight.attempt).copied().unwrap_or_default();
+        let beats = &mut self.http.clients[client].beats;
+        beats.drain(..beats.len().saturating_sub(BEATS_MAX));
+        match outcome {
+            Outcome::Answered(response) => match *response {
+                Response { host, result: Ok((secret, answer)) } => {
+                    self.http.attempts.remove(&flight.attempt);
+                    self.http_answered(client, flight, host, secret, answer);
+                }
+                Response { host, result: Err(code) } => {
+                    self.http.checks += 1;
+                    if code != ErrorCode::OutcomeUnknown && attempt.executed > 0 {
+                        self.http_violation(format!(
+                            "n{host} answers {code} to client {client}, and {:?} was executed",
+                            flight.op
+                        ));
+                    }
+                    self.note(format!("http client {client} receives {code}"));
+                    self.http.clients[client].last = Some(Err(code));
+                    self.http_rejected(client, flight, code);
+                }
+            },
+            Outcome::Unreached | Outcome::Unanswered => {
+                self.note(format!("http client {client} receives no answer from n{}", flight.host));
+                let code =
+                    if matches!(outcome, Outcome::Unreached) { ErrorCode::NotReady } else { ErrorCode::OutcomeUnknown };
+                self.http_rejected(client, flight, code);
+            }
+        }
+        let at = self.http.clients[client].not_before.max(self.now);
+        self.http_wake_at(client, at);
+    }
+
+    fn http_answered(
+        &mut self,
+        client: usize,
+        flight: Flight,
+        host: usize,
+        secret: Secret,
+        answer: convoke_http_session::Answer,
+    ) {
+        let now = self.now;
+        self.note(format!("http client {client} receives OK of n{host} for {:?}", flight.op));
+        let c = &mut self.http.clients[client];
+        c.next_beat = now + micros(answer.heartbeat_interval);
+        c.last = Some(Ok(()));
+        if c.secret.is_none() {
+            c.secret = Some(secret);
+            c.pinned = true;
+            let queued = |c: &HttpClient, id: &String| {
+                c.queue.iter().any(|op| matches!(op, Op::Put { id: put, .. } if put == id))
+            };
+            let missing: Vec<String> = c.members.keys().filter(|id| !queued(c, id)).cloned().collect();
+            c.queue.extend(missing.into_iter().map(|id| Op::Put { id, takeover: true }));
+            return;
+        }
+        let version = match answer.reply {
+            Reply::Written(version) => Some(version),
+            Reply::Done => None,
+        };
+        match &flight.op {
+            Some(Op::Put { id, .. }) => {
+                c.pinned = false;
+                if let Some(member) = c.members.get_mut(id) {
+                    member.version = version;
+                    member.since.get_or_insert(now);
+                }
+            }
+            Some(Op::Patch { id, key, value, .. }) => {
+                if let Some(member) = c.members.get_mut(id) {
+                    member.version = version;
+                    if flight.conditional {
+                        member.metadata.insert(key.clone(), value.clone());
+                    }
+                }
+            }
+            Some(Op::Close) => {
+                c.secret = None;
+                c.queue.clear();
+            }
+            Some(Op::Delete { .. }) | None => {}
+        }
+        if flight.op.is_some() && c.queue.front() == flight.op.as_ref() {
+            c.queue.pop_front();
+        }
+        // Only the answer to a heartbeat names the members.
+        if let Some(known) = answer.members.filter(|_| flight.op.is_none() && !c.scripted) {
+            c.repair(&known);
+        }
+    }
+
+    fn http_rejected(&mut self, client: usize, flight: Flight, code: ErrorCode) {
+        let jitter = self.http.rng.u64(..RETRY);
+        let next = self.http_next_host(flight.host);
+        let now = self.now;
+        let c = &mut self.http.clients[client];
+        c.not_before = now + RETRY + jitter;
+        let again = flight.op.as_ref().is_some_and(|op| c.queue.front() == Some(op));
+        let instead = |c: &mut HttpClient, op: Option<Op>| {
+            if again {
+                c.queue.pop_front();
+                c.queue.extend(op);
+            }
+        };
+        match code {
+            ErrorCode::OutcomeUnknown if flight.conditional => {
+                let put = flight.op.as_ref().and_then(Op::as_put);
+                instead(c, put);
+            }
+            ErrorCode::NotReady | ErrorCode::ResourceExhausted | ErrorCode::OutcomeUnknown | ErrorCode::StaleClaim => {
+                if c.balancer != Balancer::Fixed {
+                    c.target = next;
+                }
+            }
+            ErrorCode::SessionGone | ErrorCode::Superseded => c.start_over(),
+            ErrorCode::StaleVersion if flight.conditional => instead(c, None),
+            ErrorCode::NotRegistered
+            | ErrorCode::NotFound
+            | ErrorCode::PermissionDenied
+            | ErrorCode::TakenOver
+            | ErrorCode::AlreadyRegistered => {
+                let put = flight.op.as_ref().and_then(Op::as_put);
+                instead(c, put);
+            }
+            other => self.http_violation(format!("client {client} was rejected with {other}: {:?}", flight.op)),
+        }
+    }
+}
+
+impl Op {
+    /// The registration that repairs whatever went wrong with this.
+    fn as_put(&self) -> Option<Op> {
+        match self {
+            Op::Put { id, .. } | Op::Patch { id, .. } => Some(Op::Put { id: id.clone(), takeover: true }),
+            Op::Delete { .. } | Op::Close => None,
+        }
+    }
+}
+
+fn describe(body: &Body) -> String {
+    match body {
+        Body::Create => "a new session".to_owned(),
+        Body::Request { request, .. } => match request {
+            SessionRequest::Heartbeat => "a heartbeat".to_owned(),
+            SessionRequest::Register(member) => format!("PUT {}", member.spec.id),
+            SessionRequest::Update { id, update, expected } => {
+                format!("PATCH {id} {:?} if {expected:?}", update.changes)
+            }
+            SessionRequest::Unregister(id) => format!("DELETE {id}"),
+            SessionRequest::Close => "DELETE session".to_owned(),
+        },
+    }
+}

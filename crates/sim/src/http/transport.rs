@@ -1,0 +1,205 @@
+//! Requests and answers on the virtual network, one connection for each request.
+//!
+//! A request that was sent may be executed after its sender has given up: a cut or a paused node holds it back.
+
+use super::{HttpEvent, Message, RETRANSMIT, Response};
+use crate::host::Input;
+use crate::network::{Micros, Place};
+use crate::world::{Crash, Event, World};
+
+/// Of so many answers one is lost while faults go on, and of so many requests one crawls.
+const LOST_ONE_IN: u32 = 60;
+const LATE_ONE_IN: u32 = 80;
+/// How long a late request takes at most.
+const LATE_MAX: Micros = 6_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Client { client: usize, run: u64 },
+    Node { host: usize, boot: u64, task: u64 },
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Dialing,
+    Sent,
+    /// The node works on it.
+    Served,
+    Answered(Box<Response>),
+    /// The node rejected the connection: it has received nothing.
+    Refused,
+    /// The connection broke after the request was sent.
+    Broken,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    from: Sender,
+    pub(crate) to: usize,
+    /// The run of the node that accepted the connection.
+    boot: u64,
+    pub(crate) message: Message,
+    phase: Phase,
+    /// When the sender gave up.
+    given_up: Option<Micros>,
+}
+
+/// What a sender learns of its request.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Answered(Box<Response>),
+    Unreached,
+    Unanswered,
+}
+
+impl World {
+    /// Sends a request; the sender gives up at `deadline`.
+    pub(crate) fn http_send(&mut self, from: Sender, to: usize, message: Message, deadline: Micros) -> u64 {
+        let exchange = self.http.number();
+        let sent = Exchange { from, to, boot: 0, message, phase: Phase::Dialing, given_up: None };
+        self.http.exchanges.insert(exchange, sent);
+        let latency = self.http_latency(self.http_origin(from), Place::Host(to));
+        self.schedule(self.now + latency, Event::Http(HttpEvent::Arrive { exchange }));
+        self.schedule(deadline, Event::Http(HttpEvent::Expire { exchange }));
+        exchange
+    }
+
+    fn http_origin(&self, from: Sender) -> Place {
+        match from {
+            Sender::Client { client, .. } => self.http_place(client),
+            Sender::Node { host, .. } => Place::Host(host),
+        }
+    }
+
+    pub(crate) fn http_arrive(&mut self, exchange: u64) {
+        let Some(held) = self.http.exchanges.get(&exchange) else { return };
+        let (from, to, boot, given_up) = (self.http_origin(held.from), held.to, held.boot, held.given_up);
+        let (running, dark) = (self.hosts[to].running(), self.hosts[to].dark);
+        match held.phase {
+            Phase::Dialing if given_up.is_some() => drop(self.http.exchanges.remove(&exchange)),
+            Phase::Dialing if self.network.severed(from, Place::Host(to)) => self.http_again(exchange),
+            Phase::Dialing if !running && !dark => self.http_phase(exchange, Phase::Refused),
+            Phase::Dialing if !running => {}
+            Phase::Dialing => {
+                let way = self.http_latency(from, Place::Host(to)) + self.http_latency(from, Place::Host(to));
+                let late = self.faults.active && self.faults.late_messages && self.http.rng.u32(..LATE_ONE_IN) == 0;
+                let extra = if late { self.http.rng.u64(..LATE_MAX) } else { 0 };
+                let boot = self.hosts[to].boot;
+                if let Some(held) = self.http.exchanges.get_mut(&exchange) {
+                    (held.phase, held.boot) = (Phase::Sent, boot);
+                }
+                self.schedule(self.now + way + extra, Event::Http(HttpEvent::Arrive { exchange }));
+            }
+            // A machine without power says nothing: the sender gives up some time.
+            Phase::Sent if self.hosts[to].boot != boot && dark => {}
+            Phase::Sent if self.hosts[to].boot != boot => self.http_phase(exchange, Phase::Broken),
+            Phase::Sent if self.network.blocked(from, Place::Host(to)) => {
+                let patience = self.orphan_patience();
+                if given_up.is_some_and(|at| self.now - at > patience) {
+                    self.http.exchanges.remove(&exchange);
+                } else {
+                    self.http_again(exchange);
+                }
+            }
+            Phase::Sent => {
+                if let Some(held) = self.http.exchanges.get_mut(&exchange) {
+                    held.phase = Phase::Served;
+                }
+                self.input(to, Input::Http { exchange });
+            }
+            _ => {}
+        }
+    }
+
+    fn http_again(&mut self, exchange: u64) {
+        let jitter = self.http.rng.u64(..RETRANSMIT / 4);
+        self.schedule(self.now + RETRANSMIT + jitter, Event::Http(HttpEvent::Arrive { exchange }));
+    }
+
+    /// The node's side is done with the connection, one way or another.
+    fn http_phase(&mut self, exchange: u64, phase: Phase) {
+        let Some(held) = self.http.exchanges.get_mut(&exchange) else { return };
+        held.phase = phase;
+        let (from, to) = (held.from, held.to);
+        let latency = self.http_latency(self.http_origin(from), Place::Host(to));
+        self.schedule(self.now + latency, Event::Http(HttpEvent::Return { exchange }));
+    }
+
+    /// A node answers. While faults go on some answers are lost with their connection.
+    pub(crate) fn http_respond(&mut self, exchange: u64, response: Response) {
+        let Some(held) = self.http.exchanges.get(&exchange).filter(|held| matches!(held.phase, Phase::Served)) else {
+            return;
+        };
+        let wanted = self.http.lose_answer_of.take_if(|host| *host == held.to).is_some();
+        let lost = wanted || (self.faults.active && self.http.rng.u32(..LOST_ONE_IN) == 0);
+        self.http_phase(exchange, if lost { Phase::Broken } else { Phase::Answered(Box::new(response)) });
+    }
+
+    pub(crate) fn http_return(&mut self, exchange: u64) {
+        let Some(held) = self.http.exchanges.get(&exchange) else { return };
+        let (from, to) = (held.from, held.to);
+        if held.given_up.is_some() {
+            self.http.exchanges.remove(&exchange);
+            return;
+        }
+        if self.network.blocked(Place::Host(to), self.http_origin(from)) {
+            let jitter = self.http.rng.u64(..RETRANSMIT / 4);
+            self.schedule(self.now + RETRANSMIT + jitter, Event::Http(HttpEvent::Return { exchange }));
+            return;
+        }
+        let Some(held) = self.http.exchanges.remove(&exchange) else { return };
+        let outcome = match held.phase {
+            Phase::Answered(response) => Outcome::Answered(response),
+            Phase::Refused | Phase::Dialing => Outcome::Unreached,
+            Phase::Broken | Phase::Sent | Phase::Served => Outcome::Unanswered,
+        };
+        self.http_deliver(from, outcome);
+    }
+
+    pub(crate) fn http_expire(&mut self, exchange: u64) {
+        let now = self.now;
+        let Some(held) = self.http.exchanges.get_mut(&exchange).filter(|held| held.given_up.is_none()) else { return };
+        held.given_up = Some(now);
+        let from = held.from;
+        let outcome = match held.phase {
+            Phase::Dialing | Phase::Refused => Outcome::Unreached,
+            _ => Outcome::Unanswered,
+        };
+        self.http_deliver(from, outcome);
+    }
+
+    fn http_deliver(&mut self, to: Sender, outcome: Outcome) {
+        match to {
+            Sender::Client { client, run } => {
+                if self.http.clients[client].run == run {
+                    self.http_outcome(client, outcome);
+                }
+            }
+            Sender::Node { host, boot, task } => {
+                if self.hosts[host].boot == boot {
+                    self.input(host, Input::HttpReply { task, outcome: Box::new(outcome) });
+                }
+            }
+        }
+    }
+
+    /// A run of a node ends: the kernel closes its connections, unless the power is gone.
+    pub(crate) fn http_host_stopped(&mut self, host: usize, crash: Crash) {
+        self.http.nodes.remove(&host);
+        let boot = self.hosts[host].boot;
+        let open =
+            |held: &Exchange| held.to == host && held.boot == boot && matches!(held.phase, Phase::Sent | Phase::Served);
+        let open: Vec<u64> = self.http.exchanges.iter().filter(|(_, held)| open(held)).map(|(id, _)| *id).collect();
+        for exchange in open {
+            if crash == Crash::Process {
+                self.http_phase(exchange, Phase::Broken);
+            }
+        }
+        // Nobody waits for the answers to what the node had sent.
+        for held in self.http.exchanges.values_mut() {
+            if matches!(held.from, Sender::Node { host: sender, .. } if sender == host) {
+                held.given_up.get_or_insert(self.now);
+            }
+        }
+    }
+}

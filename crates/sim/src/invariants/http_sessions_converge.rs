@@ -1,0 +1,54 @@
+//! After the faults, an HTTP client that has repaired its session has what it wants: every member is shown everywhere as it was
+//! written last, and nothing else (C8; statement HS6 of docs/consistency.md).
+
+use super::{Found, Invariant, report, serving};
+use crate::world::World;
+use convoke_core::member::Status;
+
+const NAME: &str = "http_sessions_converge";
+
+#[derive(Debug, Default)]
+pub struct HttpSessionsConverge {
+    checks: u64,
+}
+
+impl Invariant for HttpSessionsConverge {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn rule(&self) -> &'static str {
+        "C8"
+    }
+    fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn at_quiescence(&mut self, world: &World, found: &mut Found) {
+        for (index, client) in world.http.clients.iter().enumerate().filter(|(_, client)| client.alive) {
+            let Some(secret) = &client.secret else { continue };
+            let name = secret.client();
+            for (host, node) in serving(world) {
+                for (id, wanted) in &client.members {
+                    self.checks += 1;
+                    let shown = node.member(id);
+                    let fine = shown.as_ref().is_some_and(|member| {
+                        let same = member.metadata().to_map() == wanted.metadata;
+                        same && member.status() == Status::Up && member.client() == name
+                    });
+                    if !fine {
+                        let message =
+                            format!("{id} of http client {index}: n{host} shows {shown:?}, wanted {wanted:?}");
+                        report(found, NAME, world, message);
+                    }
+                }
+                for id in client.deleted.keys() {
+                    self.checks += 1;
+                    if let Some(member) = node.member(id).filter(|member| member.client() == name) {
+                        let message = format!("http client {index} unregistered {id}, and n{host} shows {member:?}");
+                        report(found, NAME, world, message);
+                    }
+                }
+            }
+        }
+    }
+}
