@@ -6,7 +6,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, free_address, until};
+use convoke_testkit::{NodeProcess, Process, free_address, skip, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,11 +18,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use support::{convoke, output, query, register};
 
-fn installed(program: &str) -> bool {
+/// Whether a program is installed; otherwise the test is skipped.
+fn installed(test: &str, program: &str) -> bool {
     let found =
         Command::new(program).arg("-v").output().is_ok() || Command::new(program).arg("--version").output().is_ok();
     if !found {
-        eprintln!("NOT TESTED: {program} is not installed (.ci/run installs it)");
+        skip(test, format!("needs {program} (.ci/run installs it)"));
     }
     found
 }
@@ -96,7 +97,7 @@ fn answering(frontend: &str) -> BTreeSet<String> {
 
 #[test]
 fn haproxy_follows_a_service() {
-    if !installed("haproxy") {
+    if !installed("haproxy_follows_a_service", "haproxy") {
         return;
     }
     let node = node();
@@ -139,7 +140,7 @@ fn haproxy_follows_a_service() {
 
 #[test]
 fn prometheus_discovers_and_scrapes() {
-    if !installed("prometheus") {
+    if !installed("prometheus_discovers_and_scrapes", "prometheus") {
         return;
     }
     let node = node();

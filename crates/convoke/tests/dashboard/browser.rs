@@ -3,7 +3,7 @@
 use super::http::Http;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use convoke_testkit::{PATIENCE, Process};
+use convoke_testkit::{PATIENCE, Process, skip};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,11 +24,11 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Returns `None`, with a message, if there is no browser on this machine.
+    /// `None` if there is no browser on this machine; the test is then skipped.
     pub fn start() -> Option<Browser> {
         let Some(driver) = chromedriver() else {
-            let missing = "no chromedriver in the PATH (Debian: apt install chromium chromium-driver)";
-            eprintln!("\n*** NOT TESTED IN A BROWSER: {missing} ***\n");
+            let test = std::thread::current();
+            skip(test.name().unwrap_or("dashboard"), "needs chromedriver (packages chromium and chromium-driver)");
             return None;
         };
         let process = Process::spawn(Command::new(driver).arg("--port=0"));
