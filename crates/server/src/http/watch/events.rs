@@ -104,7 +104,7 @@ impl Events {
                         self.skipped();
                     } else {
                         // Not kept for others: a large registry would push out what changes now.
-                        self.place.told(member.id(), member.version());
+                        self.move_place(member.id(), member.version());
                         self.write_with("snapshot", |_, text| text.push_str(&encoded::json(&member)));
                     }
                 }
@@ -116,17 +116,19 @@ impl Events {
                     if self.told.remove(&id) == Some(version) {
                         self.skipped();
                     } else {
-                        self.place.told(&id, version);
+                        self.move_place(&id, version);
                         self.write("unregister", &UnregisterEvent { id, version: version.to_string() });
                     }
                 }
                 StreamEvent::CaughtUp => {
                     self.told = BTreeMap::new();
+                    self.take_mark();
                     self.write("caught-up", &CaughtUp {});
                 }
                 StreamEvent::Reset(reason) => {
                     self.told = BTreeMap::new();
                     self.place = Place::Start;
+                    self.take_mark();
                     self.write("reset", &Reset { reason: reset_reason(reason) });
                 }
                 StreamEvent::Mark(token) => {
@@ -138,7 +140,7 @@ impl Events {
     }
 
     fn write_change(&mut self, event: &str, member: &Member) {
-        self.place.told(member.id(), member.version());
+        self.move_place(member.id(), member.version());
         self.write_with(event, |encoded, text| encoded.write_json(member, text));
     }
 
@@ -148,11 +150,22 @@ impl Events {
         self.write_with(event, |_, text| text.push_str(&data));
     }
 
-    /// Writes an event. If a mark follows at once, its place is the mark's.
-    fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
-        if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
-            self.place.mark(token);
+    /// Moves the place behind a member that is about to be told. If a mark follows at once, the place is the mark's.
+    fn move_place(&mut self, id: &str, version: Version) {
+        if !self.take_mark() {
+            self.place.told(id, version);
         }
+    }
+
+    /// Moves the place to the mark that follows. Returns false if none does.
+    fn take_mark(&mut self) -> bool {
+        let mark = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_)));
+        let Some(StreamEvent::Mark(token)) = mark else { return false };
+        self.place.mark(token);
+        true
+    }
+
+    fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
         self.text.reserve(EVENT);
         self.text.push_str("event: ");
         self.text.push_str(event);
@@ -165,8 +178,7 @@ impl Events {
 
     /// An event was not told; a mark behind it still is.
     fn skipped(&mut self) {
-        if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
-            self.place.mark(token);
+        if self.take_mark() {
             self.write_place();
         }
     }

@@ -15,6 +15,8 @@ const FORMAT: u8 = 1;
 /// What may have been told since the mark before a place becomes too large.
 const RECENT_MAX: usize = 64;
 const RECENT_BYTES: usize = 3 * 1024;
+/// Bytes of a place with the mark of a small cluster, most often.
+const PLACE: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -61,7 +63,8 @@ impl Scope {
 
     /// The text of a place.
     pub(super) fn write(self, place: &Place, text: &mut String) {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = Vec::with_capacity(PLACE);
+        bytes.push(FORMAT);
         bytes.extend_from_slice(&self.0);
         if let Place::After(after) = place {
             write_bytes(&mut bytes, &after.token);
