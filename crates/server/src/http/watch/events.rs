@@ -104,7 +104,7 @@ impl Events {
                         self.skipped();
                     } else {
                         // Not cached: a large snapshot would evict the current changes.
-                        self.position.sent(member.id(), member.version());
+                        self.advance(member.id(), member.version());
                         self.write_with("snapshot", |_, text| text.push_str(&encoded::json(&member)));
                     }
                 }
@@ -116,17 +116,19 @@ impl Events {
                     if self.sent.remove(&id) == Some(version) {
                         self.skipped();
                     } else {
-                        self.position.sent(&id, version);
+                        self.advance(&id, version);
                         self.write("unregister", &UnregisterEvent { id, version: version.to_string() });
                     }
                 }
                 StreamEvent::CaughtUp => {
                     self.sent = BTreeMap::new();
+                    self.take_mark();
                     self.write("caught-up", &CaughtUp {});
                 }
                 StreamEvent::Reset(reason) => {
                     self.sent = BTreeMap::new();
                     self.position = Position::Start;
+                    self.take_mark();
                     self.write("reset", &Reset { reason: reset_reason(reason) });
                 }
                 StreamEvent::Mark(token) => {
@@ -138,7 +140,7 @@ impl Events {
     }
 
     fn write_change(&mut self, event: &str, member: &Member) {
-        self.position.sent(member.id(), member.version());
+        self.advance(member.id(), member.version());
         self.write_with(event, |encoded, text| encoded.write_json(member, text));
     }
 
@@ -148,11 +150,23 @@ impl Events {
         self.write_with(event, |_, text| text.push_str(&data));
     }
 
-    /// Writes an event. If a mark follows directly, the event carries the position of the mark.
-    fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
-        if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
-            self.position.mark(token);
+    /// Advances the position beyond a member that is about to be sent. If a mark follows directly, the event carries the
+    /// position of the mark.
+    fn advance(&mut self, id: &str, version: Version) {
+        if !self.take_mark() {
+            self.position.sent(id, version);
         }
+    }
+
+    /// Advances the position to the mark that follows. Returns false if none does.
+    fn take_mark(&mut self) -> bool {
+        let mark = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_)));
+        let Some(StreamEvent::Mark(token)) = mark else { return false };
+        self.position.mark(token);
+        true
+    }
+
+    fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
         self.text.reserve(EVENT);
         self.text.push_str("event: ");
         self.text.push_str(event);
@@ -165,8 +179,7 @@ impl Events {
 
     /// An event was not sent. If a mark follows it, the mark is still sent.
     fn skipped(&mut self) {
-        if let Some(StreamEvent::Mark(token)) = self.batch.next_if(|next| matches!(next, StreamEvent::Mark(_))) {
-            self.position.mark(token);
+        if self.take_mark() {
             self.write_position();
         }
     }

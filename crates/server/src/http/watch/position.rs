@@ -16,6 +16,8 @@ const FORMAT: u8 = 1;
 /// Largest number of versions since the last mark.
 const RECENT_MAX: usize = 64;
 const RECENT_BYTES: usize = 3 * 1024;
+/// Usual number of bytes of a position with the mark of a small cluster.
+const USUAL_BYTES: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Position {
@@ -62,7 +64,8 @@ impl Scope {
 
     /// Appends the text of a position.
     pub(super) fn write(self, position: &Position, text: &mut String) {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        bytes.push(FORMAT);
         bytes.extend_from_slice(&self.0);
         if let Position::After(after) = position {
             write_bytes(&mut bytes, &after.token);
