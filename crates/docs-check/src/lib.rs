@@ -5,6 +5,7 @@
 //! - [`snippets`]: every page with Rust code is compiled as a doctest of this crate.
 //! - [`summary`]: `docs/SUMMARY.md` lists every page of the documentation once.
 //! - [`citations`]: comments, strings and text name only Markdown files that exist, pages only paths that exist.
+//! - [`evidence`]: requirements and protocol pages name only tests, scenarios, invariants and mutants that exist.
 //! - [`code_map`]: `docs/ARCHITECTURE.md` names every crate.
 //!
 //! Each check is a function of a [`Repository`] in memory. Its unit tests show that it fails on bad input.
@@ -12,6 +13,7 @@
 
 pub mod citations;
 pub mod code_map;
+pub mod evidence;
 mod finding;
 pub mod links;
 mod markdown;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_docs_check::{Finding, Repository, citations, code_map, links, snippets, summary, width};
+use convoke_docs_check::{Finding, Repository, citations, code_map, evidence, links, snippets, summary, width};
 use std::path::Path;
 
 fn repository() -> Repository {
@@ -37,6 +37,11 @@ fn the_table_of_contents_lists_every_page_once() {
 #[test]
 fn every_cited_path_exists() {
     assert_none(&citations::check(&repository()));
+}
+
+#[test]
+fn every_test_scenario_invariant_and_mutant_named_as_evidence_exists() {
+    assert_none(&evidence::check(&repository()));
 }
 
 #[test]
