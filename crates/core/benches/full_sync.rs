@@ -146,7 +146,7 @@ impl TwoNodes {
         self.now = self.nodes[index].next_wake().max(self.now);
         let mut out = Output::default();
         for session in &self.sessions {
-            self.nodes[SENDER].heartbeat(self.now, *session, &mut out).expect("the session lives");
+            self.nodes[SENDER].heartbeat(self.now, *session, &mut out).expect("the session exists");
         }
         self.nodes[index].wake(self.now, &mut out);
         let mut want = None;

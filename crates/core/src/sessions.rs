@@ -117,7 +117,7 @@ impl Sessions {
     }
 
     /// The write of this node with which the session of a slot got it.
-    pub(crate) fn fed_since(&self, slot: u32) -> Option<u64> {
+    pub(crate) fn held_since(&self, slot: u32) -> Option<u64> {
         self.of_slot.get(slot as usize).filter(|place| place.session != NONE).map(|place| place.since)
     }
 

@@ -234,7 +234,7 @@ impl LocalNode {
         let text = read().unwrap_or_default();
         match text.trim().lines().last() {
             Some(line) => line.to_owned(),
-            None => "it log_tail nothing".to_owned(),
+            None => "no output".to_owned(),
         }
     }
 

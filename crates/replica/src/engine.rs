@@ -163,8 +163,8 @@ impl Engine {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let alone = metrics.membership_config.membership().voter_ids().eq([self.state.me().0]);
-        let heard = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < self.patience());
-        self.quorum.store(alone || heard || !metrics.state.is_leader(), Ordering::Relaxed);
+        let acked = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < self.patience());
+        self.quorum.store(alone || acked || !metrics.state.is_leader(), Ordering::Relaxed);
     }
 
     /// Records contact with a leader.

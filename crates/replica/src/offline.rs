@@ -59,7 +59,7 @@ const WHOLE: Sizes = Sizes { read_bytes: usize::MAX, segment_bytes: u64::MAX, gr
 const ASIDE: &str = "before-recovery";
 
 /// Discards all other replicas: the state of this node, with its whole log, becomes the start of a new log. Entries
-/// that only other nodes had are lost, acknowledged or not. Use it only if a majority is lost for good.
+/// that only other nodes had are lost, acknowledged or not. Use it only if a majority is permanently lost.
 pub async fn recover(directory: &Path, node: &str, address: &str) -> Result<Report, OfflineError> {
     let (machine, uncommitted, term) = {
         let disk: Arc<dyn Disk> = open(directory)?;

@@ -51,7 +51,7 @@ pub(crate) type SnapshotMeta = openraft::SnapshotMeta<LeaderId, u64, ReplicaLoca
 pub(crate) type EngineSnapshot = openraft::storage::Snapshot<LeaderId, u64, ReplicaLocation, crate::state::Image>;
 pub(crate) type WriteResult = openraft::raft::ClientWriteResult<Types>;
 
-/// What a leader appends: a command, encoded once, with its stamp (LS5).
+/// A command that a leader appends, encoded once, with its stamp (LS5).
 #[derive(Clone)]
 pub struct Proposal {
     pub stamp: LogTime,

@@ -122,7 +122,7 @@ pub struct Client {
     pub died_at: Option<Micros>,
     /// When the process was started, and when it resumed after a pause.
     pub started_at: Micros,
-    pub woken_at: Micros,
+    pub resumed_at: Micros,
     /// Time of the last change to this client.
     pub changed_at: Micros,
     /// A second process was started with this id. Which of the two wins depends on timing (C2).
@@ -164,7 +164,7 @@ impl Client {
             prefer: None,
             died_at: None,
             started_at: 0,
-            woken_at: 0,
+            resumed_at: 0,
             changed_at: 0,
             shares_id: false,
             observes: false,
@@ -207,7 +207,7 @@ impl Client {
     }
 
     /// Records an answer to a message that was sent at `sent`: the node received that message.
-    pub fn heard(&mut self, sent: Micros) {
+    pub fn record_answer(&mut self, sent: Micros) {
         if sent <= self.last_echo && self.steady_since.is_some() {
             return;
         }

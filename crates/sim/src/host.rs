@@ -267,22 +267,22 @@ impl Host {
     /// Returns how long the current fault period has lasted. A pause since then gave the host no time to recover.
     pub fn troubled_for(&self, now: Micros) -> Micros {
         let (ended, length) = self.last_pause;
-        let awake = if self.paused() {
+        let since = if self.paused() {
             now - self.pause_length(now).min(now)
         } else if length > 0 && now - ended <= CALM {
             ended.saturating_sub(length)
         } else {
             now
         };
-        self.trouble.lasting(awake)
+        self.trouble.lasting(since)
     }
 
     /// Returns how long the host has run since its last fault or pause. It detects repairs only after it resumes.
     pub fn running_since_trouble(&self, now: Micros) -> Micros {
         let calm = self.trouble.calm_for(now);
         let (end, length) = self.last_pause;
-        let slept = end.saturating_sub(end.saturating_sub(length).max(now - calm));
-        calm.saturating_sub(slept)
+        let paused = end.saturating_sub(end.saturating_sub(length).max(now - calm));
+        calm.saturating_sub(paused)
     }
 
     /// How long ago the last pause longer than `length` ended.

@@ -64,19 +64,20 @@ impl World {
         let count = self.hosts.len();
         let serves = |host: &Host| host.serving().is_some() && host.strained == 0 && host.twin.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
-        let awake: Vec<bool> = self.hosts.iter().zip(&working).map(|(host, works)| *works && !pauses(host)).collect();
+        let reachable: Vec<bool> =
+            self.hosts.iter().zip(&working).map(|(host, works)| *works && !pauses(host)).collect();
         let adjacent = |one: usize, other: usize| {
             working[one] && working[other] && !self.network.severed(Place::Host(one), Place::Host(other))
         };
         let mut part: Vec<usize> = (0..count).collect();
         for start in 0..count {
-            if !awake[start] || part[start] != start {
+            if !reachable[start] || part[start] != start {
                 continue;
             }
             let mut found = vec![start];
             while let Some(host) = found.pop() {
                 for next in start + 1..count {
-                    if awake[next] && part[next] == next && adjacent(host, next) {
+                    if reachable[next] && part[next] == next && adjacent(host, next) {
                         part[next] = start;
                         found.push(next);
                     }
@@ -86,20 +87,20 @@ impl World {
         let mut paths = std::mem::take(&mut self.reach.paths);
         for owner in 0..count {
             for observer in 0..count {
-                let joined = if awake[observer] {
+                let joined = if reachable[observer] {
                     part[owner] == part[observer]
                 } else {
-                    (0..count).any(|near| awake[near] && part[near] == part[owner] && adjacent(near, observer))
+                    (0..count).any(|near| reachable[near] && part[near] == part[owner] && adjacent(near, observer))
                 };
-                let works = working[observer] && (owner == observer || (awake[owner] && joined));
+                let works = working[observer] && (owner == observer || (reachable[owner] && joined));
                 paths.entry((owner, observer)).or_default().set(works, now);
             }
         }
         self.reach.paths = paths;
         let mut reached = std::mem::take(&mut self.reach.clients);
         for client in 0..self.clients.len() {
-            for (host, awake) in awake.iter().enumerate() {
-                let works = *awake
+            for (host, reachable) in reachable.iter().enumerate() {
+                let works = *reachable
                     && !self.hosts[host].stopping
                     && !self.network.severed(Place::Client(client), Place::Host(host));
                 reached.entry((client, host)).or_default().set(works, now);

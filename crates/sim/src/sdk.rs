@@ -136,7 +136,7 @@ impl World {
 
     pub(crate) fn client_resume(&mut self, client: usize) {
         if std::mem::take(&mut self.clients[client].paused) {
-            self.clients[client].woken_at = self.now;
+            self.clients[client].resumed_at = self.now;
             self.wake_client_at(client, self.now);
         }
     }
@@ -327,7 +327,7 @@ impl World {
                 let Some(link) = &mut c.link else { return };
                 link.attached = true;
                 c.previous_claim = c.claim;
-                c.heard(c.attach_sent);
+                c.record_answer(c.attach_sent);
                 if c.history.len() == 8 {
                     c.history.pop_front();
                 }
@@ -433,7 +433,7 @@ impl World {
         self.trace.event(self.now, 5, client as u64, conn);
         let c = &mut self.clients[client];
         match &message.message {
-            Some(FromNode::HeartbeatAck(ack)) if ack.error.is_none() && link.attached => c.heard(ack.sent),
+            Some(FromNode::HeartbeatAck(ack)) if ack.error.is_none() && link.attached => c.record_answer(ack.sent),
             Some(FromNode::Attached(attached)) if attached.claim == c.claim && !link.attached => {
                 c.heartbeat_interval = attached.heartbeat_interval_ms * 1_000;
                 c.heartbeat_timeout = attached.timeout_ms * 1_000;

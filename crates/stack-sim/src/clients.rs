@@ -180,13 +180,13 @@ impl Worker {
     }
 
     async fn write(&mut self, key: Key, wanted: Wanted) {
-        let (call, wish) = self.request(key, wanted);
+        let (call, write) = self.request(key, wanted);
         let operation = self.shared.book.call(self.id, key, call);
         let called = now();
-        let mut result = self.kv.write(wish.clone()).await;
+        let mut result = self.kv.write(write.clone()).await;
         if self.shared.plan.is_planted(Planted::RetriesAreNew) {
             while matches!(&result, Err(error) if error.code == ErrorCode::OutcomeUnknown) {
-                result = self.kv.write(wish.clone()).await;
+                result = self.kv.write(write.clone()).await;
             }
         }
         self.answered(key, operation, call, called, result);
@@ -197,9 +197,9 @@ impl Worker {
         let mut issued = Vec::new();
         for place in 0..3 {
             let key = (first + place) % KEYS;
-            let (call, wish) = self.request(key, Wanted::Put);
+            let (call, write) = self.request(key, Wanted::Put);
             let operation = self.shared.book.call(self.id, key, call);
-            issued.push((key, operation, call, now(), self.kv.write(wish)));
+            issued.push((key, operation, call, now(), self.kv.write(write)));
         }
         let mut last = 0;
         for (key, operation, call, called, pending) in issued {
@@ -219,10 +219,10 @@ impl Worker {
 
     /// Abandons a request after a moment, whatever its progress.
     async fn abandon(&mut self, key: Key) {
-        let (call, wish) = self.request(key, Wanted::Put);
+        let (call, write) = self.request(key, Wanted::Put);
         let operation = self.shared.book.call(self.id, key, call);
         let called = now();
-        let mut pending: PendingWrite = self.kv.write(wish);
+        let mut pending: PendingWrite = self.kv.write(write);
         let patience = Duration::from_millis(self.random.u64(0..120));
         if let Ok(result) = tokio::time::timeout(patience, &mut pending).await {
             return self.answered(key, operation, call, called, result);

@@ -28,7 +28,7 @@ struct DiskState {
     generation: u64,
     latency: Duration,
     fault: Option<DiskFault>,
-    /// Number of faults that the node has faults_met.
+    /// Number of faults that the node has met.
     faults_met: u64,
     /// Reports syncs that it did not perform. A planted bug.
     fakes_sync: bool,
@@ -105,7 +105,7 @@ impl SimDisk {
         self.lock().fault = fault;
     }
 
-    /// Returns how often the node faults_met a fault.
+    /// Returns how often the node met a fault.
     pub(crate) fn faults_met(&self) -> u64 {
         self.lock().faults_met
     }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_met_and_counted() {
+    fn faults_are_counted() {
         let disk = SimDisk::new(false);
         let mut file = disk.mount().create("a").unwrap();
         disk.set_fault(Some(DiskFault::Sync));

@@ -37,7 +37,7 @@ pub struct RunOutcome {
     pub violation: Option<String>,
     /// The end of the trace.
     pub lines: Vec<String>,
-    /// Of the whole trace.
+    /// Hash of the whole trace.
     pub hash: u64,
 }
 

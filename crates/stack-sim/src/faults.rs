@@ -1,16 +1,16 @@
 //! Kinds of faults.
 
 macro_rules! faults {
-    ($($name:ident: $words:literal;)*) => {
+    ($($name:ident: $text:literal;)*) => {
         /// A fault, or an action of an operator.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Fault { $(#[doc = $words] $name,)* }
+        pub enum Fault { $(#[doc = $text] $name,)* }
 
         impl Fault {
             pub const ALL: &'static [Fault] = &[$(Fault::$name,)*];
 
             pub fn name(self) -> &'static str {
-                match self { $(Fault::$name => $words,)* }
+                match self { $(Fault::$name => $text,)* }
             }
         }
     };

@@ -156,7 +156,7 @@ impl Node {
             // A record that names this registration as its predecessor took the member knowingly. Any other record that is
             // not up is the leftover of an earlier registration: another client could have registered over it (C2).
             let (tag, n) = new.predecessor;
-            let knew = tag == old.origin.tag && self.sessions.fed_since(new.slot).is_some_and(|since| n >= since);
+            let knew = tag == old.origin.tag && self.sessions.held_since(new.slot).is_some_and(|since| n >= since);
             let taken = knew || self.map.shown(new) == Status::Up;
             return taken || same_client;
         }

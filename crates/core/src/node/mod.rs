@@ -59,7 +59,7 @@ pub struct Start {
     pub nonce: u64,
     /// How often this process already started a new incarnation because of a collision.
     pub collisions: u32,
-    /// Of the previous incarnation, if it was in this process: see [`Effect::Restart`].
+    /// State of the previous incarnation, if it was in this process: see [`Effect::Restart`].
     pub legacy: Legacy,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
@@ -247,8 +247,8 @@ impl Node {
 
     /// Checks a client's message: not executed if it was waiting while the node was paused.
     fn observe_client(&mut self, now: Time, out: &mut Output) -> Result<(), Rejection> {
-        let awake = self.observe(now, out);
-        self.count_rejection(if awake { Ok(()) } else { Err(attach::session_gone()) })
+        let was_running = self.observe(now, out);
+        self.count_rejection(if was_running { Ok(()) } else { Err(attach::session_gone()) })
     }
 
     /// Runs everything periodic.

@@ -37,8 +37,8 @@ impl Node {
                 self.dial_peer(&peer, out);
             }
         }
-        let nobody = self.peers.peers.is_empty();
-        if (nobody && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address))
+        let no_peers = self.peers.peers.is_empty();
+        if (no_peers && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address))
             || self.mutation.is(Mutant::ReadyBeforeExchange)
         {
             self.become_ready(true, self.config.timers.heartbeat_timeout, out);
@@ -212,10 +212,10 @@ impl Node {
         let me = self.map.origins.me();
         let pushed_to = |link: &Link| link.sent.is_some() && link.outgoing.is_none();
         let left = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Left);
-        let lives = |entry: &OriginEntry| {
+        let is_live = |entry: &OriginEntry| {
             entry.standing.is_admitted() && self.is_serving(entry) && !left(&entry.origin.id.node)
         };
-        let alone = !self.map.origins.iter().any(|(index, entry)| index != me && lives(entry));
+        let alone = !self.map.origins.iter().any(|(index, entry)| index != me && is_live(entry));
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
     }
 
@@ -269,9 +269,9 @@ impl Node {
         self.flush(now, out);
         // Too large for a push: the exchange that was requested instead brings it.
         let written = self.written();
-        let told = |link: &Link| link.sent == Some(written) && link.outgoing.is_none();
+        let has_all = |link: &Link| link.sent == Some(written) && link.outgoing.is_none();
         let links: Vec<&Link> = self.peers.up().map(|(_, link)| link).collect();
-        if !over && !links.is_empty() && !links.into_iter().any(told) {
+        if !over && !links.is_empty() && !links.into_iter().any(has_all) {
             return;
         }
         for link in self.peers.up_links() {

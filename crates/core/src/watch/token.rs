@@ -27,7 +27,7 @@ pub(crate) struct Token {
 }
 
 const FORMAT: u8 = 3;
-/// At most so many records of an origin are examined for one that is shown although others have written it off.
+/// Number of records of an origin that are examined for one that is shown although others have written it off.
 const KEPT_LOOK: usize = 64;
 /// In place of a liveness counter: some records showed what the origin stated, others did not (L3). The records of no
 /// origin look like that anywhere else.
@@ -146,7 +146,7 @@ fn keeps_written_off(map: &CausalMap, entry: &OriginEntry) -> bool {
 /// All that a returning watcher sends (W3, W4).
 #[derive(Clone, Debug)]
 pub(crate) struct Resumption {
-    /// Of the last mark; `None` if the watcher only sends versions.
+    /// The token of the last mark; `None` if the watcher only sends versions.
     pub(crate) token: Option<Token>,
     /// Versions received after the token.
     pub(crate) recent: BTreeMap<String, Version>,

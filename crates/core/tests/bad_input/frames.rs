@@ -76,9 +76,9 @@ fn another_cluster_another_version_and_oneself_are_rejected() {
     assert_eq!(u32::from(another_version[1]), PROTOCOL_VERSION, "the version comes first");
     another_version[1] += 1;
     let foreign = hello(|config| config.cluster = "another".to_owned());
-    let namesake = hello(|config| config.node = NodeId::new("a").unwrap());
+    let same_id = hello(|config| config.node = NodeId::new("a").unwrap());
     for (count, (frame, reason)) in
-        [(foreign, "Cluster"), (another_version, "Version"), (namesake, "Identity")].into_iter().enumerate()
+        [(foreign, "Cluster"), (another_version, "Version"), (same_id, "Identity")].into_iter().enumerate()
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);

@@ -303,11 +303,11 @@ impl Cluster {
     }
 
     pub fn notices(&self, at: usize, conn: ConnId) -> Vec<Notice> {
-        let told = self.log.iter().filter_map(|(_, host, seen)| match seen {
+        let notices = self.log.iter().filter_map(|(_, host, seen)| match seen {
             Seen::Notice(to, notice) if *host == at && *to == conn => Some(notice.clone()),
             _ => None,
         });
-        told.collect()
+        notices.collect()
     }
 
     /// Returns a node's link state of another node.

@@ -148,7 +148,7 @@ impl<K: Ord + Clone> History<K> {
     }
 }
 
-/// What the checker found for one key.
+/// The checker's result for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Linearizable,

@@ -21,7 +21,7 @@ const REMOVAL_POLL: Duration = Duration::from_millis(200);
 /// How many times it asks at the short interval. The removal can take long if there is no leader or a step fails.
 const REMOVAL_POLLS: u32 = 50;
 
-/// What the newest leader reports about this replica.
+/// The newest leader's report about this replica.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The group continues without this replica.
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    fn says(node: u64, log: u128, group: Group) -> Probed {
+    fn report(node: u64, log: u128, group: Group) -> Probed {
         let node = format!("n{node}");
         let address = format!("{node}:1").into();
         Probed { node: node.into(), address, nonce: 0, join: Vec::new(), log: Some(log), group }
@@ -137,18 +137,18 @@ mod tests {
         let (me, own) = (ReplicaId(3), group(4, 1, &[1, 2, 3]));
         let without = group(4, 1, &[1, 2]);
         let judged = |answers: &[Probed]| judge(7, me, own.epoch, answers);
-        assert_eq!(judged(&[says(1, 7, without.clone())]), Verdict::Removed(without.clone()));
-        assert_eq!(judged(&[says(2, 7, without.clone())]), Verdict::NoLeader, "a follower may lag");
-        assert_eq!(judged(&[says(1, 8, without.clone())]), Verdict::NoLeader, "another log");
-        assert_eq!(judged(&[says(1, 7, group(3, 1, &[1, 2]))]), Verdict::NoLeader, "an older epoch");
-        assert_eq!(judged(&[says(1, 7, own.clone())]), Verdict::Member);
+        assert_eq!(judged(&[report(1, 7, without.clone())]), Verdict::Removed(without.clone()));
+        assert_eq!(judged(&[report(2, 7, without.clone())]), Verdict::NoLeader, "a follower may lag");
+        assert_eq!(judged(&[report(1, 8, without.clone())]), Verdict::NoLeader, "another log");
+        assert_eq!(judged(&[report(1, 7, group(3, 1, &[1, 2]))]), Verdict::NoLeader, "an older epoch");
+        assert_eq!(judged(&[report(1, 7, own.clone())]), Verdict::Member);
         let newer = group(6, 2, &[1, 2, 3]);
-        assert_eq!(judged(&[says(1, 7, without), says(2, 7, newer)]), Verdict::Member, "the newest leader wins");
+        assert_eq!(judged(&[report(1, 7, without), report(2, 7, newer)]), Verdict::Member, "the newest leader wins");
         assert_eq!(judged(&[]), Verdict::NoLeader);
     }
 
     #[test]
-    fn that_nobody_leads_is_no_reason_to_forget() {
+    fn a_missing_leader_does_not_clear_the_removal() {
         let mut without = None;
         assert!(!Verdict::NoLeader.record(&mut without) && without.is_none());
         let (reported, later) = (group(4, 1, &[1, 2]), group(5, 2, &[1, 2]));

@@ -51,18 +51,18 @@ impl LogHandle {
     /// Renews a log session (LS6). `epoch` is the one the client assumes.
     pub fn keep_alive(&self, session: LogSessionId, epoch: Epoch) -> Result<KeepAlive, LogRejection> {
         let engine = self.engine()?;
-        let heard = {
+        let answer = {
             let mut term = engine.state.term();
             match term.epoch() {
                 Some(current) if current != epoch => return Err(LogRejection::StaleEpoch { current }),
                 _ => term.keep_alive(engine.state.now(), session),
             }
         };
-        let heard = heard.map_err(|_| engine.not_leading())?;
-        if heard == KeepAlive::Kept {
+        let answer = answer.map_err(|_| engine.not_leading())?;
+        if answer == KeepAlive::Kept {
             add(&engine.counting.keep_alives, 1);
         }
-        Ok(heard)
+        Ok(answer)
     }
 
     /// Returns the epoch in which this replica leads, once it has applied the first entry of its term. Clients name it

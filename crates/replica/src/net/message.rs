@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_of_itself_comes_back_as_it_was() {
+    fn probe_answers_round_trip() {
         let member = GroupReplica { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
         let probed = Probed {
             node: "a".into(),

@@ -120,14 +120,14 @@ impl Drop for Writer {
     }
 }
 
-/// Whom to notify when a batch is synced.
+/// A caller to notify when a batch is synced.
 enum Waiter {
     Entries(IOFlushed<Types>),
     Other(oneshot::Sender<io::Result<()>>),
 }
 
 impl Waiter {
-    fn tell(self, failure: Option<&String>) {
+    fn notify(self, failure: Option<&String>) {
         let result = match failure {
             Some(failure) => Err(io::Error::other(failure.clone())),
             None => Ok(()),
@@ -153,7 +153,7 @@ struct Writing {
     segment_bytes: u64,
     batch: Batch,
     buffer: Vec<u8>,
-    /// Whom to notify when the batch is synced, and what to purge then.
+    /// Callers to notify when the batch is synced, and what to purge then.
     waiters: Vec<Waiter>,
     purged: Option<LogId>,
     counting: Arc<Counting>,
@@ -213,7 +213,7 @@ impl Writing {
                     Some(failure) => Err(failure.clone()),
                     None => self.write().and_then(|()| self.sync()).map_err(|error| error.to_string()),
                 };
-                self.tell(&written, failed);
+                self.notify(&written, failed);
             }
         }
     }
@@ -229,7 +229,7 @@ impl Writing {
                     tokio::time::sleep(self.disk.simulated_latency().unwrap_or_default()).await;
                     written = self.sync().map_err(|error| error.to_string());
                 }
-                self.tell(&written, &failed);
+                self.notify(&written, &failed);
             }
         }
     }
@@ -244,7 +244,7 @@ impl Writing {
         !self.waiters.is_empty() || self.purged.is_some()
     }
 
-    fn tell(&mut self, written: &Result<(), String>, failed: &OnceLock<String>) {
+    fn notify(&mut self, written: &Result<(), String>, failed: &OnceLock<String>) {
         if let Err(failure) = written {
             self.batch.clear();
             self.purged = None;
@@ -253,7 +253,7 @@ impl Writing {
             }
         }
         for waiter in self.waiters.drain(..) {
-            waiter.tell(written.as_ref().err());
+            waiter.notify(written.as_ref().err());
         }
     }
 

@@ -132,12 +132,12 @@ async fn a_removed_replica_reports_it_and_is_not_added_again_with_its_old_log() 
     let removed = hosts.remove((leader(&hosts).await + 1) % 3);
     let (node, address) = (removed.node().to_owned(), removed.config.address.as_str().into());
     change(&hosts, Edit::Remove { node: node.as_str().into() }).await;
-    let says = |removed: &Host| {
+    let report = |removed: &Host| {
         let status = removed.handle().status();
         (status.role, status.group.on(&node).is_none(), status.available)
     };
     eventually("it reports its removal and the remaining group", async || {
-        says(&removed) == (Role::Removed, true, true)
+        report(&removed) == (Role::Removed, true, true)
     })
     .await;
     let handle = hosts[leader(&hosts).await].handle();
@@ -151,7 +151,7 @@ async fn a_removed_replica_reports_it_and_is_not_added_again_with_its_old_log() 
 
     // After a restart it detects the removal again.
     let removed = Host::start(removed.stop().await).await;
-    eventually("it reports its removal again", async || says(&removed) == (Role::Removed, true, true)).await;
+    eventually("it reports its removal again", async || report(&removed) == (Role::Removed, true, true)).await;
     let mut empty = removed.stop().await;
     std::fs::remove_dir_all(disks.of(&node)).unwrap();
     empty.join = vec![hosts[0].config.address.clone()];

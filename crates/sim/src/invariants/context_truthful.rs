@@ -131,14 +131,14 @@ impl ContextTruthful {
         let covered: Vec<u64> = self.origins.iter().map(|origin| context.get(origin)).collect();
         let runs =
             |origin: &OriginId| world.hosts.iter().any(|h| h.node.as_ref().is_some_and(|n| n.origin() == origin));
-        let lives: Vec<bool> = self.origins.iter().map(runs).collect();
+        let running: Vec<bool> = self.origins.iter().map(runs).collect();
         let slots = node.slots();
         for (key, writes) in &self.writes {
             let slot = slots.binary_search_by(|slot| (slot.name, slot.id.as_str()).cmp(&(key.0, key.1.as_str())));
             let slot = slot.ok().map(|index| &slots[index]);
             for write in writes {
                 // Names of a retired node are dropped. The node restates them when it returns (D10).
-                if write.n > covered[write.origin] || (key.0 && !(still && lives[write.origin])) {
+                if write.n > covered[write.origin] || (key.0 && !(still && running[write.origin])) {
                     continue;
                 }
                 self.checks += 1;
@@ -156,7 +156,7 @@ impl ContextTruthful {
                     }
                     Some(_) => {}
                     None => {
-                        if lives[write.origin] && self.must_be_held(world, key, writes, write) {
+                        if running[write.origin] && self.must_be_held(world, key, writes, write) {
                             let message = format!(
                                 "the context of n{host} covers {origin}:{}, but it holds nothing for {}",
                                 write.n, key.1

@@ -75,8 +75,8 @@ impl NeverVanishes {
         let held = &world.hosts[host];
         let window = notice_time(world);
         let others: Vec<usize> = serving(world).map(|(other, _)| other).filter(|other| *other != host).collect();
-        let told = |other: &usize| held.config.seeds.contains(&world.hosts[*other].config.peer_address);
-        let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(told);
+        let is_seed = |other: &usize| held.config.seeds.contains(&world.hosts[*other].config.peer_address);
+        let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(is_seed);
         let running = world.now - held.started_at;
         // Nodes that cannot be reached during the start do not count (N3).
         let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();

@@ -116,8 +116,8 @@ fn joined(world: &World, owner: usize, observer: usize, window: Micros, from: Mi
     let opening = world.now.saturating_sub(window);
     let start = if until == Micros::MAX { opening } else { from.max(opening) };
     // The observer detects repairs during its pause only after it resumes.
-    let (woken, slept) = world.hosts[observer].last_pause;
-    let start = if woken > start { start.saturating_sub(slept) } else { start };
+    let (resumed, length) = world.hosts[observer].last_pause;
+    let start = if resumed > start { start.saturating_sub(length) } else { start };
     let died = world.hosts[owner].last_stop;
     if until != Micros::MAX && died >= from && died <= start {
         return true;
@@ -143,7 +143,7 @@ fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
         && client.attached_to().is_none()
         && !client.shares_id
         && holding.acknowledged_at > 0
-        && [client.started_at, client.woken_at, claimed.wanted_at].iter().all(|at| *at < since)
+        && [client.started_at, client.resumed_at, claimed.wanted_at].iter().all(|at| *at < since)
         && !client.paused;
     let open = |host: usize| {
         world.reach.reached(index, host, since, world.now) && world.reach.joined(host, observer, since, world.now)

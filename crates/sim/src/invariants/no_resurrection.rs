@@ -21,7 +21,7 @@ pub struct NoResurrection {
     /// Members whose unregistration was acknowledged and that every node has shown as left since the given time.
     gone: BTreeMap<String, Micros>,
     /// Per observer: members it saw unregistered, when, and with which claim.
-    told: BTreeMap<usize, BTreeMap<String, (Micros, u64)>>,
+    unregistered: BTreeMap<usize, BTreeMap<String, (Micros, u64)>>,
 }
 
 impl NoResurrection {
@@ -80,7 +80,8 @@ impl NoResurrection {
 
     /// A member that a node saw unregistered is not shown again while no client wants it.
     fn contradicted(&mut self, world: &World, watcher: usize, member: &Member, found: &mut Found) {
-        let Some((told, claim)) = self.told.get_mut(&watcher).and_then(|ids| ids.remove(member.id())) else {
+        let Some((unregistered, claim)) = self.unregistered.get_mut(&watcher).and_then(|ids| ids.remove(member.id()))
+        else {
             return;
         };
         let at = world.watchers[watcher].at;
@@ -97,16 +98,16 @@ impl NoResurrection {
         // received it.
         let forgotten = shown > claim && !has_tombstone_above(world, member.id(), shown);
         // Once the tombstone is collected, records that rank below it may arrive as well.
-        let remembered = world.now - told < micros(world.setup.timers.tombstone_timeout) * 9 / 10;
+        let remembered = world.now - unregistered < micros(world.setup.timers.tombstone_timeout) * 9 / 10;
         let since = |claimed: &Claimed| {
             claimed.unwanted()
-                && claimed.freed_at < told
-                && long_ago(world, told)
+                && claimed.freed_at < unregistered
+                && long_ago(world, unregistered)
                 && !(outranked(claimed) && (shown > claim || !remembered))
                 && !forgotten
         };
         if world.truth.get(member.id()).is_some_and(since) {
-            let ago = (world.now - told) / SECOND;
+            let ago = (world.now - unregistered) / SECOND;
             report(found, NAME, world, format!("{member:?} is up {ago} s after it was shown as unregistered"));
         }
     }
@@ -143,7 +144,7 @@ impl Invariant for NoResurrection {
     fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         if let StreamEvent::Unregistered { id, version } = event {
             if world.watchers[watcher].observer && version.inferred.is_none() {
-                self.told.entry(watcher).or_default().insert(id.clone(), (world.now, version.claim));
+                self.unregistered.entry(watcher).or_default().insert(id.clone(), (world.now, version.claim));
             }
             return;
         }
@@ -165,7 +166,7 @@ impl Invariant for NoResurrection {
     }
 
     fn watched(&mut self, _world: &World, watcher: usize) {
-        self.told.remove(&watcher);
+        self.unregistered.remove(&watcher);
     }
 
     fn periodically(&mut self, world: &World, found: &mut Found) {
@@ -189,9 +190,9 @@ fn is_catching_up(world: &World, host: usize, member: &Member) -> bool {
 fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
     let rank = member.rank();
     let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
-    let heard = |node: &Node| node.context().get(&origin);
-    let written = world.hosts.iter().filter_map(|held| held.node.as_ref()).map(heard).max();
-    world.hosts[host].node.as_ref().map(heard) < written
+    let received = |node: &Node| node.context().get(&origin);
+    let written = world.hosts.iter().filter_map(|held| held.node.as_ref()).map(received).max();
+    world.hosts[host].node.as_ref().map(received) < written
 }
 
 /// Whether some node holds a tombstone of this claim or of a later one.

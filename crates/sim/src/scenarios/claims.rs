@@ -256,8 +256,8 @@ pub(super) fn silent_owner_meets_a_living_client(world: &mut World) -> ScenarioR
     world.run_until(|w| w.status(2, "m") == Some(Status::Up), 5 * SECOND)?;
     let (leftover, living) = (world.claim(0, "m"), world.claim(2, "m"));
     world.require(leftover > living, &format!("claims {leftover:?} and {living:?} do not test the rule"))?;
-    let lives = world.setup.seed.is_multiple_of(3);
-    let between = if lives {
+    let old_client_lives = world.setup.seed.is_multiple_of(3);
+    let between = if old_client_lives {
         world.keep_to(old, &[0]);
         Some(world.partition(&[0], &[1, 2]))
     } else {

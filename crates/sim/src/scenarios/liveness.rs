@@ -133,8 +133,8 @@ pub(super) fn node_of_two_paused_30_s(world: &mut World) -> ScenarioResult {
 fn paused_30_s(world: &mut World, paused_clients: usize) -> ScenarioResult {
     world.begin()?;
     let ids: Vec<String> = (0..paused_clients + 12).map(|i| format!("m{i}")).collect();
-    let awake = world.hosts.len() - 1;
-    let home = |i: usize| if i < paused_clients { 0 } else { 1 + i % awake };
+    let running = world.hosts.len() - 1;
+    let home = |i: usize| if i < paused_clients { 0 } else { 1 + i % running };
     let clients: Vec<usize> = ids.iter().enumerate().map(|(i, id)| world.add_client_at(id, &[id], home(i))).collect();
     world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
     world.pass(MINUTE)?;

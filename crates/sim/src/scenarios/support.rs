@@ -178,7 +178,7 @@ impl World {
     /// Whether every running node shows this host as the member's owner.
     pub(super) fn owned_by(&self, id: &str, host: usize) -> bool {
         let owner = self.hosts[host].id.as_str();
-        let at = |seer: usize| self.member(seer, id).is_some_and(|member| member.owner().node == owner);
+        let at = |observer: usize| self.member(observer, id).is_some_and(|member| member.owner().node == owner);
         self.running_hosts().into_iter().all(at)
     }
 

@@ -177,8 +177,8 @@ impl Node {
         match ready {
             Ok(Some((clients, peers))) => Ok(Node { process, _lines: lines, clients, peers }),
             Ok(None) => {
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("no output");
+                let output = fs::read_to_string(&log).unwrap_or_default();
+                let last = output.lines().last().unwrap_or("no output");
                 Err(CommandError::failed(format!("node {id} did not start: {last}")))
             }
             Err(_) => Err(CommandError::failed(format!("node {id} was not ready within {READY_WITHIN:?}"))),

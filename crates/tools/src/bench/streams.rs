@@ -39,11 +39,11 @@ impl Session {
         let (send, messages) = mpsc::channel(4);
         let attach = v1::Attach { client, nonce: std::process::id().into(), claim: 1, ..v1::Attach::default() };
         let mut session = {
-            say(&send, ClientMessage::Attach(attach)).await?;
+            send_message(&send, ClientMessage::Attach(attach)).await?;
             let receive = RegistryClient::new(channel).attach(ReceiverStream::new(messages)).await?.into_inner();
             Session { send, receive, sequence: 0 }
         };
-        match session.hear().await? {
+        match session.next_message().await? {
             ServerMessage::Attached(_) => Ok(session),
             ServerMessage::AttachRejected(rejected) => Err(rejected.error.unwrap_or_default().into()),
             _ => Err(unexpected()),
@@ -53,8 +53,8 @@ impl Session {
     /// Sends a heartbeat and waits for the answer.
     pub(super) async fn heartbeat(&mut self) -> Result<(), Error> {
         self.sequence += 1;
-        say(&self.send, ClientMessage::Heartbeat(v1::Heartbeat { sent: self.sequence })).await?;
-        match self.hear().await? {
+        send_message(&self.send, ClientMessage::Heartbeat(v1::Heartbeat { sent: self.sequence })).await?;
+        match self.next_message().await? {
             ServerMessage::HeartbeatAck(v1::HeartbeatAck { sent, error: None, .. }) if sent == self.sequence => Ok(()),
             ServerMessage::HeartbeatAck(v1::HeartbeatAck { error: Some(error), .. }) => Err(error.into()),
             _ => Err(unexpected()),
@@ -70,10 +70,10 @@ impl Session {
             v1::Request { seq: self.sequence, operation: Some(Operation::Register(register)) }
         });
         let requests = v1::Requests { requests: requests.collect() };
-        say(&self.send, ClientMessage::Requests(requests)).await?;
+        send_message(&self.send, ClientMessage::Requests(requests)).await?;
         let mut acknowledged = 0;
         while acknowledged < count {
-            let ServerMessage::Answers(answers) = self.hear().await? else { return Err(unexpected()) };
+            let ServerMessage::Answers(answers) = self.next_message().await? else { return Err(unexpected()) };
             acknowledged += answers.answers.len();
             if let Some(error) = answers.answers.into_iter().find_map(|answer| answer.error) {
                 return Err(error.into());
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    async fn hear(&mut self) -> Result<ServerMessage, Error> {
+    async fn next_message(&mut self) -> Result<ServerMessage, Error> {
         loop {
             match self.receive.message().await?.and_then(|message| message.message) {
                 Some(ServerMessage::Notice(_)) => {}
@@ -100,7 +100,7 @@ impl Session {
     }
 }
 
-async fn say(send: &mpsc::Sender<v1::ClientMessage>, message: ClientMessage) -> Result<(), Error> {
+async fn send_message(send: &mpsc::Sender<v1::ClientMessage>, message: ClientMessage) -> Result<(), Error> {
     let message = v1::ClientMessage { message: Some(message) };
     send.send(message).await.map_err(|_| Error::new(ErrorCode::NotReady, "the node ended the stream"))
 }

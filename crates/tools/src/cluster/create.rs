@@ -103,11 +103,11 @@ async fn ensure(manager: &ManagerClient, started: &mut Option<Child>) -> Result 
             None => *started = Some(start(manager.port())?),
             Some(child) => {
                 if let Ok(Some(_)) = child.try_wait() {
-                    let said = stderr_of(child).await;
+                    let output = stderr_of(child).await;
                     *started = None;
                     // Another process started a manager first, or the port is in use.
                     if manager.probe().await?.is_none() {
-                        return Err(CommandError::failed(format!("the cluster manager did not start: {said}")));
+                        return Err(CommandError::failed(format!("the cluster manager did not start: {output}")));
                     }
                 }
             }
@@ -126,11 +126,11 @@ fn start(port: u16) -> Result<Child> {
 }
 
 async fn stderr_of(child: &mut Child) -> String {
-    let mut said = String::new();
+    let mut output = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said).await;
+        let _ = stderr.read_to_string(&mut output).await;
     }
-    said.trim().trim_start_matches("convoke: ").to_owned()
+    output.trim().trim_start_matches("convoke: ").to_owned()
 }
 
 /// Requests the cluster and prints the progress.

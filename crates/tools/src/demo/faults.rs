@@ -1,6 +1,6 @@
 //! Faults that last for a while, and their effects as nodes and watchers see them. All figures are counted.
 
-use super::links::word;
+use super::links::state_name;
 use super::printer::{Tone, seconds};
 use super::script::Fault;
 use super::view::Counts;
@@ -87,7 +87,7 @@ async fn cut_and_heal(
     let unlinked = |links: &super::links::Links| links.state(here, there).is_some_and(|state| state != NodeState::Up);
     let noticed = world.links.until(until.saturating_duration_since(Instant::now()), unlinked).await;
     if let Some(after) = noticed {
-        let state = word(world.links.state(here, there));
+        let state = state_name(world.links.state(here, there));
         let (kept, of) = kept(world, a, &owned).await;
         let members = members_kept(kept, of);
         let text = format!("{here} reports {there} {state} after {}; {members}", seconds(after));
@@ -271,7 +271,7 @@ async fn pause(world: &World, node: usize) -> Result {
     let notice = async {
         let patience = until.saturating_duration_since(Instant::now());
         let Some(after) = world.links.until(patience, unlinked).await else { return Ok(()) };
-        let state = word(world.links.state(other, &victim));
+        let state = state_name(world.links.state(other, &victim));
         let text = format!("{other} reports {victim} {state} after {}", seconds(after));
         let facts = json!({ "at": other, "from": victim, "after_ms": millis(after) });
         world.printer.event(Tone::Noticed, "unreachable", facts, &text)

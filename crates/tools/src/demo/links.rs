@@ -22,11 +22,11 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn of(nodes: &[(String, SocketAddr)]) -> Result<Links> {
-        let (tell, views) = watch::channel(Views::new());
+        let (sender, views) = watch::channel(Views::new());
         let mut asking = JoinSet::new();
         for (id, address) in nodes {
             let node = NodeChannel::lazy(&address.to_string(), ASK_TIMEOUT)?;
-            asking.spawn(ask(id.clone(), node, tell.clone()));
+            asking.spawn(ask(id.clone(), node, sender.clone()));
         }
         Ok(Links { views, _asking: asking })
     }
@@ -50,10 +50,10 @@ impl Links {
     }
 }
 
-async fn ask(id: String, node: NodeChannel, tell: watch::Sender<Views>) {
+async fn ask(id: String, node: NodeChannel, sender: watch::Sender<Views>) {
     loop {
         let answer = node.clone().admin().nodes(NodesRequest {}).await;
-        tell.send_modify(|views| match answer {
+        sender.send_modify(|views| match answer {
             Ok(answer) => {
                 let nodes = answer.into_inner().nodes.into_iter().filter(|node| !node.self_);
                 views.insert(id.clone(), nodes.map(|node| (node.id.clone(), node.state())).collect());
@@ -67,7 +67,7 @@ async fn ask(id: String, node: NodeChannel, tell: watch::Sender<Views>) {
 }
 
 /// The name of a state.
-pub(crate) fn word(state: Option<NodeState>) -> &'static str {
+pub(crate) fn state_name(state: Option<NodeState>) -> &'static str {
     match state {
         Some(NodeState::Up) => "up",
         Some(NodeState::Lost) => "lost",

@@ -45,7 +45,7 @@ pub(crate) struct NodeWatcher {
     node: String,
     client: Client,
     view: Arc<Mutex<View>>,
-    news: watch::Receiver<u64>,
+    updates: watch::Receiver<u64>,
     _watching: JoinSet<()>,
 }
 
@@ -60,16 +60,16 @@ impl NodeWatcher {
         client.wait_connected().await?;
         let mut watch = client.watch(FILTER)?;
         let view = Arc::new(Mutex::new(View::counting_from(counts)));
-        let (tell, news) = watch::channel(0);
+        let (sender, updates) = watch::channel(0);
         let (telling, expected) = (view.clone(), expected.clone());
         let mut watching = JoinSet::new();
         watching.spawn(async move {
             while let Some(event) = watch.next().await {
                 expected.apply(&mut lock(&telling), &event);
-                tell.send_modify(|events| *events += 1);
+                sender.send_modify(|events| *events += 1);
             }
         });
-        Ok(NodeWatcher { node: node.to_owned(), client, view, news, _watching: watching })
+        Ok(NodeWatcher { node: node.to_owned(), client, view, updates, _watching: watching })
     }
 
     pub(crate) fn node(&self) -> &str {
@@ -91,10 +91,10 @@ impl NodeWatcher {
 
     /// Waits for a condition. Returns the time it took, or `None` after the timeout.
     pub(crate) async fn until(&self, patience: Duration, mut holds: impl FnMut(&View) -> bool) -> Option<Duration> {
-        let mut news = self.news.clone();
+        let mut updates = self.updates.clone();
         within(patience, async || {
             while !self.look(&mut holds) {
-                if news.changed().await.is_err() {
+                if updates.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }

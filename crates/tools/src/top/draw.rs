@@ -141,7 +141,7 @@ fn nodes(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     let all = model.answers.as_ref().map(|answers| answers.nodes.clone()).unwrap_or_default();
     let first = model.first_row(Panel::Nodes, all.len(), room(area));
     let rows = all.iter().skip(first).take(room(area)).map(|node| {
-        let (word, colour) = match node.state() {
+        let (name, colour) = match node.state() {
             NodeState::Up => ("up", Color::Green),
             NodeState::Lost => ("lost", Color::Yellow),
             NodeState::Failed => ("failed", Color::Red),
@@ -155,7 +155,7 @@ fn nodes(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
         remarks.extend(node.drained.then_some("drained"));
         Row::new(vec![
             Span::raw(node.id.clone()),
-            Span::styled(word, colour),
+            Span::styled(name, colour),
             Span::raw(node.region.clone()),
             Span::raw(node.address.clone()),
             Span::raw(remarks.join(", ")),

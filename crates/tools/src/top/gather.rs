@@ -55,11 +55,11 @@ impl Gatherer {
 }
 
 async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
-    let said = |status: tonic::Status| CommandError::from(Error::from(&status));
+    let error_of = |status: tonic::Status| CommandError::from(Error::from(&status));
     let mut admin = node.clone().admin();
-    let status = admin.status(v1::StatusRequest {}).await.map_err(said)?.into_inner();
-    let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(said)?.into_inner().nodes;
-    let services = admin.services(v1::ServicesRequest {}).await.map_err(said)?.into_inner().services;
+    let status = admin.status(v1::StatusRequest {}).await.map_err(error_of)?.into_inner();
+    let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(error_of)?.into_inner().nodes;
+    let services = admin.services(v1::ServicesRequest {}).await.map_err(error_of)?.into_inner().services;
     let counters = match get(address, "/metrics").await? {
         (StatusCode::OK, body) => metrics::parse(&String::from_utf8_lossy(&body)),
         // Rates are shown as zero; everything else is available.

@@ -115,12 +115,12 @@ async fn show(terminal: &mut DefaultTerminal, gatherer: Gatherer, client: &Clien
 }
 
 /// Queries the node at every interval; a late answer delays the next query.
-async fn ask(mut gatherer: Gatherer, every: Duration, tell: mpsc::Sender<Result<model::Answers>>) {
+async fn ask(mut gatherer: Gatherer, every: Duration, sender: mpsc::Sender<Result<model::Answers>>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if tell.send(gatherer.gather().await).await.is_err() {
+        if sender.send(gatherer.gather().await).await.is_err() {
             return;
         }
     }
@@ -134,9 +134,9 @@ enum Input {
 
 /// Keys and size changes, read by a thread that ends when the receiver is dropped.
 fn keys() -> mpsc::Receiver<Input> {
-    let (tell, keys) = mpsc::channel(KEYS_MAX);
+    let (sender, keys) = mpsc::channel(KEYS_MAX);
     std::thread::spawn(move || {
-        while !tell.is_closed() {
+        while !sender.is_closed() {
             let read = match event::poll(LOOK) {
                 Ok(true) => event::read(),
                 Ok(false) => continue,
@@ -144,7 +144,7 @@ fn keys() -> mpsc::Receiver<Input> {
             };
             let Ok(event) = read else { return };
             if let Some(input) = meaning(&event)
-                && tell.blocking_send(input).is_err()
+                && sender.blocking_send(input).is_err()
             {
                 return;
             }

@@ -16,9 +16,9 @@ struct Transfer {
     items: Vec<ItemRef>,
     next: usize,
     full: bool,
-    /// Of the sender at the start: the context that the receiver may join at the end.
+    /// The sender's context at the start, which the receiver may join at the end.
     context: Context,
-    /// Of the receiver when it sent the request.
+    /// The receiver's context when it sent the request.
     receiver: Context,
     /// Frames sent so far.
     frames: Vec<Vec<u8>>,

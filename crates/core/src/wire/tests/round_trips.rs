@@ -20,8 +20,8 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
             assert_eq!((reason, known_incarnation), (sent, of))
         }
         (Message::Ping(found), Plain::Ping(sent)) => assert_eq!(found, sent),
-        (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, told)) => {
-            assert_eq!((exchange, context, evidence), (number, sent, told));
+        (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, expected)) => {
+            assert_eq!((exchange, context, evidence), (number, sent, expected));
         }
         (Message::ChunkAck { exchange, index }, Plain::ChunkAck(number, at)) => {
             assert_eq!((exchange, index), (number, at));
@@ -30,8 +30,11 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
         (Message::HealthQuery { query, about }, Plain::HealthQuery(number, node)) => {
             assert_eq!((query, about), (number, node));
         }
-        (Message::HealthReport { query, about, state, evidence }, Plain::HealthReport(number, node, seen, told)) => {
-            assert_eq!((query, about, state, evidence), (number, node, seen, told));
+        (
+            Message::HealthReport { query, about, state, evidence },
+            Plain::HealthReport(number, node, seen, expected),
+        ) => {
+            assert_eq!((query, about, state, evidence), (number, node, seen, expected));
         }
         (Message::Drain { id, drain }, Plain::Drain(member, mark)) => {
             assert_eq!((*id, drain), (member.as_str(), mark));

@@ -12,10 +12,10 @@ impl World {
     pub(super) fn act(&mut self) -> Check {
         let at = self.rng.usize(..SERVERS);
         let other = self.rng.usize(..SERVERS);
-        let asleep = self.cluster.servers[at].is_asleep(self.cluster.now);
+        let paused = self.cluster.servers[at].is_paused(self.cluster.now);
         let leaderless = self.cluster.leaders().is_empty();
         match self.rng.u32(..1_000) {
-            400.. if asleep => Ok(()),
+            400.. if paused => Ok(()),
             0..180 => {
                 let client = self.rng.usize(..self.clients.len());
                 self.client_acts(client)
@@ -45,7 +45,7 @@ impl World {
                 let leader = leaders.get(self.rng.usize(..leaders.len().max(1))).copied();
                 let at = leader.filter(|_| self.rng.bool()).unwrap_or(at);
                 let count = self.rng.usize(1..9);
-                if self.cluster.servers[at].is_asleep(self.cluster.now) { Ok(()) } else { self.apply(at, count) }
+                if self.cluster.servers[at].is_paused(self.cluster.now) { Ok(()) } else { self.apply(at, count) }
             }
             760..915 => self.deliver_to_a_client(),
             915..955 => {
@@ -75,15 +75,15 @@ impl World {
             _ => {
                 let longest = if self.rng.u32(..4) == 0 { 12_000 } else { 1_500 };
                 let time = Duration::from_millis(self.rng.u64(300..longest));
-                self.asleep(at, time);
+                self.pause(at, time);
                 Ok(())
             }
         }
     }
 
     fn elect(&mut self, candidate: usize, voter: usize) {
-        let awake = |at: usize| !self.cluster.servers[at].is_asleep(self.cluster.now);
-        if !awake(candidate) || !awake(voter) || !self.cluster.elect(candidate, voter) {
+        let running = |at: usize| !self.cluster.servers[at].is_paused(self.cluster.now);
+        if !running(candidate) || !running(voter) || !self.cluster.elect(candidate, voter) {
             return;
         }
         if self.cluster.leaders().len() > 1 {
@@ -105,8 +105,8 @@ impl World {
         }
         let from = leaders[self.rng.usize(..leaders.len())];
         let to = if to == from { (to + 1) % SERVERS } else { to };
-        let asleep = |at: usize| self.cluster.servers[at].is_asleep(self.cluster.now);
-        if asleep(from) || asleep(to) {
+        let paused = |at: usize| self.cluster.servers[at].is_paused(self.cluster.now);
+        if paused(from) || paused(to) {
             return Ok(());
         }
         let before = self.cluster.servers[to].log.len();
@@ -132,13 +132,13 @@ impl World {
     }
 
     fn deliver_to_a_client(&mut self) -> Check {
-        if self.told.is_empty() {
+        if self.to_clients.is_empty() {
             return Ok(());
         }
-        let last = self.told.len() - 1;
+        let last = self.to_clients.len() - 1;
         let which = if self.rng.bool() { last } else { self.rng.usize(..=last) };
-        let (client, told) = self.told.remove(which);
-        if self.rng.u32(..7) == 0 { Ok(()) } else { self.deliver_to(client, told) }
+        let (client, message) = self.to_clients.remove(which);
+        if self.rng.u32(..7) == 0 { Ok(()) } else { self.deliver_to(client, message) }
     }
 
     fn client_acts(&mut self, index: usize) -> Check {
@@ -328,8 +328,8 @@ impl World {
         }
         self.confirm_reads(best);
         self.finish_reads(best)?;
-        for (client, told) in std::mem::take(&mut self.told) {
-            self.deliver_to(client, told)?;
+        for (client, message) in std::mem::take(&mut self.to_clients) {
+            self.deliver_to(client, message)?;
         }
         let waiting = self.clients.iter().any(|client| !client.outstanding.is_empty() || client.read.is_some());
         Ok((!waiting).then_some(()))

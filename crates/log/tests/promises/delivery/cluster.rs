@@ -35,7 +35,7 @@ pub(super) struct Server {
     clock: Duration,
     pub(super) asleep_until: Time,
     /// Running time, plus one second per pause: what counts as silence of clients.
-    pub(super) awake: Duration,
+    pub(super) running: Duration,
 }
 
 /// Volatile state of a leader, and what the checks know about it.
@@ -69,7 +69,7 @@ impl Server {
         now + self.clock
     }
 
-    pub(super) fn is_asleep(&self, now: Time) -> bool {
+    pub(super) fn is_paused(&self, now: Time) -> bool {
         now < self.asleep_until
     }
 
@@ -104,7 +104,7 @@ impl Cluster {
                 snapshot: None,
                 clock: Duration::from_millis(rng.u64(..1_000_000)),
                 asleep_until: Time::ZERO,
-                awake: Duration::ZERO,
+                running: Duration::ZERO,
             })
             .collect();
         Cluster { servers, now: Time::ZERO, mutation, limits, truth: Vec::new() }
@@ -132,7 +132,7 @@ impl Cluster {
         let first = Position { index: server.log.len() as u64 + 1, epoch };
         let state = Leadership::elected(server.clock(now), first, highest, &server.machine);
         server.log.push(LogEntry { epoch, stamp: highest, command: None });
-        let (kept_alive_at, elected) = (BTreeMap::new(), server.awake);
+        let (kept_alive_at, elected) = (BTreeMap::new(), server.running);
         server.lead = Some(Lead { term, state, matched: [0; SERVERS], reads: Vec::new(), kept_alive_at, elected });
         true
     }
@@ -269,7 +269,7 @@ impl Cluster {
     /// Returns whether a majority still follows the leader.
     pub(super) fn is_confirmed(&self, at: usize) -> bool {
         let term = self.servers[at].lead.as_ref().map_or(0, |lead| lead.term);
-        let followers = self.servers.iter().filter(|server| server.term <= term && !server.is_asleep(self.now));
+        let followers = self.servers.iter().filter(|server| server.term <= term && !server.is_paused(self.now));
         followers.count() >= MAJORITY
     }
 }

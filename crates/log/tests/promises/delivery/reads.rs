@@ -61,7 +61,7 @@ impl World {
         let keys = server.machine.keys().clone();
         for read in ready {
             self.checks.read(read.request.session, read.request.below, applied)?;
-            self.told.push((read.request.client, ToClient::Read(read.request, keys.clone())));
+            self.to_clients.push((read.request.client, ToClient::Read(read.request, keys.clone())));
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ pub(super) struct World {
     pub(super) sent: Vec<Sent>,
     /// Delivered copies, which may be delivered again.
     pub(super) delivered: Vec<Sent>,
-    pub(super) told: Vec<(usize, ToClient)>,
+    pub(super) to_clients: Vec<(usize, ToClient)>,
     /// Keep-alives that a paused server has not read.
     unread: Vec<(usize, LogSessionId)>,
     pub(super) checks: Checks,
@@ -76,7 +76,7 @@ impl World {
             clients,
             sent: Vec::new(),
             delivered: Vec::new(),
-            told: Vec::new(),
+            to_clients: Vec::new(),
             unread: Vec::new(),
             checks: Checks::default(),
             linear: Linear::default(),
@@ -107,10 +107,10 @@ impl World {
         self.cluster.now = now;
         for at in 0..SERVERS {
             let server = &mut self.cluster.servers[at];
-            if server.is_asleep(now) {
+            if server.is_paused(now) {
                 continue;
             }
-            server.awake += time;
+            server.running += time;
             self.propose_expiries(at)?;
             for index in (0..self.unread.len()).rev() {
                 if self.unread[index].0 == at {
@@ -146,7 +146,7 @@ impl World {
             self.checks.count("expiry proposed");
             let lead = server.lead.as_ref().expect("it leads");
             let kept_alive_at = lead.kept_alive_at.get(&expire.session).copied().unwrap_or(lead.elected);
-            let silence = server.awake.saturating_sub(kept_alive_at);
+            let silence = server.running.saturating_sub(kept_alive_at);
             let ttl = server.machine.session(expire.session).map_or(Duration::MAX, |session| session.ttl);
             if silence < ttl {
                 let message = format!("session {} after {silence:?} of {ttl:?}", expire.session);
@@ -163,15 +163,15 @@ impl World {
     fn keep_alive(&mut self, at: usize, session: LogSessionId) {
         let now = self.cluster.now;
         let server = &mut self.cluster.servers[at];
-        if server.is_asleep(now) {
+        if server.is_paused(now) {
             self.unread.push((at, session));
             return;
         }
-        let (clock, awake) = (server.clock(now), server.awake);
+        let (clock, running) = (server.clock(now), server.running);
         if let Some(lead) = &mut server.lead
             && lead.state.keeper.renew(clock, session) == KeepAlive::Kept
         {
-            lead.kept_alive_at.insert(session, awake);
+            lead.kept_alive_at.insert(session, running);
         }
     }
 
@@ -179,7 +179,7 @@ impl World {
     pub(super) fn deliver(&mut self, sent: Sent) {
         let now = self.cluster.now;
         let server = &mut self.cluster.servers[sent.to];
-        if server.is_asleep(now) {
+        if server.is_paused(now) {
             self.sent.push(sent);
             return;
         }
@@ -218,7 +218,7 @@ impl World {
     pub(super) fn not_open(&mut self, at: usize, id: RequestId) {
         let fate = self.cluster.servers[at].machine.peek(id);
         if let Some(client) = self.owners.get(&id.session) {
-            self.told.push((*client, ToClient::NotOpen(id, fate)));
+            self.to_clients.push((*client, ToClient::NotOpen(id, fate)));
         }
     }
 
@@ -238,12 +238,12 @@ impl World {
                         self.owners.insert(opened.session, client);
                     }
                     if own {
-                        self.told.push((client, ToClient::Opened(open.nonce, opened)));
+                        self.to_clients.push((client, ToClient::Opened(open.nonce, opened)));
                     }
                 }
                 (Reply::Request(answer), Command::Request(request)) if own => {
                     if let Some(client) = self.owners.get(&request.session) {
-                        self.told.push((*client, ToClient::Answer(answer, request.body, applied.log_time)));
+                        self.to_clients.push((*client, ToClient::Answer(answer, request.body, applied.log_time)));
                     }
                 }
                 _ => {}
@@ -253,11 +253,11 @@ impl World {
     }
 
     /// Delivers a message to a client.
-    pub(super) fn deliver_to(&mut self, client: usize, told: ToClient) -> Check {
+    pub(super) fn deliver_to(&mut self, client: usize, message: ToClient) -> Check {
         self.tick += 1;
         let (now, tick) = (self.cluster.now, self.tick);
         let client = &mut self.clients[client];
-        match told {
+        match message {
             ToClient::Opened(nonce, opened) if nonce == client.nonce() => client.opened(opened, now),
             ToClient::Opened(..) => {}
             ToClient::Read(read, keys) => {
@@ -307,11 +307,11 @@ impl World {
         ))
     }
 
-    pub(super) fn asleep(&mut self, at: usize, time: Duration) {
+    pub(super) fn pause(&mut self, at: usize, time: Duration) {
         let until: Time = self.cluster.now + time;
         let server = &mut self.cluster.servers[at];
         server.asleep_until = server.asleep_until.max(until);
-        server.awake += Duration::from_secs(1);
+        server.running += Duration::from_secs(1);
         self.checks.count("server paused");
     }
 }

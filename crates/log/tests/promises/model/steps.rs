@@ -260,25 +260,25 @@ pub(super) fn reply(applied: &Applied) -> ModelReply {
 
 /// Names what happened, for counting.
 pub(super) fn names(applied: &Applied) -> Vec<String> {
-    let word = |value: &dyn std::fmt::Debug| {
+    let variant = |value: &dyn std::fmt::Debug| {
         let text = format!("{value:?}");
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
     };
-    let mut names: Vec<String> = applied.ended.iter().map(|(_, reason)| format!("Ended.{}", word(reason))).collect();
+    let mut names: Vec<String> = applied.ended.iter().map(|(_, reason)| format!("Ended.{}", variant(reason))).collect();
     match &applied.reply {
         Reply::Opened(Ok(_)) => names.push("Opened".to_owned()),
-        Reply::Opened(Err(rejected)) => names.push(format!("Rejected.{}", word(rejected))),
+        Reply::Opened(Err(rejected)) => names.push(format!("Rejected.{}", variant(rejected))),
         Reply::Expired(Ok(())) => {}
-        Reply::Expired(Err(why)) => names.push(format!("NotExpired.{}", word(why))),
+        Reply::Expired(Err(why)) => names.push(format!("NotExpired.{}", variant(why))),
         Reply::Request(answer) => {
             names.push(match &answer.verdict {
-                Err(rejected) => format!("Rejected.{}", word(rejected)),
+                Err(rejected) => format!("Rejected.{}", variant(rejected)),
                 Ok(outcome) => match &**outcome {
-                    Outcome::Applied { response, .. } => format!("Applied.{}", word(response)),
-                    Outcome::NotApplied { reason, .. } => format!("NotApplied.{}", word(reason)),
+                    Outcome::Applied { response, .. } => format!("Applied.{}", variant(response)),
+                    Outcome::NotApplied { reason, .. } => format!("NotApplied.{}", variant(reason)),
                 },
             });
-            names.extend(answer.previous.iter().map(|(_, fate)| format!("Fate.{}", word(fate))));
+            names.extend(answer.previous.iter().map(|(_, fate)| format!("Fate.{}", variant(fate))));
         }
     }
     names

@@ -161,7 +161,7 @@ async fn acknowledged_writes_survive_a_crash_at_every_step() {
     assert!(steps > 50, "{steps} steps");
     let (mut opened, mut cut) = (0, 0);
     for at in 0..steps {
-        let disk = FakeDisk::default().with_trouble(at, Fault::Crash);
+        let disk = FakeDisk::default().with_fault(at, Fault::Crash);
         let (maybe, _) = live(&disk).await;
         for unsynced in FATES {
             for names_kept in [false, true] {
@@ -191,11 +191,11 @@ async fn a_crash_while_opening_the_log_changes_nothing() {
     let steps = steps_of_the_whole_script().await;
     let mut interrupted = 0;
     for at in 0..steps {
-        let disk = FakeDisk::default().with_trouble(at, Fault::Crash);
+        let disk = FakeDisk::default().with_fault(at, Fault::Crash);
         let (maybe, _) = live(&disk).await;
         for unsynced in FATES {
             for opening in 0..6 {
-                let found = disk.after_crash(unsynced, true).with_trouble(opening, Fault::Crash);
+                let found = disk.after_crash(unsynced, true).with_fault(opening, Fault::Crash);
                 interrupted += usize::from(open(&found).is_err());
                 for unsynced_again in FATES {
                     let again = found.after_crash(unsynced_again, true);
@@ -214,7 +214,7 @@ async fn a_failed_log_is_not_written_any_more_and_keeps_acknowledged_entries() {
     let steps = steps_of_the_whole_script().await;
     let mut failed = 0;
     for at in 0..steps {
-        let disk = FakeDisk::default().with_trouble(at, Fault::Fail);
+        let disk = FakeDisk::default().with_fault(at, Fault::Fail);
         let Ok(mut store) = open(&disk) else { continue };
         let (mut before, mut after_failure) = (Expected::of(&store), None);
         for act in script() {
@@ -226,7 +226,7 @@ async fn a_failed_log_is_not_written_any_more_and_keeps_acknowledged_entries() {
                         before = Expected::of(&store);
                     }
                 }
-                // A failed snapshot does not affect the log; in a node it stops the replica all the same.
+                // A failed snapshot does not affect the log; in a node it stops the replica nevertheless.
                 (Err(_), None) if matches!(act, Act::Snapshot(_)) => break,
                 (Err(_), None) => {
                     failed += 1;

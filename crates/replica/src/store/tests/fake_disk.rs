@@ -52,7 +52,7 @@ pub(super) enum Unsynced {
 }
 
 impl FakeDisk {
-    pub(super) fn with_trouble(self, at: usize, fault: Fault) -> Self {
+    pub(super) fn with_fault(self, at: usize, fault: Fault) -> Self {
         self.lock().fault = Some((at, fault));
         self
     }

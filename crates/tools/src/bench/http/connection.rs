@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_separated() {
         assert_eq!(head(b"HTTP/1.1 200 OK\r\nContent-").unwrap(), None);
         let answer = b"HTTP/1.1 200 OK\r\nx: y\r\nContent-Length: 12\r\n\r\n{";
         assert_eq!(head(answer).unwrap(), Some((200, answer.len() - 1, 12)));

@@ -124,10 +124,10 @@ impl Clusters {
         self: Arc<Self>,
         entry: Arc<Entry>,
         request: CreateRequest,
-        tell: mpsc::Sender<Progress>,
+        progress_sender: mpsc::Sender<Progress>,
     ) {
         // The channel has room for all messages.
-        let _ = tell.send(Progress::Begun { id: entry.id }).await;
+        let _ = progress_sender.send(Progress::Begun { id: entry.id }).await;
         let dir = self.dir.path().join(&entry.name);
         let plan = ClusterPlan {
             cluster: entry.name.clone(),
@@ -141,7 +141,8 @@ impl Clusters {
             Ok(cluster) => cluster,
             Err(error) => {
                 self.release(&entry);
-                let _ = tell.send(Progress::Failed(Error::new(ErrorCode::Internal, error.to_string()))).await;
+                let _ =
+                    progress_sender.send(Progress::Failed(Error::new(ErrorCode::Internal, error.to_string()))).await;
                 return;
             }
         };
@@ -149,14 +150,14 @@ impl Clusters {
         let started = tokio::select! {
             biased;
             _ = phase.wait_for(|phase| *phase != Phase::Creating) => None,
-            () = tell.closed() => None,
-            started = start(&mut cluster, &request, &tell) => Some(started),
+            () = progress_sender.closed() => None,
+            started = start(&mut cluster, &request, &progress_sender) => Some(started),
         };
         if let Some(Ok(())) = started {
             let info = describe(&cluster, &LocalClients::default());
             *entry.cluster.lock().await = Some(cluster);
             let completed = entry.advance(Phase::Creating, Phase::Complete);
-            if !completed || tell.send(Progress::Done(info)).await.is_err() {
+            if !completed || progress_sender.send(Progress::Done(info)).await.is_err() {
                 self.delete(&entry).await;
             }
             return;
@@ -165,7 +166,7 @@ impl Clusters {
         cluster.end().await;
         self.release(&entry);
         if let Some(Err(error)) = started {
-            let _ = tell.send(Progress::Failed(error)).await;
+            let _ = progress_sender.send(Progress::Failed(error)).await;
         }
     }
 
@@ -232,7 +233,7 @@ impl Drop for Request {
 async fn start(
     cluster: &mut LocalCluster,
     request: &CreateRequest,
-    tell: &mpsc::Sender<Progress>,
+    progress_sender: &mpsc::Sender<Progress>,
 ) -> Result<(), Error> {
     for number in 1..=request.nodes {
         let region = match request.regions.as_slice() {
@@ -240,7 +241,7 @@ async fn start(
             regions => &regions[(number - 1) % regions.len()],
         };
         let node = cluster.add(region).await.map_err(|error| node_error(&error))?;
-        let _ = tell.send(Progress::Ready { node, number, of: request.nodes }).await;
+        let _ = progress_sender.send(Progress::Ready { node, number, of: request.nodes }).await;
     }
     let ids: Vec<String> = cluster.nodes().iter().map(|node| node.id().to_owned()).collect();
     let others = ids.get(1..log_group::voters(ids.len())).unwrap_or_default();

@@ -37,13 +37,13 @@ pub(crate) async fn examine(nodes: &[NodeInfo]) -> Health {
 
 async fn ask(node: &NodeInfo) -> Result<View, String> {
     let to = NodeChannel::lazy(&node.address, ASK_TIMEOUT).map_err(|error| error.message)?;
-    let said = |status: tonic::Status| status.message().to_owned();
-    let nodes = to.clone().admin().nodes(NodesRequest {}).await.map_err(said)?.into_inner().nodes;
+    let message_of = |status: tonic::Status| status.message().to_owned();
+    let nodes = to.clone().admin().nodes(NodesRequest {}).await.map_err(message_of)?.into_inner().nodes;
     let sees = nodes.into_iter().filter(|seen| !seen.self_).map(|seen| (seen.id.clone(), seen.state())).collect();
     let (mut members, mut cursor) = (BTreeMap::new(), String::new());
     loop {
         let request = ListRequest { filter: String::new(), limit: 0, cursor };
-        let page = to.clone().registry().list(request).await.map_err(said)?.into_inner();
+        let page = to.clone().registry().list(request).await.map_err(message_of)?.into_inner();
         members.extend(page.members.into_iter().map(|member| {
             let status = convoke_client::Status::from(member.status());
             (member.id, format!("{} {status}", member.version))

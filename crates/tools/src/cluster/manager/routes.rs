@@ -83,10 +83,10 @@ async fn list(State(clusters): State<Arc<Clusters>>) -> Answer {
 async fn create(State(clusters): State<Arc<Clusters>>, headers: HeaderMap, body: Bytes) -> Answer {
     let request: CreateRequest = parse(&headers, &body)?;
     let entry = clusters.reserve(&request)?;
-    let (tell, told) = mpsc::channel(LINES_MAX);
+    let (sender, receiver) = mpsc::channel(LINES_MAX);
     // Continues if the client disconnects: then it removes the cluster.
-    tokio::spawn(clusters.create(entry, request, tell));
-    let lines = ReceiverStream::new(told).map(|progress| {
+    tokio::spawn(clusters.create(entry, request, sender));
+    let lines = ReceiverStream::new(receiver).map(|progress| {
         let mut line = serde_json::to_vec(&progress).unwrap_or_default();
         line.push(b'\n');
         Ok::<_, Infallible>(Bytes::from(line))
