@@ -182,7 +182,7 @@ impl EventLoop {
                 self.core.dialed(now, dial, link, &mut self.out);
             }
             Input::DialFailed { generation, dial } if generation == self.generation => {
-                self.core.dial_failed(now, dial, &mut self.out)
+                self.core.dial_failed(now, dial, &mut self.out);
             }
             // An earlier core requested this dial.
             Input::Dialed { .. } | Input::DialFailed { .. } => {}

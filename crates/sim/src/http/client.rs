@@ -481,7 +481,7 @@ impl World {
             Outcome::Answered(response) => match *response {
                 Response { host, result: Ok((secret, answer)) } => {
                     self.http.attempts.remove(&flight.attempt);
-                    self.http_answered(client, flight, host, secret, answer);
+                    self.http_answered(client, &flight, host, secret, answer);
                 }
                 Response { host, result: Err(code) } => {
                     self.http.checks += 1;
@@ -493,14 +493,14 @@ impl World {
                     }
                     self.note(format!("http client {client} receives {code}"));
                     self.http.clients[client].last = Some(Err(code));
-                    self.http_rejected(client, flight, code);
+                    self.http_rejected(client, &flight, code);
                 }
             },
             Outcome::Unreached | Outcome::Unanswered => {
                 self.note(format!("http client {client} receives no answer from n{}", flight.host));
                 let code =
                     if matches!(outcome, Outcome::Unreached) { ErrorCode::NotReady } else { ErrorCode::OutcomeUnknown };
-                self.http_rejected(client, flight, code);
+                self.http_rejected(client, &flight, code);
             }
         }
         let at = self.http.clients[client].not_before.max(self.now);
@@ -510,7 +510,7 @@ impl World {
     fn http_answered(
         &mut self,
         client: usize,
-        flight: Flight,
+        flight: &Flight,
         host: usize,
         secret: Secret,
         answer: convoke_http_session::Answer,
@@ -565,7 +565,7 @@ impl World {
         }
     }
 
-    fn http_rejected(&mut self, client: usize, flight: Flight, code: ErrorCode) {
+    fn http_rejected(&mut self, client: usize, flight: &Flight, code: ErrorCode) {
         let jitter = self.http.rng.u64(..RETRY);
         let next = self.http_next_host(flight.host);
         let now = self.now;

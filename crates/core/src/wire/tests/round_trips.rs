@@ -17,7 +17,7 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
             assert_eq!(found, sent);
         }
         (Message::Reject { reason, known_incarnation, .. }, Plain::Reject(sent, of)) => {
-            assert_eq!((reason, known_incarnation), (sent, of))
+            assert_eq!((reason, known_incarnation), (sent, of));
         }
         (Message::Ping(found), Plain::Ping(sent)) => assert_eq!(found, sent),
         (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, expected)) => {
