@@ -111,12 +111,23 @@ impl EventLoop {
                 () = &mut timer => {}
                 () = std::future::ready(()), if busy => {}
             }
-            self.turn(&mut signals);
-            // Other tasks run on this thread.
+            // Other tasks run on this thread first. The tasks that are about to submit something share this turn then: its
+            // pushes, its publication and its wake-ups cost little more for many inputs than for one.
             tokio::task::yield_now().await;
+            self.collect_inputs();
+            self.turn(&mut signals);
         };
         self.finish().await;
         Ending::from(reason)
+    }
+
+    /// Takes the inputs that arrived since the loop woke.
+    fn collect_inputs(&mut self) {
+        while self.waiting.len() < TURN_INPUTS
+            && let Ok(input) = self.inbox.try_recv()
+        {
+            self.waiting.push_back(input);
+        }
     }
 
     /// One turn: handles all queued inputs, then their consequences.
