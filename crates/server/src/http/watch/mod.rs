@@ -16,7 +16,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use convoke_core::member::Space;
-use convoke_core::node::{Interest, Resume};
+use convoke_core::node::{Resume, WatchSelection};
 use events::Events;
 use position::{Position, Scope};
 use serde::Deserialize;
@@ -48,7 +48,7 @@ pub(crate) async fn watch(
     };
     let watcher =
         Watcher::new("http", connection.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
-    let interest = Interest { space: Space::Member, filter };
+    let interest = WatchSelection { space: Space::Member, filter };
     let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());
