@@ -4,8 +4,8 @@ mod events;
 mod position;
 
 use super::extract::Query;
-use super::failure::Failure;
-use super::failure::event_stream;
+use super::http_error::HttpError;
+use super::http_error::event_stream;
 use crate::convert;
 use crate::error::rejected;
 use crate::service::ClientConnection;
@@ -35,7 +35,7 @@ pub(crate) async fn watch(
     Query(query): Query<WatchQuery>,
     connection: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
     let scope = Scope::of(&filter);
