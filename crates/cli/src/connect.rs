@@ -32,7 +32,7 @@ pub async fn call<T>(
 ) -> Result<T> {
     let attempt = async |node: NodeChannel, deadline: Instant| match timeout_at(deadline, what(node)).await {
         Ok(answer) => Ok(answer?.into_inner()),
-        Err(_) => Err(Missed::Silent),
+        Err(_) => Err(AttemptError::Silent),
     };
     call_until(connect, attempt).await
 }
@@ -40,7 +40,7 @@ pub async fn call<T>(
 /// Like [`call`] for answers of several parts: the first part must arrive before the deadline.
 pub async fn call_until<T>(
     connect: &ConnectArgs,
-    what: impl AsyncFn(NodeChannel, Instant) -> Result<T, Missed>,
+    what: impl AsyncFn(NodeChannel, Instant) -> Result<T, AttemptError>,
 ) -> Result<T> {
     let addresses = addresses(connect)?;
     let deadline = Instant::now() + connect.timeout;
@@ -53,16 +53,16 @@ pub async fn call_until<T>(
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let share_ends = Instant::now() + share;
         let attempt = async {
-            let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| Missed::Silent)?;
-            let channel = connected.map_err(|error| Missed::Connect(root_cause(&error)))?;
+            let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| AttemptError::Silent)?;
+            let channel = connected.map_err(|error| AttemptError::Connect(root_cause(&error)))?;
             what(NodeChannel(channel), share_ends).await
         };
         match attempt.await {
             Ok(answer) => return Ok(answer),
-            Err(Missed::Rejected(error)) => return Err(error.into()),
-            Err(Missed::Slow { received }) => return Err(slow(address, &received, connect.timeout)),
-            Err(Missed::Connect(cause)) => missed.push(format!("{address} ({cause})")),
-            Err(Missed::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
+            Err(AttemptError::Rejected(error)) => return Err(error.into()),
+            Err(AttemptError::Slow { received }) => return Err(slow(address, &received, connect.timeout)),
+            Err(AttemptError::Connect(cause)) => missed.push(format!("{address} ({cause})")),
+            Err(AttemptError::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
         }
     }
     Err(unreachable(&missed))
@@ -146,7 +146,7 @@ impl NodeChannel {
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub enum Missed {
+pub enum AttemptError {
     /// The connection failed; another node may answer.
     Connect(String),
     /// No answer in time; another node may answer.
@@ -157,15 +157,15 @@ pub enum Missed {
     Rejected(Error),
 }
 
-impl From<Status> for Missed {
-    fn from(status: Status) -> Missed {
+impl From<Status> for AttemptError {
+    fn from(status: Status) -> AttemptError {
         // The connection broke, or the peer is not a Convoke node.
         if status.source().is_some() {
-            return Missed::Connect(root_cause(&status));
+            return AttemptError::Connect(root_cause(&status));
         }
         match Error::from(&status) {
-            Error { code: ErrorCode::NotReady, message, .. } => Missed::Connect(message),
-            error => Missed::Rejected(error),
+            Error { code: ErrorCode::NotReady, message, .. } => AttemptError::Connect(message),
+            error => AttemptError::Rejected(error),
         }
     }
 }

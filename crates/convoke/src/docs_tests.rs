@@ -33,7 +33,7 @@ fn configuration() -> String {
          - Variables and flags separate the elements of a list with commas.\n\n\
          | Command | Output |\n|---|---|\n\
          | `convoke config print --defaults` | a file with all keys and their defaults |\n\
-         | `convoke config print` | the effective values and their origins |\n\
+         | `convoke config print` | the effective values and their sources |\n\
          | `convoke config check FILE` | whether a node would accept the file |\n",
     );
     let settings = crate::config::Settings::default();

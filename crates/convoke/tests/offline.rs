@@ -13,7 +13,7 @@ use support::seen::Seen;
 
 const FILTER: &str = "service == \"web\"";
 
-/// R-52, section 8: the view is exact, changes are reported once, and no remaining member ever vanishes, at another
+/// the view is exact, changes are reported once, and no remaining member ever vanishes, at another
 /// node and at a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_watcher_receives_exactly_the_changes_it_missed() {

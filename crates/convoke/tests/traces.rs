@@ -129,7 +129,7 @@ fn a_log_write_is_one_trace_from_the_request_to_the_state_machine() {
 
 /// Pending spans are exported when a node stops.
 #[test]
-fn a_full_sync_is_traced_and_a_stopping_node_exports_pending_spans() {
+fn a_full_merge_is_traced_and_a_stopping_node_exports_pending_spans() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let first = node(&dir, "n1", &collector.endpoint, &[]);
     let mut second = node(&dir, "n2", &collector.endpoint, &["--join", &first.peers]);

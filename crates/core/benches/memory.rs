@@ -26,8 +26,8 @@ const SHAPES: [(&str, &str); 5] = [
     ("local-100", "own clients, 100 members per session"),
     ("local-1", "own clients, 1 member per session"),
     ("local-uuid", "own clients, 100 members per session, ids of 36 bytes"),
-    ("replica-100", "clients of a peer, 100 members per session"),
-    ("replica-1", "clients of a peer, 1 member per session"),
+    ("peer-100", "clients of a peer, 100 members per session"),
+    ("peer-1", "clients of a peer, 1 member per session"),
 ];
 
 fn main() {
@@ -55,10 +55,10 @@ fn run(shape: &str, meaning: &str, members: usize) {
         .spawn()
         .expect("this program can be started");
     let mut input = child.stdin.take().expect("stdin is a pipe");
-    // The peer that sends a replica its members runs here, so that only the replica is measured.
+    // The peer that sends the members runs here, so that only the receiving node is measured.
     let frames = match shape {
-        "replica-100" => support::recorded_join(members, PER_SESSION),
-        "replica-1" => support::recorded_join(members, 1),
+        "peer-100" => support::recorded_join(members, PER_SESSION),
+        "peer-1" => support::recorded_join(members, 1),
         _ => Vec::new(),
     };
     for frame in frames {
@@ -77,7 +77,7 @@ fn measure(shape: &str, members: usize) {
         "local-100" => local(Ids::Short, members, PER_SESSION),
         "local-1" => local(Ids::Short, members, 1),
         "local-uuid" => local(Ids::Uuid, members, PER_SESSION),
-        "replica-100" | "replica-1" => replica(),
+        "peer-100" | "peer-1" => joined_node(),
         other => panic!("no shape {other}"),
     };
     let (after, peak) = (kilobytes("VmRSS:"), kilobytes("VmHWM:"));
@@ -92,7 +92,7 @@ fn local(ids: Ids, members: usize, per_session: usize) -> Node {
     node
 }
 
-fn replica() -> Node {
+fn joined_node() -> Node {
     let (mut node, link) = support::joining_node();
     let mut input = std::io::stdin().lock();
     let mut length = [0; 4];

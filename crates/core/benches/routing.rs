@@ -4,7 +4,7 @@ mod support;
 
 use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space};
-use convoke_core::node::{Interest, Resume, SessionId, WatcherId};
+use convoke_core::node::{Resume, SessionId, WatchSelection, WatcherId};
 use convoke_core::{Node, Output};
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -98,8 +98,8 @@ impl Stage {
         let mut out = Output::default();
         let watchers = (0..support::scale(SUBSCRIBERS))
             .map(|index| {
-                let interest = Interest { space: Space::Member, filter: filter(index) };
-                node.watch(NOW, interest, Resume::Fresh, &mut out).expect("there is room for watchers")
+                let selection = WatchSelection { space: Space::Member, filter: filter(index) };
+                node.watch(NOW, selection, Resume::Fresh, &mut out).expect("there is room for watchers")
             })
             .collect();
         let mut stage = Stage { node, session: sessions[0], watchers, changes: 0, out };

@@ -6,7 +6,7 @@
 use crate::member::Record;
 
 /// The seam of a function where a mutant acts: `seam!(self, Name => expression)` runs the expression if the mutant is active.
-/// Seams stand at the top of a function, or on a line of their own, so that the rule reads without them.
+/// Seams are at the top of a function, or on a line of their own, so that the rule reads without them.
 macro_rules! seam {
     ($self:ident, $name:ident => $instead:expr) => {
         if $self.mutation.is($crate::mutant::Mutant::$name) {
@@ -57,8 +57,8 @@ convoke_base::mutants! {
     FullMergeKeepsAbsent: "D12", "a full merge drops nothing";
     FullMergeTakesOwn: "D12", "a full merge drops live records of its receiver";
     TombstoneNotRepeated: "D13", "a tombstone that meets a lower claim is not repeated";
-    InferenceNotRepeated: "D13", "an inferred end that meets a lower claim is not repeated";
-    RetiredNotRepeated: "D13", "the end of a record whose origin a peer has retired is not repeated";
+    InferenceNotRepeated: "D13", "an inference that meets a lower claim is not repeated";
+    RetiredNotRepeated: "D13", "the tombstone of a record whose origin a peer has retired is not repeated";
     NeverRetired: "D14", "old incarnations are never retired";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
@@ -86,12 +86,12 @@ convoke_base::mutants! {
     StatusNotPublished: "L3", "readers outside the core do not receive changes of the shown status";
     InferredWithoutBasisKept: "L4", "an inference about a collected record is kept";
     InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
-    InferredIgnoresCounter: "L4", "an inference applies again when its owner is lost a second time";
+    InferredIgnoresCounter: "L4", "an inference applies again when its owner is silent a second time";
     EveryNodeExpires: "L4", "every node expires a silent owner's members";
     PauseNotSubtracted: "L5", "a node judges others by its own pause";
     PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
     NoMassFailureGuard: "L6", "a mass failure is judged at once";
-    NamesNeverExpire: "L7", "the names of a lost node never expire";
+    NamesNeverExpire: "L7", "the names of a silent node never expire";
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";

@@ -20,7 +20,7 @@ pub(crate) struct Session {
     /// With `fast` liveness: when the connection was lost.
     pub(crate) cut_at: Option<Time>,
     pub(crate) down: bool,
-    /// A newer session of the same client took over; members it did not name keep this one's timers (C4).
+    /// A newer session of the same client superseded this one; members it did not name keep this one's timers (C4).
     pub(crate) superseded: bool,
     /// It was sent a handover notice (N6).
     pub(crate) handed_over: bool,
@@ -233,7 +233,7 @@ mod tests {
     proptest! {
         /// Slots move between sessions and are removed: each is listed by its session, and by no other.
         #[test]
-        fn every_slot_is_listed_by_the_session_that_feeds_it(steps in prop::collection::vec((0..20_u32, 0..4_usize), 0..200)) {
+        fn every_slot_is_listed_by_its_session_alone(steps in prop::collection::vec((0..20_u32, 0..4_usize), 0..200)) {
             let mut sessions = Sessions::default();
             let ids = ["a", "b", "c"].map(|client| sessions.insert(session(client)));
             let mut expected: BTreeMap<u32, SessionId> = BTreeMap::new();

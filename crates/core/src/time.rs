@@ -51,12 +51,12 @@ impl ReceivedAt {
     }
 
     /// Silence while this node was running, where at most `forgiven` of lateness is subtracted.
-    pub fn attentive_silence(self, clock: Clock, forgiven: Duration) -> Duration {
+    pub fn silence_without_pauses(self, clock: Clock, forgiven: Duration) -> Duration {
         let late = clock.lost.saturating_sub(self.lost).min(forgiven);
         self.silence(clock).saturating_sub(late)
     }
 
-    /// The earliest time at which `attentive_silence` can reach `silence`, if the node keeps running.
+    /// The earliest time at which `silence_without_pauses` can reach `silence`, if the node keeps running.
     pub fn due(self, clock: Clock, silence: Duration, forgiven: Duration) -> Time {
         let due = self.at.saturating_add(signed(micros(silence)));
         Time::from_micros(due.max(0).unsigned_abs()) + clock.lost.saturating_sub(self.lost).min(forgiven)

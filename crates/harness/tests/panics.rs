@@ -1,13 +1,13 @@
-//! The hook for panics is one for the whole process, so this has a process of its own.
+//! A process has one panic hook, so this test runs in its own process.
 
 use convoke_harness::seeds::panics;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Panics that whoever watches the process was told of.
+/// Number of printed panics.
 static PRINTED: AtomicUsize = AtomicUsize::new(0);
 
-fn panic_saying(what: &'static str) {
+fn panic_with(what: &'static str) {
     catch_unwind(|| panic!("{what}")).unwrap_err();
 }
 
@@ -20,20 +20,20 @@ fn panics_of_a_run_are_kept_and_all_others_are_printed() {
     }));
     let printed = || PRINTED.load(Ordering::Relaxed);
     let keeping = panics::keep();
-    panic_saying("of the run");
-    panic_saying("of the run as well");
+    panic_with("of the run");
+    panic_with("of the run as well");
     let (of_the_run, first) = (printed(), panics::first());
-    std::thread::spawn(|| panic_saying("of another thread")).join().unwrap();
+    std::thread::spawn(|| panic_with("of another thread")).join().unwrap();
     drop(keeping);
     assert_eq!((of_the_run, printed()), (0, 1));
     assert!(first.as_ref().is_some_and(|panic| panic.ends_with("of the run")), "{first:?}");
     assert_eq!(panics::take(), first);
 
-    // A test that looks at what came of the runs, and does not like it.
-    panic_saying("of the test");
+    // A failing assertion of the test itself, after the runs.
+    panic_with("of the test");
     assert_eq!((printed(), panics::take()), (2, None));
     let again = panics::keep();
-    panic_saying("of the next run");
+    panic_with("of the next run");
     drop(again);
     assert_eq!(printed(), 2);
 }

@@ -11,7 +11,7 @@ use crate::place::{Call, Live, Place, SessionRequest};
 use crate::secret::Secret;
 use crate::session_gone;
 use convoke_core::member::Liveness;
-use convoke_core::node::{AttachMember, Attached, Feeder, PeerState, Reattach, SessionId};
+use convoke_core::node::{AttachMember, Attached, PeerState, Reattach, SessionId, SessionOwner};
 use convoke_core::version::{NodeId, Version};
 use convoke_core::{ErrorCode, Rejection, Time};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub enum Step {
     /// Ask the core which other node feeds the members of the session. Continue with [`Request::owner`].
     AskOwner { client: String, nonce: u64 },
     /// Send the request to this node, marked as forwarded. Continue with [`Request::forwarded`].
-    Forward { owner: Feeder, deadline: Time },
+    Forward { owner: SessionOwner, deadline: Time },
     /// Wait, then continue with [`Request::waited`].
     Wait { until: Time },
     /// The answer of the other node is the answer.
@@ -153,7 +153,7 @@ enum Stage {
 struct Forwarding {
     deadline: Time,
     pause: Duration,
-    owner: Option<Feeder>,
+    owner: Option<SessionOwner>,
 }
 
 impl Request {
@@ -349,7 +349,7 @@ impl Request {
     ///
     /// A peer that does not answer is not necessarily dead: ports may have run out, or it is busy. So its state is checked
     /// again; the end of a dead one is noticed within milliseconds.
-    pub fn owner(&mut self, now: Time, owner: Option<Feeder>) -> Step {
+    pub fn owner(&mut self, now: Time, owner: Option<SessionOwner>) -> Step {
         let Stage::Forwarding(forwarding) = &mut self.stage else { return self.here() };
         let Some(owner) = owner.filter(reachable) else { return self.here_after_forwarding() };
         if now >= forwarding.deadline {
@@ -425,6 +425,6 @@ impl Forwarding {
 }
 
 /// Whether the node is known to be there.
-fn reachable(owner: &Feeder) -> bool {
+fn reachable(owner: &SessionOwner) -> bool {
     matches!(owner.state, PeerState::Up | PeerState::Distant) && !owner.client_address.is_empty()
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a panic is the message")]
 
 use convoke_core::member::{Liveness, MetadataUpdate};
-use convoke_core::node::{ConnId, Feeder, Notice, PeerState, Reattach, Start};
+use convoke_core::node::{ConnId, Notice, PeerState, Reattach, SessionOwner, Start};
 use convoke_core::version::{NodeId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
@@ -26,8 +26,8 @@ fn new(secret: Secret, request: SessionRequest, forwarded: bool) -> Request {
     Request::new(secret, request, forwarded, Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() })
 }
 
-fn owner(state: PeerState) -> Option<Feeder> {
-    Some(Feeder { node: NodeId::new("n2").unwrap(), client_address: "h2:1".to_owned(), state })
+fn owner(state: PeerState) -> Option<SessionOwner> {
+    Some(SessionOwner { node: NodeId::new("n2").unwrap(), client_address: "h2:1".to_owned(), state })
 }
 
 fn register(id: &str) -> SessionRequest {
@@ -88,7 +88,7 @@ impl Shell {
                     let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
                     request.answered(results)
                 }
-                Step::AskOwner { client, nonce } => request.owner(now, self.node.fed_by(&client, nonce)),
+                Step::AskOwner { client, nonce } => request.owner(now, self.node.owner_of_session(&client, nonce)),
                 other => return other,
             }
         }

@@ -8,7 +8,7 @@ mod support;
 
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
-use convoke_core::node::{Interest, Resume};
+use convoke_core::node::{Resume, WatchSelection};
 use convoke_node::{Config, Node};
 use support::{attach, resident_mb, scale};
 
@@ -34,7 +34,7 @@ async fn main() {
     let mut streams = Vec::new();
     for index in 0..WATCHERS {
         let filter = Filter::service(&format!("service-of-nobody-{index}"));
-        streams.push(node.watch(Interest { space: Space::Member, filter }, Resume::Fresh).await.unwrap());
+        streams.push(node.watch(WatchSelection { space: Space::Member, filter }, Resume::Fresh).await.unwrap());
     }
     for stream in &mut streams {
         stream.next().await.unwrap();

@@ -105,10 +105,10 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         RegistryEvent::PeerLeft { node } => write!(f, "peer {node} has left"),
         RegistryEvent::PeerRejected { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
-        RegistryEvent::IdInUse { patience } => write!(
+        RegistryEvent::IdInUse { timeout } => write!(
             f,
             "another process of the cluster uses this node id; this node stops if it still does after {:.0} s",
-            patience.as_secs_f64()
+            timeout.as_secs_f64()
         ),
         RegistryEvent::Ready { alone: true } => f.write_str("ready as the first node"),
         RegistryEvent::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
@@ -173,7 +173,7 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             write!(f, "peer rejected peer={node} reason={reason:?}")
         }
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
-        RegistryEvent::IdInUse { patience } => write!(f, "node id in use stops_after_s={:.0}", patience.as_secs_f64()),
+        RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
         RegistryEvent::Ready { alone } => write!(f, "node ready alone={alone}"),
         RegistryEvent::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node returned origin={origin}"),

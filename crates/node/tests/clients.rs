@@ -5,7 +5,7 @@
 use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space, UpdateMode};
-use convoke_core::node::{AttachMember, Interest, Notice, Resume};
+use convoke_core::node::{AttachMember, Notice, Resume, WatchSelection};
 use convoke_node::{ClientOperation, CloseReason, Config, Delivery, Node, OperationResult};
 use convoke_testkit::{Cluster, TestClient, eventually, member, quick_timers};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ async fn a_node_that_was_paused_too_long_restarts_in_place() {
     let before = node.status().await.unwrap().incarnation;
     let mut client = TestClient::attach(&node, "c", vec![member("m", "s")]).await;
     node.register("shard", "here").await.unwrap();
-    let everything = Interest { space: Space::Member, filter: Filter::all() };
+    let everything = WatchSelection { space: Space::Member, filter: Filter::all() };
     let mut stream = node.watch(everything, Resume::Fresh).await.unwrap();
     // Simulates a pause of the machine: the node has no other thread than this one.
     std::thread::sleep(Duration::from_millis(1_500));

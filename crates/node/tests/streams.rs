@@ -4,15 +4,15 @@
 
 use convoke_core::filter::Filter;
 use convoke_core::member::{MetadataUpdate, Space};
-use convoke_core::node::{Interest, ResetReason, Resume, StreamEvent};
+use convoke_core::node::{ResetReason, Resume, StreamEvent, WatchSelection};
 use convoke_core::version::Version;
 use convoke_node::{ClientOperation, OperationResult, WatchHandle};
 use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-fn members(filter: &str) -> Interest {
-    Interest { space: Space::Member, filter: Filter::parse(filter).unwrap() }
+fn members(filter: &str) -> WatchSelection {
+    WatchSelection { space: Space::Member, filter: Filter::parse(filter).unwrap() }
 }
 
 /// The state that a watcher has received.

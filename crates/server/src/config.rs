@@ -9,7 +9,8 @@ use std::time::Duration;
 pub struct Config {
     /// Address to listen on for clients, `host:port`. With port 0 the system chooses a free port.
     pub bind: String,
-    /// Allows listeners on non-loopback addresses, although everybody who reaches the port has full access.
+    /// Allows listeners on non-loopback addresses, although every process that can connect to
+    /// the port has full access.
     pub insecure_public: bool,
     /// Settings of the DNS server; `None` if DNS is off.
     pub dns: Option<convoke_dns::Config>,

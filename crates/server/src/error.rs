@@ -10,7 +10,7 @@ pub enum StartError {
     )]
     Bind { address: String, source: std::io::Error },
     #[error(
-        "{address} is reachable from other machines and everybody who reaches it has full access: \
+        "{address} is reachable from other machines and every process that can connect to it has full access: \
          bind to a loopback address, or allow it with insecure_public (--insecure-public)"
     )]
     Public { address: String },

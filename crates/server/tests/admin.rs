@@ -36,7 +36,7 @@ async fn grpc_and_http_show_the_same_nodes_and_services() {
     let served = &cluster[0];
     // The two calls happen at different times.
     let timeless = |mut nodes: v1::NodesResponse| {
-        nodes.nodes.iter_mut().for_each(|node| node.heard_ms = None);
+        nodes.nodes.iter_mut().for_each(|node| node.evidence_age_ms = None);
         nodes
     };
     let nodes = admin.nodes(v1::NodesRequest {}).await.unwrap().into_inner();

@@ -175,7 +175,7 @@ async fn every_route_rejects_parameters_it_does_not_know() {
     let secret = session.rsplit('/').next().unwrap();
     let api = convoke_server::routes().into_iter().filter(|(_, path)| *path != "/" && !path.starts_with("/ui"));
     for (method, path) in api {
-        let path = path.replace("{id}", "a").replace("{what}", "status").replace("{*key}", "k");
+        let path = path.replace("{id}", "a").replace("{resource}", "status").replace("{*key}", "k");
         let path = path.replace("/sessions/{session}", &format!("/sessions/{secret}"));
         let path = path.replace("{session}", "1").replace("{number}", "1");
         let answer = served.send(&method, &format!("{path}?pretty=1"), &[], "").await;

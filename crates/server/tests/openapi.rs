@@ -31,7 +31,7 @@ async fn every_route_is_described_and_every_description_served() {
             .replace("{session}", "nobody")
             .replace("{key}", "a/b")
             .replace("{number}", "1");
-        let path = path.replace("{what}", "status").replace("{file}", "app.js");
+        let path = path.replace("{resource}", "status").replace("{file}", "app.js");
         if path == "/api/v1/watch" || path == "/api/v1/events" {
             // These streams do not end.
             support::http::Sse::open_at(&served, &path, "").await;

@@ -55,7 +55,7 @@ async fn a_node_forwards_requests_for_another_nodes_status() {
     assert_eq!(own[0]["id"], "n1");
 
     let other = cluster[0].get("/api/v1/nodes/n1/members").await;
-    assert_eq!(other.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("what"));
+    assert_eq!(other.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("resource"));
     let unknown = cluster[0].get("/api/v1/nodes/n7/status").await;
     assert_eq!(unknown.rejected(404, "NOT_FOUND").as_deref(), Some("id"));
     cluster.pop().unwrap().kill().await;
@@ -71,12 +71,12 @@ async fn the_nodes_list_shows_the_replication_lag() {
     let cluster = Served::cluster(2).await;
     let session = cluster[1].session("").await;
     cluster[1].put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
-    eventually("the write has arrived and the other node was heard directly", async || {
+    eventually("the write has arrived and the evidence of the other node is direct", async || {
         let nodes = cluster[0].get("/api/v1/nodes").await.ok();
         let [own, other] = &nodes["nodes"].as_array().unwrap()[..] else { panic!("{nodes}") };
-        assert_eq!((&own["id"], &own["heard_ms"]), (&"n0".into(), &Value::Null));
-        other["heard_ms"].is_u64()
-            && other["heard_via"] == ""
+        assert_eq!((&own["id"], &own["evidence_age_ms"]), (&"n0".into(), &Value::Null));
+        other["evidence_age_ms"].is_u64()
+            && other["evidence_via"] == ""
             && other["behind"] == 0
             && cluster[0].get("/api/v1/members/a").await.status == 200
     })

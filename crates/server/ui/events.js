@@ -80,7 +80,7 @@ export function entry(event, own = false) {
     { data: { kind: event.kind, tone } },
     time(event.at),
     h("span", { class: "kind" }, event.kind),
-    h("span", { class: "said" }, content),
+    h("span", { class: "message" }, content),
   );
 }
 

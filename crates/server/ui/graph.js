@@ -39,9 +39,9 @@ function places(nodes) {
 export function remarks(node) {
   if (node.self) return "this node";
   const parts = [];
-  if (node.heard_ms !== null && node.heard_ms !== undefined) {
-    const via = node.heard_via ? ` via ${node.heard_via}` : "";
-    parts.push(`last heard ${duration(node.heard_ms)} ago${via}`);
+  if (node.evidence_age_ms !== null && node.evidence_age_ms !== undefined) {
+    const via = node.evidence_via ? ` via ${node.evidence_via}` : "";
+    parts.push(`last evidence ${duration(node.evidence_age_ms)} ago${via}`);
   }
   if (node.behind > 0) parts.push(`${node.behind} writes behind`);
   if (node.state === "up" && !node.ready) parts.push("starting");

@@ -12,7 +12,7 @@ import { make, refresh } from "./services.js";
 
 const SHOWN = ["writes", "applied", "sent_events"];
 const LAST_EVENTS = 8;
-const TROUBLED = 8;
+const SERVICES_MAX = 8;
 
 function tile(title, href) {
   const value = h("div", { class: "tile-value" }, "–");
@@ -60,7 +60,7 @@ export function mount(root) {
   );
 
   const troubled = h("ul", { class: "troubled" });
-  const sound = h("p", { class: "hint" });
+  const servicesHint = h("p", { class: "hint" });
 
   root.append(
     h(
@@ -106,7 +106,7 @@ export function mount(root) {
           "section",
           { class: "card", "aria-labelledby": "o-services" },
           h("h2", { id: "o-services" }, h("a", { href: "#/services" }, "Services with members down")),
-          sound,
+          servicesHint,
           troubled,
         ),
       ),
@@ -123,16 +123,18 @@ export function mount(root) {
         count(up + down + drained),
         `${count(up)} up · ${count(down)} down · ${count(drained)} drained`,
       );
-      const ill = services.filter((service) => service.down > 0).sort((a, b) => b.down - a.down);
+      const withDown = services.filter((service) => service.down > 0).sort((a, b) => b.down - a.down);
       tiles.services.set(
         count(services.length),
-        ill.length > 0 ? `${count(ill.length)} partly down` : "all members up",
+        withDown.length > 0 ? `${count(withDown.length)} partly down` : "all members up",
       );
-      keyed(troubled, ill.slice(0, TROUBLED), (service) => service.service, make, refresh);
-      sound.hidden = ill.length > 0 && ill.length <= TROUBLED;
+      keyed(troubled, withDown.slice(0, SERVICES_MAX), (service) => service.service, make, refresh);
+      servicesHint.hidden = withDown.length > 0 && withDown.length <= SERVICES_MAX;
       text(
-        sound,
-        ill.length > 0 ? `The ${TROUBLED} services with the most members down, of ${count(ill.length)}.` : "None.",
+        servicesHint,
+        withDown.length > 0
+          ? `The ${SERVICES_MAX} services with the most members down, of ${count(withDown.length)}.`
+          : "None.",
       );
       const reachable = nodes.filter((node) => node.state === "up").length;
       const others = nodes.filter((node) => node.state !== "up").map((node) => `${node.id} ${node.state}`);

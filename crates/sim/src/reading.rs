@@ -8,7 +8,7 @@ use crate::world::{Event, World};
 use convoke_core::Output;
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
-use convoke_core::node::{Interest, ResetReason, StreamEvent};
+use convoke_core::node::{ResetReason, StreamEvent, WatchSelection};
 use convoke_session::watch_state::Next;
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         }
         let s = &mut self.watchers[watcher];
         let (resume, how) = s.resume(how);
-        let interest = Interest { space: s.space, filter: s.filter.clone() };
+        let interest = WatchSelection { space: s.space, filter: s.filter.clone() };
         let result = if s.observer {
             // Calls the node directly: this runs within a round already.
             let time = self.hosts[host].time(self.now);

@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) connect: Arc<dyn Connect>,
     /// The link to the current leader.
     pub(super) linked: watch::Sender<Option<Linked>>,
-    /// There is something to say, and perhaps no link yet.
+    /// A request waits, and there may be no link yet.
     pub(super) link_requested: Notify,
     /// The next timer may be another one.
     pub(super) timers: Notify,
@@ -52,7 +52,7 @@ pub(super) struct Shared {
     asked_at: AtomicU64,
     /// Connections to nodes that are read from locally.
     channels: Mutex<HashMap<String, LogChannel>>,
-    /// Counts answers: whoever waits for the others of a lane looks again.
+    /// Counts answers. A task that waits for other calls of its lane then checks again.
     pub(super) answers: watch::Sender<u64>,
     /// Set when the last handle is dropped.
     pub(super) leaving: watch::Sender<bool>,
@@ -181,17 +181,17 @@ impl Shared {
         issued.map(|call| (call, answer))
     }
 
-    /// Ends the session of a lane whose handle was dropped. With `patience`, returns a receiver for the result; `None`
+    /// Ends the session of a lane whose handle was dropped. With `timeout`, returns a receiver for the result; `None`
     /// if there is nothing to end.
     pub(super) fn close(
         &self,
         lane: LaneId,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Option<oneshot::Receiver<Result<Decided, Error>>> {
         let mut state = self.lock();
-        let ending = self.decide(&mut state, |core, now, out| core.close(now, lane, patience, out));
+        let ending = self.decide(&mut state, |core, now, out| core.close(now, lane, timeout, out));
         let (reply, answer) = oneshot::channel();
-        state.waiting.insert(ending.filter(|_| patience.is_some())?, reply);
+        state.waiting.insert(ending.filter(|_| timeout.is_some())?, reply);
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
@@ -247,7 +247,7 @@ impl Shared {
                 let _ = reply.send(result);
             }
         }
-        // Whoever subscribes later looks at the core first, under the same lock.
+        // A later subscriber reads the core first, under the same lock.
         if answered && self.answers.receiver_count() > 0 {
             self.answers.send_modify(|count| *count += 1);
         }
@@ -295,7 +295,7 @@ impl Shared {
         waiting
     }
 
-    /// Has a leader looked for soon.
+    /// Starts a search for the leader soon.
     fn request_link(&self) {
         self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
         self.link_requested.notify_one();
@@ -333,7 +333,7 @@ impl Shared {
         self.asking.load(Ordering::Acquire) > 0
     }
 
-    /// A connection to a node, be it leader or not.
+    /// Returns a connection to a node, whether it leads or not.
     pub(super) async fn channel(&self, address: &str) -> Result<LogChannel, Error> {
         let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned();
         if let Some(channel) = known {

@@ -191,13 +191,13 @@ impl Kv {
         Ok(KeyPage { records: response.records, more: response.more, revision: response.revision })
     }
 
-    /// Ends the session and waits for confirmation, at most for `patience`; after that the session expires by itself.
+    /// Ends the session and waits for confirmation, at most for `timeout`; after that the session expires by itself.
     /// Use it before a program exits: dropping a handle also ends its session, but does not wait.
     ///
     /// If other clones or pending requests still use the session, this only drops the handle.
-    pub async fn close(self, patience: Duration) -> Result<(), Error> {
+    pub async fn close(self, timeout: Duration) -> Result<(), Error> {
         let Some(handle) = Arc::into_inner(self.handle) else { return Ok(()) };
-        match handle.shared().close(handle.lane, Some(patience)) {
+        match handle.shared().close(handle.lane, Some(timeout)) {
             Some(ended) => ended.await.unwrap_or_else(|_| Err(super::pending::gone())).map(drop),
             None => Ok(()),
         }

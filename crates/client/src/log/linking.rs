@@ -2,25 +2,26 @@
 
 use super::ambassador::Shared;
 use super::peers;
-use super::search::{Found, Heard, Search};
+use super::search::{LeaderLink, ProbeResult, Search};
 use crate::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-/// A leader that owes answers and is silent for this time may have been deposed, so other nodes are asked.
-const DOUBT_AFTER: Duration = Duration::from_secs(2);
+/// If the leader leaves a message unanswered and sends nothing for this time, another node may lead, so all nodes are
+/// asked.
+const LEADER_SILENCE: Duration = Duration::from_secs(2);
 
-/// How long the ambassador stays after its last handle was dropped, so that sessions can end.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the ambassador runs after its last handle was dropped, so that sessions can end.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs until the last handle is dropped, and a little longer while sessions end.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut leaving = shared.leaving.subscribe();
     let gone = async {
         let _ = leaving.wait_for(|leaving| *leaving).await;
-        let _ = tokio::time::timeout(FAREWELL, shared.ended()).await;
+        let _ = tokio::time::timeout(CLOSE_GRACE, shared.ended()).await;
     };
     tokio::select! {
         biased;
@@ -70,16 +71,16 @@ async fn keep_linked(shared: &Shared) {
 }
 
 /// Asks all nodes at once, round by round, until one leads or no link is needed any more.
-async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<Found> {
+async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<LeaderLink> {
     let (mut search, begun, mut hurried) = (Search::default(), Instant::now(), false);
     while shared.wants_link() {
-        let mut heard = search.round(shared).await;
+        let mut result = search.round(shared).await;
         // At most once in a row: nodes that contradict each other must not cause rounds without a pause.
-        hurried = !hurried && matches!(heard, Heard::News);
-        if !hurried && !matches!(heard, Heard::Leader(_)) && shared.wants_link() {
-            heard = rest(shared, &mut search, begun, random).await;
+        hurried = !hurried && matches!(result, ProbeResult::NewMembers);
+        if !hurried && !matches!(result, ProbeResult::Leader(_)) && shared.wants_link() {
+            result = pause_between_rounds(shared, &mut search, begun, random).await;
         }
-        if let Heard::Leader(found) = heard {
+        if let ProbeResult::Leader(found) = result {
             shared.peers().found();
             return Some(*found);
         }
@@ -89,37 +90,42 @@ async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<Found> {
 
 /// Pauses after a round without a leader, unless a late answer names one. The full jitter prevents synchronized
 /// requests of many clients.
-async fn rest(shared: &Shared, search: &mut Search, begun: Instant, random: &mut fastrand::Rng) -> Heard {
-    let (rounds, now, share) = (shared.peers().asked_in_vain(), Instant::now(), random.f64());
+async fn pause_between_rounds(
+    shared: &Shared,
+    search: &mut Search,
+    begun: Instant,
+    random: &mut fastrand::Rng,
+) -> ProbeResult {
+    let (rounds, now, share) = (shared.peers().record_failed_round(), Instant::now(), random.f64());
     loop {
         let pause = peers::pause(rounds, shared.pause_cap(begun)).mul_f64(share);
         tokio::select! {
             biased;
-            heard = search.heard(shared), if search.is_asking() => if let Heard::Leader(_) = heard {
-                return heard;
+            result = search.next_result(shared), if search.is_asking() => if let ProbeResult::Leader(_) = result {
+                return result;
             },
-            () = tokio::time::sleep_until(now + pause) => return Heard::Nothing,
-            // Somebody has come who does not want to wait for so long.
+            () = tokio::time::sleep_until(now + pause) => return ProbeResult::None,
+            // A new request has a shorter pause.
             () = shared.link_requested.notified() => {}
         }
     }
 }
 
 /// Receives answers of a leader until the link ends. Returns another leader if one was found in the meantime.
-async fn listen(shared: &Shared, found: Found) -> Option<Found> {
-    let Found { epoch, channel, outgoing, mut incoming } = found;
+async fn listen(shared: &Shared, found: LeaderLink) -> Option<LeaderLink> {
+    let LeaderLink { epoch, channel, outgoing, mut incoming } = found;
     let link = shared.link_up(epoch, channel, outgoing);
     let mut linked = shared.linked.subscribe();
-    let given_up = async move {
+    let link_left = async move {
         // Ends when the core has left this link.
         let _ = linked.wait_for(|linked| linked.as_ref().is_none_or(|present| present.link != link)).await;
     };
-    tokio::pin!(given_up);
+    tokio::pin!(link_left);
     let mut search = None;
     let found = loop {
         tokio::select! {
             biased;
-            () = &mut given_up => break None,
+            () = &mut link_left => break None,
             message = incoming.next() => match message {
                 Some(Ok(message)) => {
                     search = None;
@@ -132,9 +138,9 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
                 }
                 None => break None,
             },
-            () = doubt(shared) => {
+            () = leader_silent(shared) => {
                 match search.get_or_insert_with(Search::default).round(shared).await {
-                    Heard::Leader(other) if (other.epoch.term, other.epoch.replica) > (epoch.term, epoch.replica) => break Some(*other),
+                    ProbeResult::Leader(other) if (other.epoch.term, other.epoch.replica) > (epoch.term, epoch.replica) => break Some(*other),
                     _ => {}
                 }
             }
@@ -144,12 +150,12 @@ async fn listen(shared: &Shared, found: Found) -> Option<Found> {
     found
 }
 
-/// Ends when the leader owes answers to requests or reads and was silent for a while. Every message restarts it. A
-/// request can be sent at any time, so the check is at the end of the interval.
-async fn doubt(shared: &Shared) {
+/// Ends when a request or a read is unanswered and the leader was silent for [`LEADER_SILENCE`]. Every message restarts
+/// it. A request can be sent at any time, so the check is at the end of the interval.
+async fn leader_silent(shared: &Shared) {
     loop {
-        tokio::time::sleep(DOUBT_AFTER).await;
-        if shared.is_asking() || shared.with(|core, _, _| core.owed_answers()) {
+        tokio::time::sleep(LEADER_SILENCE).await;
+        if shared.is_asking() || shared.with(|core, _, _| core.has_unanswered()) {
             return;
         }
     }
@@ -165,16 +171,16 @@ mod tests {
     use tokio::time::{Instant, sleep};
     use tonic::transport::Endpoint;
 
-    /// Connects in a given way, and records when each attempt began.
+    /// Connects with a given outcome, and records when each attempt began.
     #[derive(Debug)]
     struct Counted {
-        way: Way,
+        outcome: ConnectOutcome,
         attempts: Mutex<Vec<Instant>>,
         done: Mutex<usize>,
     }
 
     #[derive(Clone, Copy, Debug)]
-    enum Way {
+    enum ConnectOutcome {
         Tcp,
         /// Fails at once.
         Rejected,
@@ -186,10 +192,10 @@ mod tests {
         fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
             self.attempts.lock().unwrap().push(Instant::now());
             Box::pin(async move {
-                match self.way {
-                    Way::Tcp => TcpConnect.connect(endpoint).await,
-                    Way::Rejected => Err(Endpoint::new("\0").unwrap_err()),
-                    Way::Slow(time) => {
+                match self.outcome {
+                    ConnectOutcome::Tcp => TcpConnect.connect(endpoint).await,
+                    ConnectOutcome::Rejected => Err(Endpoint::new("\0").unwrap_err()),
+                    ConnectOutcome::Slow(time) => {
                         sleep(time).await;
                         *self.done.lock().unwrap() += 1;
                         std::future::pending().await
@@ -200,8 +206,8 @@ mod tests {
     }
 
     impl Counted {
-        fn new(way: Way) -> Arc<Counted> {
-            Arc::new(Counted { way, attempts: Mutex::default(), done: Mutex::default() })
+        fn new(outcome: ConnectOutcome) -> Arc<Counted> {
+            Arc::new(Counted { outcome, attempts: Mutex::default(), done: Mutex::default() })
         }
 
         fn attempts(&self) -> Vec<Instant> {
@@ -216,7 +222,7 @@ mod tests {
         let node = convoke_node::Node::start(convoke_node::Config::new("n0").unwrap()).await.unwrap();
         // A node without a log rejects all requests.
         let _server = bound.serve(node.handle(), None);
-        let connect = Counted::new(Way::Tcp);
+        let connect = Counted::new(ConnectOutcome::Tcp);
         let ambassador = Ambassador::start_with([address], connect.clone()).unwrap();
         let kv = ambassador.kv_with(Options::default().timeout(Duration::from_secs(2)));
         assert_eq!(kv.put("a", "1").await.unwrap_err().code, ErrorCode::Timeout);
@@ -225,7 +231,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_leader_a_client_asks_often_at_first_and_seldom_later() {
-        let connect = Counted::new(Way::Rejected);
+        let connect = Counted::new(ConnectOutcome::Rejected);
         let ambassador = Ambassador::start_with(["a:1"], connect.clone()).unwrap();
         let kv = ambassador.kv();
         let start = Instant::now();
@@ -252,8 +258,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_seconds_to_answer_is_heard_and_is_not_asked_again_meanwhile() {
-        let connect = Counted::new(Way::Slow(Duration::from_secs(4)));
+    async fn a_node_that_answers_slowly_is_waited_for_and_not_asked_twice() {
+        let connect = Counted::new(ConnectOutcome::Slow(Duration::from_secs(4)));
         let ambassador = Ambassador::start_with(["a:1"], connect.clone()).unwrap();
         let kv = ambassador.kv();
         let _waiting = kv.put("a", "1");

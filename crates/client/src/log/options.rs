@@ -20,7 +20,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets the time without a sign of life after which the session expires; 30 s by default. The SDK sends
+    /// Sets the time without a request or keep-alive after which the session expires; 30 s by default. The SDK sends
     /// keep-alives.
     pub fn ttl(mut self, ttl: Duration) -> Options {
         self.ttl = ttl;

@@ -41,9 +41,9 @@ impl Peers {
             return false;
         }
         let leader = members.first().filter(|member| member.leader).map(|member| &member.address);
-        let news = leader.is_some_and(|leader| !self.learnt.contains(leader) && !self.seeds.contains(leader));
+        let is_new = leader.is_some_and(|leader| !self.learnt.contains(leader) && !self.seeds.contains(leader));
         std::mem::swap(&mut self.learnt, &mut learnt);
-        news
+        is_new
     }
 
     /// Returns all nodes to ask, the most likely leader first.
@@ -58,7 +58,7 @@ impl Peers {
     }
 
     /// Records a round without a leader, and returns the number of earlier ones since the last leader.
-    pub(crate) fn asked_in_vain(&mut self) -> u32 {
+    pub(crate) fn record_failed_round(&mut self) -> u32 {
         self.rounds = self.rounds.saturating_add(1);
         self.rounds - 1
     }
@@ -84,19 +84,19 @@ mod tests {
         assert_eq!(peers.all(), ["a:1", "b:1", "seed:1"]);
         assert!(!peers.learn(&[replica("b:1", true), replica("a:1", false)]), "b is asked in every round");
         assert_eq!(peers.all(), ["b:1", "a:1", "seed:1"]);
-        assert!(!peers.learn(&[]), "who knows nothing teaches nothing");
+        assert!(!peers.learn(&[]), "an empty list changes nothing");
         assert_eq!(peers.all().len(), 3);
     }
 
     #[test]
-    fn pauses_grow_to_what_they_may() {
+    fn pauses_grow_up_to_the_cap() {
         let mut peers = Peers::new(Vec::new());
-        let rounds: Vec<u32> = (0..40).map(|_| peers.asked_in_vain()).collect();
+        let rounds: Vec<u32> = (0..40).map(|_| peers.record_failed_round()).collect();
         let pauses = |cap| rounds.iter().map(|rounds| pause(*rounds, cap)).collect::<Vec<Duration>>();
         let (hurried, idle) = (pauses(PAUSE_HURRIED), pauses(PAUSE_CAP));
         assert_eq!((hurried[0], hurried[1], hurried[39]), (PAUSE_BASE, 2 * PAUSE_BASE, PAUSE_HURRIED));
         assert_eq!((idle[0], idle[1], idle[39]), (PAUSE_BASE, 2 * PAUSE_BASE, PAUSE_CAP));
         peers.found();
-        assert_eq!(peers.asked_in_vain(), 0);
+        assert_eq!(peers.record_failed_round(), 0);
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Deadline for one of several replicas to answer a local read.
-const LOCAL_PATIENCE: Duration = Duration::from_secs(2);
+const LOCAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Consistency of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,8 +147,8 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
             client(channel).read(request).await.map_err(Error::from)
         };
         // A silent node must not block the others; only the last one has no deadline.
-        let patience = (left > 1).then_some(LOCAL_PATIENCE);
-        match within(patience, || silent(address), asked).await {
+        let timeout = (left > 1).then_some(LOCAL_TIMEOUT);
+        match within(timeout, || silent(address), asked).await {
             Ok(response) => return Ok(response.into_inner()),
             Err(error) if error.code == ErrorCode::InvalidArgument || error.code == ErrorCode::TooLarge => {
                 return Err(error);

@@ -18,34 +18,34 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// Deadlines for the answer of a node: in the first round, and at most. They grow, so that busy nodes can answer too.
-const PATIENCE_BASE: Duration = Duration::from_secs(1);
-const PATIENCE_CAP: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT_BASE: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT_CAP: Duration = Duration::from_secs(5);
 /// Duration of a round. A slow node does not delay the next one, because another node may have become leader.
 const ROUND: Duration = Duration::from_secs(1);
 /// Number of unanswered probes in a row after which the connection to a node is replaced.
 const SILENCES_MAX: u32 = 2;
 
-/// A node that leads.
-pub(super) struct Found {
+/// A connection to a node that leads.
+pub(super) struct LeaderLink {
     pub(super) epoch: v1::Epoch,
     pub(super) channel: LogChannel,
     pub(super) outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     pub(super) incoming: Answers,
 }
 
-impl fmt::Debug for Found {
+impl fmt::Debug for LeaderLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Found").field("epoch", &self.epoch).finish_non_exhaustive()
+        f.debug_struct("LeaderLink").field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 
 /// Result of a probe.
 #[derive(Debug)]
-pub(super) enum Heard {
-    Leader(Box<Found>),
-    /// A node named a leader that was not asked.
-    News,
-    Nothing,
+pub(super) enum ProbeResult {
+    Leader(Box<LeaderLink>),
+    /// A node named members, with a leader that was not asked.
+    NewMembers,
+    None,
 }
 
 /// A search. It keeps its connections between rounds, because a search without a leader can take long for many clients
@@ -53,15 +53,15 @@ pub(super) enum Heard {
 #[derive(Debug, Default)]
 pub(super) struct Search {
     /// Connections to all known nodes.
-    ways: BTreeMap<String, Way>,
+    candidates: BTreeMap<String, Candidate>,
     asking: JoinSet<LeaderProbe>,
     rounds: u32,
 }
 
 #[derive(Debug, Default)]
-struct Way {
+struct Candidate {
     channel: Option<LogChannel>,
-    /// A question is on its way.
+    /// A probe is in flight.
     asked: bool,
     silences: u32,
 }
@@ -70,28 +70,28 @@ struct Way {
 struct LeaderProbe {
     address: String,
     channel: Option<LogChannel>,
-    answer: Result<Result<Found, Error>, Elapsed>,
+    answer: Result<Result<LeaderLink, Error>, Elapsed>,
 }
 
 impl Search {
     /// Asks all nodes and waits for answers until the end of the round.
-    pub(super) async fn round(&mut self, shared: &Shared) -> Heard {
+    pub(super) async fn round(&mut self, shared: &Shared) -> ProbeResult {
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
         tokio::pin!(end);
-        let mut news = false;
+        let mut new_members = false;
         while self.is_asking() {
             tokio::select! {
                 biased;
-                heard = self.heard(shared) => match heard {
-                    Heard::Leader(found) => return Heard::Leader(found),
-                    Heard::News => news = true,
-                    Heard::Nothing => {}
+                result = self.next_result(shared) => match result {
+                    ProbeResult::Leader(leader) => return ProbeResult::Leader(leader),
+                    ProbeResult::NewMembers => new_members = true,
+                    ProbeResult::None => {}
                 },
                 () = &mut end => break,
             }
         }
-        if news { Heard::News } else { Heard::Nothing }
+        if new_members { ProbeResult::NewMembers } else { ProbeResult::None }
     }
 
     /// Returns whether a node may still answer.
@@ -100,46 +100,50 @@ impl Search {
     }
 
     /// Returns the next answer. Cancel safe.
-    pub(super) async fn heard(&mut self, shared: &Shared) -> Heard {
+    pub(super) async fn next_result(&mut self, shared: &Shared) -> ProbeResult {
         let Some(Ok(LeaderProbe { address, channel, answer })) = self.asking.join_next().await else {
-            return Heard::Nothing;
+            return ProbeResult::None;
         };
-        if let Some(way) = self.ways.get_mut(&address) {
-            let silences = if answer.is_err() { way.silences + 1 } else { 0 };
-            *way = if silences < SILENCES_MAX { Way { channel, asked: false, silences } } else { Way::default() };
+        if let Some(candidate) = self.candidates.get_mut(&address) {
+            let silences = if answer.is_err() { candidate.silences + 1 } else { 0 };
+            *candidate = if silences < SILENCES_MAX {
+                Candidate { channel, asked: false, silences }
+            } else {
+                Candidate::default()
+            };
         }
         match answer {
-            Ok(Ok(found)) => Heard::Leader(Box::new(found)),
+            Ok(Ok(leader)) => ProbeResult::Leader(Box::new(leader)),
             Ok(Err(error)) => {
                 let members = error.log.map(|log| log.members).unwrap_or_default();
-                if shared.peers().learn(&members) { Heard::News } else { Heard::Nothing }
+                if shared.peers().learn(&members) { ProbeResult::NewMembers } else { ProbeResult::None }
             }
-            Err(_) => Heard::Nothing,
+            Err(_) => ProbeResult::None,
         }
     }
 
     /// Asks all nodes without a probe in flight.
     fn ask(&mut self, shared: &Shared) {
         let addresses = shared.peers().all();
-        let patience = (PATIENCE_BASE * 2_u32.saturating_pow(self.rounds.min(10))).min(PATIENCE_CAP);
+        let timeout = (PROBE_TIMEOUT_BASE * 2_u32.saturating_pow(self.rounds.min(10))).min(PROBE_TIMEOUT_CAP);
         self.rounds = self.rounds.saturating_add(1);
-        self.ways.retain(|address, _| addresses.contains(address));
+        self.candidates.retain(|address, _| addresses.contains(address));
         for address in addresses {
-            let way = self.ways.entry(address.clone()).or_default();
-            if !way.asked {
-                way.asked = true;
-                self.asking.spawn(ask(shared.connect.clone(), address, way.channel.clone(), patience));
+            let candidate = self.candidates.entry(address.clone()).or_default();
+            if !candidate.asked {
+                candidate.asked = true;
+                self.asking.spawn(ask(shared.connect.clone(), address, candidate.channel.clone(), timeout));
             }
         }
     }
 }
 
-/// A connection that came about is kept, even if the answer did not come in time.
+/// Probes a node. The connection is kept even if the answer is late.
 async fn ask(
     connect: Arc<dyn Connect>,
     address: String,
     mut channel: Option<LogChannel>,
-    patience: Duration,
+    timeout: Duration,
 ) -> LeaderProbe {
     let asking = async {
         let channel = match &channel {
@@ -148,11 +152,11 @@ async fn ask(
         };
         ask_over(channel, &address).await
     };
-    let answer = tokio::time::timeout(patience, asking).await;
+    let answer = tokio::time::timeout(timeout, asking).await;
     LeaderProbe { address, channel, answer }
 }
 
-async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
+async fn ask_over(channel: LogChannel, address: &str) -> Result<LeaderLink, Error> {
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut incoming: Answers = match &channel {
         LogChannel::Local(node) => node.submit(messages)?,
@@ -163,7 +167,9 @@ async fn ask_over(channel: LogChannel, address: &str) -> Result<Found, Error> {
         }
     };
     match incoming.next().await.transpose()?.and_then(|first| first.message) {
-        Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => Ok(Found { epoch, channel, outgoing, incoming }),
-        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} did not say in which epoch it leads"))),
+        Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => {
+            Ok(LeaderLink { epoch, channel, outgoing, incoming })
+        }
+        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} sent no epoch"))),
     }
 }

@@ -93,7 +93,7 @@ pub(crate) enum LogCommand {
         /// Node id
         node: String,
         #[command(flatten)]
-        place: Place,
+        peer_address: PeerAddressArg,
         #[command(flatten)]
         wait: Wait,
     },
@@ -125,7 +125,7 @@ pub(crate) enum LogCommand {
         /// Id of the new node
         node: String,
         #[command(flatten)]
-        place: Place,
+        peer_address: PeerAddressArg,
         #[command(flatten)]
         wait: Wait,
     },
@@ -170,7 +170,7 @@ pub(crate) enum LogCommand {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct PeerAddressArg {
     /// Peer address of the node [default: as registered]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,

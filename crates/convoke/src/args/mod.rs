@@ -88,7 +88,7 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the effective configuration and the origin of each value
+    /// Print the effective configuration and the source of each value
     Print(PrintArgs),
 }
 

@@ -88,8 +88,8 @@ mod tests {
         let mut loaded = Loaded::default();
         loaded.flags(&arguments.settings.0).unwrap();
         for key in KEYS {
-            let origin = loaded.origin(key.name).map(ToString::to_string);
-            assert_eq!(origin.as_deref(), key.flag, "{}", key.name);
+            let source = loaded.source(key.name).map(ToString::to_string);
+            assert_eq!(source.as_deref(), key.flag, "{}", key.name);
         }
         assert!(loaded.settings.insecure_public);
         let Command::Start(arguments) = Arguments::parse_from(["convoke", "start"]).command else { panic!() };

@@ -2,7 +2,7 @@
 
 use crate::args::{Id, MembersArgs};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
-use convoke_cli::{Missed, NodeChannel, Result, call, call_until};
+use convoke_cli::{AttemptError, NodeChannel, Result, call, call_until};
 use convoke_proto::json::{Member, MemberList, Status};
 use convoke_proto::v1;
 use std::time::Duration;
@@ -30,15 +30,15 @@ async fn all(
     filter: &str,
     mut deadline: Instant,
     each: Duration,
-) -> Result<Vec<Member>, Missed> {
+) -> Result<Vec<Member>, AttemptError> {
     let (mut members, mut cursor) = (Vec::new(), String::new());
     let mut pages = 0;
     loop {
         let request = v1::ListRequest { filter: filter.to_owned(), limit: 0, cursor };
         let page = match timeout_at(deadline, page(request)).await {
             Ok(page) => page?,
-            Err(_) if pages == 0 => return Err(Missed::Silent),
-            Err(_) => return Err(Missed::Slow { received: counted(members.len() as u64, "member") }),
+            Err(_) if pages == 0 => return Err(AttemptError::Silent),
+            Err(_) => return Err(AttemptError::Slow { received: counted(members.len() as u64, "member") }),
         };
         pages += 1;
         members.extend(page.members.into_iter().map(Member::from));
@@ -161,9 +161,9 @@ pub(crate) mod tests {
             _ => std::future::pending().await,
         };
         let missed = all(stuck, "", Instant::now() + HOUR, Duration::from_millis(20)).await.unwrap_err();
-        assert!(matches!(&missed, Missed::Slow { received } if received == "1 member"), "{missed:?}");
+        assert!(matches!(&missed, AttemptError::Slow { received } if received == "1 member"), "{missed:?}");
         let silent = async |_| std::future::pending().await;
-        assert!(matches!(all(silent, "", Instant::now(), HOUR).await.unwrap_err(), Missed::Silent));
+        assert!(matches!(all(silent, "", Instant::now(), HOUR).await.unwrap_err(), AttemptError::Silent));
     }
 
     #[test]

@@ -71,8 +71,8 @@ mod tests {
             ready: true,
             drained: false,
             self_: false,
-            heard_ms: Some(40),
-            heard_via: String::new(),
+            evidence_age_ms: Some(40),
+            evidence_via: String::new(),
             behind: 0,
         };
         let nodes = [

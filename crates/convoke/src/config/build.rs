@@ -21,7 +21,7 @@ pub(crate) struct Parts {
     pub(crate) client_host: Option<String>,
 }
 
-/// Builds the configurations. Errors name the key and its origin.
+/// Builds the configurations. Errors name the key and its source.
 pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     let settings = &loaded.settings;
     let mut node = convoke_node::Config::new(id)
@@ -103,9 +103,9 @@ pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> 
             } else if yielding.contains(first) {
                 *other(settings) = 0;
             } else {
-                let origins = from(loaded, &[first, second]);
+                let sources = from(loaded, &[first, second]);
                 let message = format!(
-                    "{first} and {second} are both {number}: use different ports, or 0 for a free one{origins}"
+                    "{first} and {second} are both {number}: use different ports, or 0 for a free one{sources}"
                 );
                 return Err(CommandError::usage(message));
             }
@@ -168,7 +168,7 @@ fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Co
     rejected(loaded, &error.to_string(), field, "", OF_SERVER)
 }
 
-/// Replaces the bare name of a component's field by its key, and adds the origins. `also` names further fields.
+/// Replaces the bare name of a component's field by its key, and adds the sources. `also` names further fields.
 fn rejected(loaded: &Loaded, message: &str, field: Option<&str>, also: &str, sections: &[&str]) -> CommandError {
     let own = field.and_then(|field| keys::of_field(field, sections));
     let others = also.split(' ').filter_map(|word| keys::of_field(word, sections));
@@ -198,9 +198,9 @@ fn field(error: &StartError) -> Option<&str> {
 
 /// " (a from x, b from y)" for the keys that are set.
 fn from(loaded: &Loaded, keys: &[&str]) -> String {
-    let origins = keys.iter().filter_map(|key| Some(format!("{key} from {}", loaded.origin(key)?)));
-    let origins: Vec<String> = origins.collect();
-    if origins.is_empty() { String::new() } else { format!(" ({})", origins.join(", ")) }
+    let sources = keys.iter().filter_map(|key| Some(format!("{key} from {}", loaded.source(key)?)));
+    let sources: Vec<String> = sources.collect();
+    if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) }
 }
 
 /// Checks the syntax of an address. The host need not exist.
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn values_that_start_rejects_are_rejected_with_their_key() {
-        for (values, words, origins) in [
+        for (values, words, sources) in [
             (
                 vec![("bind", "--bind", "0.0.0.0")],
-                "is reachable from other machines and everybody who reaches it has full access",
+                "is reachable from other machines and every process that can connect to it has full access",
                 "(bind from --bind)",
             ),
             (vec![("bind", "X", "::"), ("advertise", "-", "me")], "[::]:7700 is reachable", "(bind from X)"),
@@ -316,7 +316,7 @@ mod tests {
             ),
         ] {
             let error = build(&loaded(&values), "n1").unwrap_err();
-            assert!(error.message.contains(words) && error.message.ends_with(origins), "{error}");
+            assert!(error.message.contains(words) && error.message.ends_with(sources), "{error}");
             assert_eq!(error.exit, convoke_cli::exit::USAGE);
         }
         for fine in [

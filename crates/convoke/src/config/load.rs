@@ -1,4 +1,4 @@
-//! Loads defaults, then a file, then the environment, then flags, and records the origin of every value.
+//! Loads defaults, then a file, then the environment, then flags, and records the source of every value.
 
 use super::keys::{self, KEYS, Key};
 use super::settings::Settings;
@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 /// Variables of Convoke that are not configuration keys.
 const OTHER_VARIABLES: &[&str] = &["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_FENCE"];
 
-/// The origin of a value.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum Source {
     File { path: PathBuf, line: usize },
     Environment(String),
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File { path, line } => write!(f, "{} line {line}", path.display()),
-            Origin::Environment(variable) => f.write_str(variable),
-            Origin::Flag(flag) => f.write_str(flag),
+            Source::File { path, line } => write!(f, "{} line {line}", path.display()),
+            Source::Environment(variable) => f.write_str(variable),
+            Source::Flag(flag) => f.write_str(flag),
         }
     }
 }
@@ -40,11 +40,11 @@ pub(crate) struct Flag {
     pub(crate) value: String,
 }
 
-/// Settings, with the origin of those that are not defaults.
+/// Settings, with the source of those that are not defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) settings: Settings,
-    origins: BTreeMap<&'static str, Origin>,
+    sources: BTreeMap<&'static str, Source>,
     /// Warnings about variables that look like mistakes but may belong to other programs.
     pub(crate) warnings: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl Loaded {
                 let (line, name) = (entry.line, entry.name);
                 return Err(CommandError::usage(format!("{shown} line {line}: unknown key {name}; {help}")));
             };
-            self.set(key, entry.value, Origin::File { path: path.to_owned(), line: entry.line })?;
+            self.set(key, entry.value, Source::File { path: path.to_owned(), line: entry.line })?;
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Loaded {
                         "ignored {name}={value}: Kubernetes sets it for the service {service:?} (set enableServiceLinks: false in the pod)"
                     ));
                 }
-                Some(key) => self.set(key, value.into(), Origin::Environment(name))?,
+                Some(key) => self.set(key, value.into(), Source::Environment(name))?,
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
                 None => self.warnings.extend(warning(&name, &value)),
             }
@@ -111,18 +111,18 @@ impl Loaded {
     pub(crate) fn flags(&mut self, flags: &[Flag]) -> Result {
         for flag in flags {
             let key = keys::find(flag.key).expect("flags name keys of the table");
-            self.set(key, flag.value.as_str().into(), Origin::Flag(flag.flag))?;
+            self.set(key, flag.value.as_str().into(), Source::Flag(flag.flag))?;
         }
         Ok(())
     }
 
-    /// The origin of a value; `None` for a default.
-    pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
-        self.origins.get(key)
+    /// The source of a value; `None` for a default.
+    pub(crate) fn source(&self, key: &str) -> Option<&Source> {
+        self.sources.get(key)
     }
 
-    fn set(&mut self, key: &'static Key, value: Value, origin: Origin) -> Result {
-        let rejected = |error: &str| Err(CommandError::usage(format!("{}: {error} ({origin})", key.name)));
+    fn set(&mut self, key: &'static Key, value: Value, source: Source) -> Result {
+        let rejected = |error: &str| Err(CommandError::usage(format!("{}: {error} ({source})", key.name)));
         if value.as_str().is_some_and(|text| text.chars().any(char::is_control)) {
             return rejected(&format!("{value} contains control characters: remove them"));
         }
@@ -133,7 +133,7 @@ impl Loaded {
             Ok(settings) => self.settings = settings,
             Err(error) => return rejected(&in_words(&error.to_string())),
         }
-        self.origins.insert(key.name, origin);
+        self.sources.insert(key.name, source);
         Ok(())
     }
 }
@@ -191,11 +191,11 @@ mod tests {
         loaded.flags(&[Flag { key: "client_port", flag: "--client-port", value: "3".to_owned() }]).unwrap();
         let settings = &loaded.settings;
         assert_eq!((settings.region.as_str(), settings.cluster.as_str(), settings.client_port), ("eu", "bank", 3));
-        let origin = |key| loaded.origin(key).map(ToString::to_string);
-        assert_eq!(origin("region").as_deref(), Some("convoke.toml line 1"));
-        assert_eq!(origin("cluster").as_deref(), Some("CONVOKE_CLUSTER"));
-        assert_eq!(origin("client_port").as_deref(), Some("--client-port"));
-        assert_eq!(origin("peer_port"), None);
+        let source = |key| loaded.source(key).map(ToString::to_string);
+        assert_eq!(source("region").as_deref(), Some("convoke.toml line 1"));
+        assert_eq!(source("cluster").as_deref(), Some("CONVOKE_CLUSTER"));
+        assert_eq!(source("client_port").as_deref(), Some("--client-port"));
+        assert_eq!(source("peer_port"), None);
     }
 
     #[test]

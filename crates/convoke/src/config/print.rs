@@ -31,7 +31,7 @@ pub(crate) fn defaults() -> String {
     out
 }
 
-/// The effective values and their origins.
+/// The effective values and their sources.
 pub(crate) fn effective(loaded: &Loaded) -> String {
     let mut out = String::new();
     for (section, _) in SECTIONS {
@@ -40,8 +40,8 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
         }
         for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
             let _ = write!(out, "{} = {}", key.parts().1, key.read(&loaded.settings));
-            if let Some(origin) = loaded.origin(key.name) {
-                let _ = write!(out, "  # {origin}");
+            if let Some(source) = loaded.source(key.name) {
+                let _ = write!(out, "  # {source}");
             }
             out.push('\n');
         }
@@ -65,11 +65,11 @@ pub(crate) fn defaults_json() -> Value {
     json!({ "keys": keys.collect::<Vec<_>>() })
 }
 
-/// [`effective`] as JSON; `origin` is null for defaults.
+/// [`effective`] as JSON; `source` is null for defaults.
 pub(crate) fn effective_json(loaded: &Loaded) -> Value {
     let keys = KEYS.iter().map(|key| {
-        let origin = loaded.origin(key.name).map(ToString::to_string);
-        json!({ "key": key.name, "value": key.read(&loaded.settings), "origin": origin })
+        let source = loaded.source(key.name).map(ToString::to_string);
+        json!({ "key": key.name, "value": key.read(&loaded.settings), "source": source })
     });
     json!({ "keys": keys.collect::<Vec<_>>() })
 }
@@ -87,7 +87,7 @@ mod tests {
         let mut loaded = Loaded::default();
         loaded.file(&path).unwrap();
         for key in KEYS {
-            assert!(loaded.origin(key.name).is_some(), "{} is missing", key.name);
+            assert!(loaded.source(key.name).is_some(), "{} is missing", key.name);
             assert_eq!(key.read(&loaded.settings), key.read(&Settings::default()), "{}", key.name);
         }
     }
@@ -107,8 +107,8 @@ mod tests {
         loaded.flags(&[Flag { key: "join", flag: "--join", value: "a:1,b:2".to_owned() }]).unwrap();
         let shown = effective_json(&loaded);
         let of = |name: &str| shown["keys"].as_array().unwrap().iter().find(|key| key["key"] == name).unwrap().clone();
-        assert_eq!(of("join"), json!({ "key": "join", "value": ["a:1", "b:2"], "origin": "--join" }));
-        assert_eq!(of("client_port"), json!({ "key": "client_port", "value": 7700, "origin": null }));
+        assert_eq!(of("join"), json!({ "key": "join", "value": ["a:1", "b:2"], "source": "--join" }));
+        assert_eq!(of("client_port"), json!({ "key": "client_port", "value": 7700, "source": null }));
         assert_eq!(of("timers.heartbeat_interval")["value"], "5s");
         let defaults = defaults_json();
         assert_eq!(defaults["keys"].as_array().unwrap().len(), KEYS.len());

@@ -57,11 +57,11 @@ impl Plan {
     fn of(loaded: &Loaded, parts: Parts, any: &[&str]) -> Result<Plan> {
         let logging = &loaded.settings.logging;
         let targets = Targets::from_str(&logging.level).map_err(|_| {
-            let origin = loaded.origin("logging.level").map(|origin| format!(" ({origin})")).unwrap_or_default();
+            let source = loaded.source("logging.level").map(|source| format!(" ({source})")).unwrap_or_default();
             let level = &logging.level;
             CommandError::usage(format!(
                 "logging.level {level:?} is not a log level: use error, warn, info, debug, trace or off, or \
-                 levels by module such as \"info,convoke_node=debug\"{origin}"
+                 levels by module such as \"info,convoke_node=debug\"{source}"
             ))
         })?;
         // The Raft engine logs for its developers. The replica logs the events that operators need.
@@ -84,5 +84,5 @@ impl Plan {
 
 /// The keys that are not set.
 fn unset(loaded: &Loaded, keys: &[&'static str]) -> Vec<&'static str> {
-    keys.iter().copied().filter(|key| loaded.origin(key).is_none()).collect()
+    keys.iter().copied().filter(|key| loaded.source(key).is_none()).collect()
 }

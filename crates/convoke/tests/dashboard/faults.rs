@@ -67,8 +67,10 @@ fn the_page_stays_live_while_nodes_die() {
     browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
     browser.console();
     nodes[0].process.kill();
-    browser
-        .wait("it is said", "document.querySelector('#banner').innerText.includes('Disconnected from node n1 since')");
+    browser.wait(
+        "the banner is shown",
+        "document.querySelector('#banner').innerText.includes('Disconnected from node n1 since')",
+    );
     browser.wait(
         "the state beside the title shows it too",
         "document.querySelector('#pulse').innerText.startsWith('Stale since')",

@@ -95,7 +95,7 @@ pub fn left_out() -> Regex {
 fn only_parts_that_differ_in_every_run_are_masked() {
     let masks = Masks::new();
     let same = |a: &str, b: &str| masks.same(&[a.to_owned()], &[b.to_owned()]);
-    assert!(same("last heard 3.9 s ago", "last heard 12 ms ago"));
+    assert!(same("last evidence 3.9 s ago", "last evidence 12 ms ago"));
     assert!(same("Version 2.2.8e180418, written as n1/1~1240:2", "Version 7.1.00180419, written as n2/1~9:31"));
     assert!(same("client d0e357015b451e81", "client 0000000000000001"));
     assert!(same("{\"session\":6,\"number\":1}", "{\"session\":41,\"number\":1}"));

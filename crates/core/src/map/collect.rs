@@ -65,10 +65,10 @@ impl CausalMap {
     /// Collects tombstones and inferences that are older than `timeout`, at most `COLLECTED_AT_ONCE`. Returns the slots that
     /// were dropped; none of them was shown.
     ///
-    /// Example: a tombstone with dot (A, 5) and claim 3 is collected. The floor of A rises to 5, so a peer whose context has
-    /// {A: 4} gets a full merge in place of a delta, and learns from it that the key is gone. The claim floor rises to 3, so
-    /// a new registration of the key outranks the tombstone where it still exists. A tombstone beyond the context waits:
-    /// the floor must not exceed the context.
+    /// Example: a tombstone with dot (A, 5) and claim 3 is collected. The collection floor of A rises to 5, so a peer whose
+    /// context has {A: 4} gets a full merge in place of a delta, and learns from it that the key is gone. The claim floor
+    /// rises to 3, so a new registration of the key outranks the tombstone where it still exists. A tombstone beyond the
+    /// context waits: the collection floor must not exceed the context.
     pub(crate) fn collect(&mut self, clock: Clock, timeout: Duration) -> Vec<(u32, Arc<Record>)> {
         let mut removed = Vec::new();
         let mut later = Vec::new();

@@ -15,7 +15,7 @@ pub(crate) enum ItemRef {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Delta {
-    /// The peer's context is below the floor: send everything (D12).
+    /// The peer's context is below the collection floor: send everything (D12).
     Full,
     Items(Vec<ItemRef>),
 }

@@ -13,8 +13,8 @@ mod writes;
 
 pub(crate) use delta::{Cursor, Delta, ItemRef};
 pub(crate) use merge::{Outcome, Stored};
-pub(crate) use origins::{Evidence, Look, OriginEntry, Origins};
-pub(crate) use standing::{Sign, Standing};
+pub(crate) use origins::{Evidence, OriginEntry, Origins, SilentState};
+pub(crate) use standing::{Standing, StandingEvent};
 
 use crate::config::Limits;
 use crate::intern::Interner;

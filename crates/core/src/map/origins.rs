@@ -32,7 +32,7 @@ pub(crate) struct OriginEntry {
     /// Records stored so far.
     pub(crate) stores: u64,
     /// The state in which the periodic rules last processed it.
-    pub(crate) looked: Option<Look>,
+    pub(crate) last_processed: Option<SilentState>,
 }
 
 impl OriginEntry {
@@ -41,7 +41,7 @@ impl OriginEntry {
         self.stated.last().max(self.inferred.last_key_value().map_or(0, |(n, _)| *n))
     }
 
-    /// The input for judging a sign of this origin.
+    /// The input for judging this origin.
     pub(crate) fn known(&self) -> Known {
         let Evidence { liveness_counter, written, .. } = self.evidence;
         Known { liveness_counter, written, seen: self.seen, held: self.stated.last() }
@@ -51,7 +51,7 @@ impl OriginEntry {
 /// Everything that the periodic rules about a silent origin depend on. An origin with an unchanged value is skipped:
 /// it may have a million records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct SilentState {
     pub(crate) liveness_counter: u64,
     pub(crate) stores: u64,
     pub(crate) written_off: u64,
@@ -141,7 +141,7 @@ impl Origins {
             },
             standing: Standing::Admitted,
             stores: 0,
-            looked: None,
+            last_processed: None,
         });
         index
     }

@@ -1,4 +1,4 @@
-//! A node's judgement of an origin: one state, changed by four signs (L8). docs/protocol.md prints the table.
+//! A node's judgement of an origin: one state, changed by four events (L8). docs/protocol.md prints the table.
 
 /// The judgement of one node about one origin. A *retired* origin has no entry, so it is not a state here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum Standing {
 
 /// An event that may change a standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum StandingEvent {
     /// Evidence with a higher liveness counter, younger than the admission window.
     Young,
     /// Evidence with a higher liveness counter, older than the admission window.
@@ -26,7 +26,7 @@ pub(crate) enum Sign {
     Quiet,
 }
 
-/// A node's knowledge of an origin when a sign arrives.
+/// A node's knowledge of an origin when an event occurs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// Its highest liveness counter.
@@ -46,21 +46,21 @@ impl Standing {
     /// `Silent { liveness_counter: 40 }`. A ping of B arrives: its liveness counter is 55, and it has made 9 writes. B
     /// becomes `Returning { liveness_counter: 40, above: 7, written: 9 }`. Write 8 arrives and shows at once; the
     /// older records still show `down`. Write 9 arrives, and B is admitted.
-    pub(crate) fn next(self, sign: Sign, known: Known) -> Standing {
+    pub(crate) fn next(self, event: StandingEvent, known: Known) -> Standing {
         let Known { liveness_counter, written, seen, held } = known;
-        match (self, sign) {
-            (Standing::Admitted, Sign::Quiet) => Standing::Silent { liveness_counter },
+        match (self, event) {
+            (Standing::Admitted, StandingEvent::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Admitted, _) => Standing::Admitted,
-            (Standing::Silent { .. }, Sign::Young) if seen >= written => Standing::Admitted,
-            (Standing::Silent { liveness_counter }, Sign::Young) => {
+            (Standing::Silent { .. }, StandingEvent::Young) if seen >= written => Standing::Admitted,
+            (Standing::Silent { liveness_counter }, StandingEvent::Young) => {
                 Standing::Returning { liveness_counter, above: seen.max(held), written }
             }
             // It lived longer than this node knew, which voids inferences made before.
-            (Standing::Silent { .. }, Sign::Old) => Standing::Silent { liveness_counter },
+            (Standing::Silent { .. }, StandingEvent::Old) => Standing::Silent { liveness_counter },
             (Standing::Silent { .. }, _) => self,
-            (Standing::Returning { written, .. }, Sign::Received) if seen >= written => Standing::Admitted,
+            (Standing::Returning { written, .. }, StandingEvent::Received) if seen >= written => Standing::Admitted,
             // Its missing writes may be lost with it; its evidence counts nevertheless.
-            (Standing::Returning { .. }, Sign::Quiet) => Standing::Silent { liveness_counter },
+            (Standing::Returning { .. }, StandingEvent::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Returning { .. }, _) => self,
         }
     }
@@ -95,11 +95,11 @@ mod tests {
         ("Silent", Standing::Silent { liveness_counter: 40 }),
         ("Returning", Standing::Returning { liveness_counter: 40, above: 7, written: 9 }),
     ];
-    const SIGNS: [(&str, Sign); 4] = [
-        ("young evidence", Sign::Young),
-        ("old evidence", Sign::Old),
-        ("writes received", Sign::Received),
-        ("no evidence for the admission window", Sign::Quiet),
+    const EVENTS: [(&str, StandingEvent); 4] = [
+        ("young evidence", StandingEvent::Young),
+        ("old evidence", StandingEvent::Old),
+        ("writes received", StandingEvent::Received),
+        ("no evidence for the admission window", StandingEvent::Quiet),
     ];
 
     fn name(standing: Standing) -> &'static str {
@@ -117,14 +117,14 @@ mod tests {
         }
     }
 
-    /// Each state and sign, with writes missing and with all writes here.
+    /// Each state and event, with writes missing and with all writes here.
     fn table() -> String {
-        let mut text = "| State | Sign | All writes here | Next state | Action |\n|---|---|---|---|---|\n".to_owned();
+        let mut text = "| State | Event | All writes here | Next state | Action |\n|---|---|---|---|---|\n".to_owned();
         for (state, was) in STATES {
-            for (sign_name, sign) in SIGNS {
-                let next = |seen| was.next(sign, Known { liveness_counter: 55, written: 9, seen, held: 7 });
+            for (event_name, event) in EVENTS {
+                let next = |seen| was.next(event, Known { liveness_counter: 55, written: 9, seen, held: 7 });
                 let row = |complete: &str, is: Standing| {
-                    format!("| {state} | {sign_name} | {complete} | {} | {} |\n", name(is), action(was, is))
+                    format!("| {state} | {event_name} | {complete} | {} | {} |\n", name(is), action(was, is))
                 };
                 if next(7) == next(9) {
                     text += &row("either", next(7));

@@ -1,12 +1,12 @@
-//! The causal map (D1–D11) as several replicas that exchange real encoded items.
+//! The causal map (D1–D11) as several copies of the map that exchange real encoded items.
 
 mod claims;
 mod collection;
 mod deltas;
 mod histories;
 mod inferences;
+mod map_copy;
 mod merging;
-mod replica;
 mod retirement;
 mod steps;
 mod tokens;

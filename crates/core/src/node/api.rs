@@ -72,13 +72,13 @@ pub struct Reattach {
     pub raise: u64,
     /// One more member, which may have been registered with a higher number before.
     pub member: Option<AttachMember>,
-    /// A new process: it takes over from the current user of this client id, and no members are restored.
+    /// A new process: its session supersedes the current one of this client id, and no members are restored.
     pub fresh: bool,
 }
 
-/// The node that owns a client's members, and its address.
+/// The node that owns the members of a session, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Feeder {
+pub struct SessionOwner {
     pub node: NodeId,
     pub client_address: String,
     pub state: PeerState,
@@ -98,9 +98,9 @@ pub struct Attached {
 /// An unsolicited message to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A newer attach of the same process took over; attach again with a claim above `known` if that was not intended.
+    /// A newer session of the same process superseded this one; attach again with a claim above `known` if that was not intended.
     Lost { known: u64 },
-    /// Another process with the same client id took over.
+    /// Another process with the same client id superseded this session.
     Superseded { known: u64 },
     /// Another client took this member.
     TakenOver { id: String },
@@ -116,7 +116,7 @@ pub struct HandoverTarget {
 
 /// Selection of a watcher.
 #[derive(Clone, Debug)]
-pub struct Interest {
+pub struct WatchSelection {
     pub space: Space,
     pub filter: Filter,
 }
@@ -262,10 +262,10 @@ pub enum RegistryEvent {
         node: Option<NodeId>,
         reason: String,
     },
-    /// While this node starts: a peer reports another live process with its id. It keeps trying for this long, in case
-    /// that process has just died (N4).
+    /// While this node starts: a peer reports another live process with its id. It retries until the timeout, in
+    /// case that process has just died (N4).
     IdInUse {
-        patience: Duration,
+        timeout: Duration,
     },
     Ready {
         alone: bool,

@@ -93,7 +93,7 @@ impl Node {
         let by_session = session.is_some_and(|s| !s.down && replaced(&s.client, s.claim));
         let by_record = records.iter().any(|r| self.map.shown(r) == Status::Up && replaced(&r.client, r.claim));
         if by_session || by_record {
-            let message = format!("another process with client id {:?} took over", request.client);
+            let message = format!("a newer session of client id {:?} superseded this one", request.client);
             return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
         }
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));

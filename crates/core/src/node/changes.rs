@@ -139,7 +139,7 @@ impl Node {
         }
         let session = self.sessions.of_slot(new.slot).and_then(|session| self.sessions.get(session));
         let session = session.filter(|session| session.conn.is_some())?;
-        if self.is_end(old, new, &session.client) {
+        if self.ends_registration(old, new, &session.client) {
             return None;
         }
         // A drain mark survives a change of owner (C7), but not the registration it was set on.
@@ -148,7 +148,7 @@ impl Node {
     }
 
     /// Whether a record that outranks the one of a connected client ends its registration.
-    fn is_end(&self, old: &Record, new: &Record, client: &ClientProcess) -> bool {
+    fn ends_registration(&self, old: &Record, new: &Record, client: &ClientProcess) -> bool {
         let same_client = new.client.id == client.id;
         seam!(self, SilentOwnerWins => return new.is_live() || same_client);
         seam!(self, EarlierTombstoneWins => return !new.is_live() && !same_client);

@@ -43,7 +43,7 @@ convoke_counters::counters! {
         sessions_down,
         /// Sessions that expired after they had timed out.
         sessions_left,
-        /// Members of lost origins expired by this node.
+        /// Members of silent origins expired by this node.
         members_expired,
         /// Tombstones collected.
         tombstones_collected,

@@ -124,7 +124,7 @@ impl Node {
         let Some(link) = self.peers.links.get_mut(&id) else { return false };
         let recent = link.wanted.is_some_and(|at| at.silence(clock) < interval);
         let under_way =
-            link.incoming.as_ref().is_some_and(|i| i.progress.attentive_silence(clock, Duration::MAX) < timeout);
+            link.incoming.as_ref().is_some_and(|i| i.progress.silence_without_pauses(clock, Duration::MAX) < timeout);
         if recent || under_way {
             return false;
         }

@@ -1,8 +1,8 @@
-//! Expiry: members of lost origins, records that others wrote off, old incarnations; and the restating of records that
+//! Expiry: members of silent origins, records that others wrote off, old incarnations; and the restating of records that
 //! others dropped (L4, D10).
 
 use super::{Node, Output, Phase, RegistryEvent};
-use crate::map::{Look, OriginEntry};
+use crate::map::{OriginEntry, SilentState};
 use crate::member::{Record, Space, Status};
 use crate::mutant::{Mutant, seam};
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -14,28 +14,28 @@ use std::hash::BuildHasher;
 impl Node {
     /// Applies the rules for silent origins. Each examines all records of an origin, so an origin whose state is
     /// unchanged since the last time is skipped.
-    pub(super) fn expire_lost_origins(&mut self, out: &mut Output) {
+    pub(super) fn expire_silent_origins(&mut self, out: &mut Output) {
         let window = self.config.timers.admission_window();
         for index in self.origins_that(|index, entry| !entry.standing.is_admitted() && self.silence(index) > window) {
-            let look = self.look_at(index);
+            let state = self.silent_state(index);
             let entry = self.map.origins.entry_mut(index);
-            let last = entry.looked.replace(look);
-            if last == Some(look) {
+            let last = entry.last_processed.replace(state);
+            if last == Some(state) {
                 continue;
             }
-            if last.is_none_or(|last| last.stores != look.stores) && entry.stated.last() > entry.seen {
+            if last.is_none_or(|last| last.stores != state.stores) && entry.stated.last() > entry.seen {
                 // Part of an interrupted delta. No context covers these records, so only exchanges spread them (D7).
                 self.to_ask.extend(self.peers.up_links());
             }
             self.drop_written_off(index, out);
-            if let Some(due) = look.expires {
+            if let Some(due) = state.expires {
                 self.expire_records_of(index, due, out);
             }
         }
         self.retire_silent(out);
     }
 
-    fn look_at(&self, index: u32) -> Look {
+    fn silent_state(&self, index: u32) -> SilentState {
         let entry = self.map.origins.entry(index);
         let timers = &self.config.timers;
         let silence = self.silence(index);
@@ -46,7 +46,7 @@ impl Node {
         let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
         let expires = able && self.is_responsible_for(&entry.origin.id);
         let expires = [Space::Name, Space::Member].into_iter().find(due).filter(|_| expires);
-        Look {
+        SilentState {
             liveness_counter: entry.evidence.liveness_counter,
             stores: entry.stores,
             written_off: entry.written_off,
@@ -59,7 +59,7 @@ impl Node {
         self.responsible_for(origin).as_ref() == Some(&self.me.node)
     }
 
-    /// Writes an inferred `left` for each live record of a lost origin (L4): its members, and if `due` its names as well.
+    /// Writes an inferred `left` for each live record of a silent origin (L4): its members, and if `due` its names as well.
     fn expire_records_of(&mut self, index: u32, due: Space, out: &mut Output) {
         let entry = self.map.origins.entry(index);
         let liveness_counter = entry.evidence.liveness_counter;
@@ -131,7 +131,7 @@ impl Node {
     /// written off. This node restates its own.
     pub(super) fn apply_peer_forgetting(&mut self, context: &Context, out: &mut Output) {
         for (node, incarnation) in &context.retired {
-            self.repeat_ends(node, *incarnation, out);
+            self.repeat_tombstones_of(node, *incarnation, out);
             self.retire(node, |entry| entry.origin.id.incarnation <= *incarnation, out);
         }
         self.map.note_written_off(context);
@@ -154,7 +154,7 @@ impl Node {
     /// Example: node C lost its disk, started with number 1 beside node B, and stored claim 9 of `m` over the claim 8 of
     /// node A. A was cut off from both, and retired numbers of C up to 2 long ago. It rejects all records of C with number 1,
     /// so it would show claim 8 for ever while B shows `m` as left.
-    fn repeat_ends(&mut self, node: &NodeId, incarnation: Incarnation, out: &mut Output) {
+    fn repeat_tombstones_of(&mut self, node: &NodeId, incarnation: Incarnation, out: &mut Output) {
         seam!(self, RetiredNotRepeated => return);
         if !self.map.may_write {
             return;
@@ -164,8 +164,8 @@ impl Node {
             origins.incarnations(node).filter(|(number, index)| *number <= incarnation && *index != origins.me());
         let silent = retired.map(|(_, index)| origins.entry(index)).filter(|entry| entry.standing.is_silent());
         let slots = silent.flat_map(|entry| entry.stated.values().copied());
-        let ends: Vec<u32> = slots.filter(|slot| self.map.shown(self.map.at(*slot)) == Status::Left).collect();
-        for slot in ends {
+        let left: Vec<u32> = slots.filter(|slot| self.map.shown(self.map.at(*slot)) == Status::Left).collect();
+        for slot in left {
             self.write_left(slot, out);
         }
     }

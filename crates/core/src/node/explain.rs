@@ -72,7 +72,7 @@ impl Node {
         });
         let session = self.sessions.of_slot(record.slot).and_then(|id| self.sessions.get(id));
         let session = session.map(|session| SessionView {
-            silence: session.received_at.attentive_silence(self.clock, self.config.timers.dead_peer_timeout),
+            silence: session.received_at.silence_without_pauses(self.clock, self.config.timers.dead_peer_timeout),
             timeout: session.timeout,
             connected: session.conn.is_some(),
             superseded: session.superseded,

@@ -273,13 +273,13 @@ impl Node {
         seam!(self, TwinsTolerated => return);
         match &mut self.phase {
             Phase::Starting { rejected, .. } => {
-                let patience = self.config.timers.heartbeat_timeout;
+                let timeout = self.config.timers.heartbeat_timeout;
                 match *rejected {
                     None => {
                         *rejected = Some(self.clock.now);
-                        out.events.push(RegistryEvent::IdInUse { patience });
+                        out.events.push(RegistryEvent::IdInUse { timeout });
                     }
-                    Some(since) if self.clock.now.since(since) >= patience => {
+                    Some(since) if self.clock.now.since(since) >= timeout => {
                         self.stop_now(StopReason::IdentityConflict, out);
                     }
                     Some(_) => {}

@@ -2,7 +2,7 @@
 
 use super::queries::node_member_id;
 use super::{Node, Output, RegistryEvent, StopReason};
-use crate::map::{Evidence, OriginEntry, Sign, Standing};
+use crate::map::{Evidence, OriginEntry, Standing, StandingEvent};
 use crate::member::{Member, Space};
 use crate::mutant::{Mutant, seam};
 use crate::time::{Duration, ReceivedAt};
@@ -21,7 +21,7 @@ impl Node {
         {
             let written = entry.evidence.written.max(written);
             entry.evidence = Evidence { liveness_counter, written, received_at, via: None, assumed: false };
-            self.judge(index, Sign::Young, out);
+            self.judge(index, StandingEvent::Young, out);
         }
     }
 
@@ -46,7 +46,7 @@ impl Node {
         {
             evidence.received_at = received_at;
             if without_evidence && !young {
-                self.judge(index, Sign::Quiet, out);
+                self.judge(index, StandingEvent::Quiet, out);
             }
         }
         if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
@@ -65,21 +65,21 @@ impl Node {
             self.stop_now(StopReason::IdentityConflict, out);
             return;
         }
-        let sign = match (young, first) {
-            (true, _) => Sign::Young,
-            (false, true) => Sign::Quiet,
-            (false, false) => Sign::Old,
+        let event = match (young, first) {
+            (true, _) => StandingEvent::Young,
+            (false, true) => StandingEvent::Quiet,
+            (false, false) => StandingEvent::Old,
         };
-        self.judge(index, sign, out);
+        self.judge(index, event, out);
     }
 
     /// Changes the standing of an origin by the table in docs/protocol.md, and sends watchers the members that look
     /// different now (L3).
-    fn judge(&mut self, index: u32, sign: Sign, out: &mut Output) {
+    fn judge(&mut self, index: u32, event: StandingEvent, out: &mut Output) {
         let entry = self.map.origins.entry(index);
         let was = entry.standing;
-        let mut standing = was.next(sign, entry.known());
-        if sign == Sign::Young && self.mutation.is(Mutant::ReturningAdmittedAtOnce) {
+        let mut standing = was.next(event, entry.known());
+        if event == StandingEvent::Young && self.mutation.is(Mutant::ReturningAdmittedAtOnce) {
             standing = Standing::Admitted;
         }
         if standing == was {
@@ -115,7 +115,7 @@ impl Node {
     /// Readmits a returning origin whose writes have been received (L3), unless it fell silent again.
     pub(super) fn try_readmit(&mut self, index: u32, out: &mut Output) {
         let silent = self.silence(index) > self.config.timers.admission_window();
-        self.judge(index, if silent { Sign::Quiet } else { Sign::Received }, out);
+        self.judge(index, if silent { StandingEvent::Quiet } else { StandingEvent::Received }, out);
     }
 
     /// The same for all returning origins, after something was received.
@@ -136,7 +136,7 @@ impl Node {
             .origins_that(|index, entry| index != me && entry.standing.is_admitted() && self.silence(index) > window);
         if !silent.is_empty() && !self.hold_nodes(out) {
             for index in silent {
-                self.judge(index, Sign::Quiet, out);
+                self.judge(index, StandingEvent::Quiet, out);
             }
         }
     }
@@ -148,7 +148,7 @@ impl Node {
     }
 
     pub(super) fn silence(&self, index: u32) -> Duration {
-        self.map.origins.entry(index).evidence.received_at.attentive_silence(self.clock, Duration::MAX)
+        self.map.origins.entry(index).evidence.received_at.silence_without_pauses(self.clock, Duration::MAX)
     }
 
     /// Whether a linked peer is ready, or was ready in its current incarnation and is stopping by now: its registry is

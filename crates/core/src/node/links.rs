@@ -233,7 +233,7 @@ impl Node {
         if !covered {
             self.dial_seed(seed, out);
         }
-        // When everything is linked this costs one check per interval; it makes any split heal.
+        // When everything is linked this costs one check per interval; it makes any partition heal.
         if !self.peers.seeds[seed].oneself {
             self.schedule_seed(seed);
         }
@@ -270,7 +270,7 @@ impl Node {
         let timeout = self.config.timers.ping_timeout;
         let interval = self.config.timers.ping_interval;
         let silence = match link.phase {
-            LinkPhase::Handshake => link.opened.attentive_silence(self.clock, Duration::MAX),
+            LinkPhase::Handshake => link.opened.silence_without_pauses(self.clock, Duration::MAX),
             LinkPhase::Candidate => Duration::ZERO,
             LinkPhase::Up => link.silence(self.clock),
         };

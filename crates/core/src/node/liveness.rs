@@ -80,7 +80,7 @@ impl Node {
         session.check_at = Time::MAX;
         let timers = &self.config.timers;
         let forgiven = timers.dead_peer_timeout;
-        let silence = session.received_at.attentive_silence(self.clock, forgiven);
+        let silence = session.received_at.silence_without_pauses(self.clock, forgiven);
         // A stopping node closes its connections itself, so their loss does not count (N6).
         let cut_at = session.cut_at.filter(|_| !session.down && !matches!(self.phase, Phase::Stopping { .. }));
         let cut = cut_at.is_some_and(|at| now >= at + FAST_GRACE);
@@ -144,7 +144,7 @@ impl Node {
         let (mut silent, mut silent_members, mut members) = (0, 0, 0);
         for (_, session) in self.sessions.iter().filter(|(_, s)| !s.down && !s.superseded) {
             members += session.members.len();
-            let silence = session.received_at.attentive_silence(self.clock, self.config.timers.dead_peer_timeout);
+            let silence = session.received_at.silence_without_pauses(self.clock, self.config.timers.dead_peer_timeout);
             if silence + self.heartbeat_interval(session.timeout) > session.timeout {
                 silent += 1;
                 silent_members += session.members.len();

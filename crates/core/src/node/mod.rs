@@ -256,7 +256,7 @@ impl Node {
         self.timers.set(self.clock.now + self.config.timers.ping_interval, Timer::Tick);
         self.liveness_counter += 1;
         self.judge_origins(out);
-        self.expire_lost_origins(out);
+        self.expire_silent_origins(out);
         self.check_readiness(out);
         self.check_stopping(out);
         if self.phase == Phase::Over {

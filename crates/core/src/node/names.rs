@@ -134,7 +134,7 @@ impl Node {
     }
 
     /// Returns the location of a name. It is shown while its node is silent and expires like the members of a
-    /// lost node (L4).
+    /// silent node (L4).
     pub fn name(&self, name: &str) -> Option<NameView> {
         let record = self.map.record(Space::Name, name).filter(|record| self.map.shown(record) != Status::Left)?;
         Some(NameView {
@@ -195,7 +195,7 @@ impl Node {
             Space::Name => {
                 if let Some(location) = self.own_names.get(&new.id).cloned() {
                     // A record of an older incarnation, or the tombstone of another's earlier claim: this registration
-                    // stands.
+                    // applies.
                     if new.origin.id.node == self.me.node || !new.is_live() {
                         self.write_name(&new.id, &location, out);
                     } else {

@@ -1,6 +1,6 @@
 //! Clients without state of their own, such as HTTP clients: the registry restores their members (C8).
 
-use super::{Attach, AttachMember, Attached, ConnId, Feeder, Node, Output, Reattach};
+use super::{Attach, AttachMember, Attached, ConnId, Node, Output, Reattach, SessionOwner};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{MemberSpec, Record, Space, Status};
 use crate::mutant::Mutant;
@@ -18,14 +18,14 @@ impl Node {
         out: &mut Output,
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
-        match self.recall(request) {
+        match self.restore_from_registry(request) {
             Ok(attach) => self.attach(now, wall_ms, conn, &attach, out),
             Err(rejection) => self.count_rejection(Err(rejection)),
         }
     }
 
     /// Builds the attach that the client would send if it had its own state.
-    fn recall(&self, request: &Reattach) -> Result<Attach, Rejection> {
+    fn restore_from_registry(&self, request: &Reattach) -> Result<Attach, Rejection> {
         if !self.is_ready() {
             return Err(self.not_accepting_clients(&request.client));
         }
@@ -37,7 +37,7 @@ impl Node {
         if !request.fresh {
             let highest = previous.unwrap_or(0);
             if others.iter().any(|record| record.claim > highest && self.map.shown(record) == Status::Up) {
-                let message = format!("another process with client id {:?} took over", request.client);
+                let message = format!("a newer session of client id {:?} superseded this one", request.client);
                 return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
             }
             if previous.is_none() {
@@ -49,8 +49,8 @@ impl Node {
         let known = known.chain(session.map(|session| session.claim)).chain(previous);
         let known = known.chain(more.map(|id| self.map.known_claim(Space::Member, id))).max();
         let forget = self.mutation.is(Mutant::ReattachForgetsMembers);
-        let recalled = own.iter().filter(|record| Some(record.id.as_str()) != more && !forget);
-        let recalled = recalled.map(|record| AttachMember { spec: spec_of(record), takeover: false });
+        let restored = own.iter().filter(|record| Some(record.id.as_str()) != more && !forget);
+        let restored = restored.map(|record| AttachMember { spec: spec_of(record), takeover: false });
         Ok(Attach {
             client: request.client.clone(),
             nonce: request.nonce,
@@ -58,17 +58,17 @@ impl Node {
             previous_claim: previous.unwrap_or(0),
             liveness: request.liveness,
             timeout: request.timeout,
-            members: recalled.chain(request.member.clone()).collect(),
+            members: restored.chain(request.member.clone()).collect(),
             unregistered: Vec::new(),
         })
     }
 
     /// Returns the other node that owns the members of this process, if it has members.
-    pub fn fed_by(&self, client: &str, nonce: u64) -> Option<Feeder> {
+    pub fn owner_of_session(&self, client: &str, nonce: u64) -> Option<SessionOwner> {
         let own = self.map.of_client(client).filter(|record| record.client.nonce == nonce);
         let node = &own.max_by_key(|record| record.claim)?.origin.id.node;
         let peer = self.peers.peers.get(node)?;
-        Some(Feeder { node: node.clone(), client_address: peer.client_address.clone(), state: peer.state })
+        Some(SessionOwner { node: node.clone(), client_address: peer.client_address.clone(), state: peer.state })
     }
 }
 

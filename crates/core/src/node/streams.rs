@@ -1,6 +1,6 @@
 //! Watches: watching, resuming, taking (W1–W6).
 
-use super::{Interest, Node, Output, Phase, ResetReason, Resume, StreamEvent, WatcherId};
+use super::{Node, Output, Phase, ResetReason, Resume, StreamEvent, WatchSelection, WatcherId};
 use crate::error::{ErrorCode, Rejection};
 use crate::time::Time;
 use crate::watch::{Begin, Resumption, TakeContext, Token, Walk};
@@ -11,13 +11,13 @@ impl Node {
     pub fn watch(
         &mut self,
         now: Time,
-        interest: Interest,
+        selection: WatchSelection,
         resume: Resume,
         out: &mut Output,
     ) -> Result<WatcherId, Rejection> {
         self.observe_client(now, out)?;
-        let result = self.check_watch(&resume).map(|absence_from| self.begin_stream(&interest, resume, absence_from));
-        let result = result.map(|begin| self.watchers.insert(interest, begin, out));
+        let result = self.check_watch(&resume).map(|absence_from| self.begin_stream(&selection, resume, absence_from));
+        let result = result.map(|begin| self.watchers.insert(selection, begin, out));
         self.count_rejection(result)
     }
 
@@ -40,20 +40,20 @@ impl Node {
         Ok(absence_from)
     }
 
-    fn begin_stream(&self, interest: &Interest, resume: Resume, absence_from: Time) -> Begin {
+    fn begin_stream(&self, selection: &WatchSelection, resume: Resume, absence_from: Time) -> Begin {
         let resumption = match resume {
-            Resume::Fresh => return Begin::Walk { walk: Walk::snapshot(interest), reset: None },
+            Resume::Fresh => return Begin::Walk { walk: Walk::snapshot(selection), reset: None },
             Resume::Known(known) => Resumption { token: None, recent: BTreeMap::new(), known: Some(known) },
             Resume::Token { token, recent, known } => match Token::decode(&token) {
                 Ok(token) => Resumption { token: Some(token), recent, known },
                 Err(_) => {
-                    let (walk, reset) = Walk::instead(interest, known, ResetReason::Unreadable);
+                    let (walk, reset) = Walk::instead(selection, known, ResetReason::Unreadable);
                     return Begin::Walk { walk, reset };
                 }
             },
         };
-        if resumption.reached(interest.space, &self.map) {
-            let (walk, reset) = resumption.walk(interest, &self.map, self.mutation);
+        if resumption.reached(selection.space, &self.map) {
+            let (walk, reset) = resumption.walk(selection, &self.map, self.mutation);
             Begin::Walk { walk, reset }
         } else {
             let until = (self.clock.now + self.config.timers.resume_wait).max(absence_from);

@@ -134,12 +134,12 @@ impl Link {
     }
 
     pub(crate) fn silence(&self, clock: Clock) -> Duration {
-        self.received.attentive_silence(clock, Duration::MAX)
+        self.received.silence_without_pauses(clock, Duration::MAX)
     }
 
     /// How long ago the newest ping was sent that is known to have arrived.
     pub(crate) fn echo_silence(&self, clock: Clock) -> Duration {
-        self.echoed.attentive_silence(clock, Duration::MAX)
+        self.echoed.silence_without_pauses(clock, Duration::MAX)
     }
 
     /// Returns a number for a delta in either direction that neither end of the link has used: the two count

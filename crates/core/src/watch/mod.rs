@@ -11,7 +11,7 @@ pub(crate) use walk::Walk;
 use crate::map::CausalMap;
 use crate::member::{Member, Record, Space, Status};
 use crate::mutant::{Mutant, Mutation};
-use crate::node::{Effect, Interest, Output, ResetReason, StreamEvent, WatcherId};
+use crate::node::{Effect, Output, ResetReason, StreamEvent, WatchSelection, WatcherId};
 use crate::time::{Duration, Time};
 use crate::version::Version;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ const STEPS_MAX: usize = 4_096;
 
 #[derive(Debug)]
 struct Watcher {
-    interest: Interest,
+    selection: WatchSelection,
     stage: Stage,
     queue: VecDeque<StreamEvent>,
     /// Sent to the watcher before anything else.
@@ -116,12 +116,12 @@ impl Watchers {
         self.entries.iter().filter_map(|(_, s)| s.as_ref()).map(|s| s.queue.len()).max().unwrap_or(0)
     }
 
-    pub(crate) fn insert(&mut self, interest: Interest, begin: Begin, out: &mut Output) -> WatcherId {
+    pub(crate) fn insert(&mut self, selection: WatchSelection, begin: Begin, out: &mut Output) -> WatcherId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push((0, None));
             self.entries.len() as u32 - 1
         });
-        self.list(&interest).push(index);
+        self.list(&selection).push(index);
         let (stage, reset) = match begin {
             Begin::Walk { walk, reset } => (Stage::Walking(walk), reset),
             Begin::Wait { resumption, until } => (Stage::Waiting { resumption: Box::new(resumption), until }, None),
@@ -129,7 +129,7 @@ impl Watchers {
         let entry = &mut self.entries[index as usize];
         let notified = !matches!(stage, Stage::Waiting { .. });
         entry.1 = Some(Watcher {
-            interest,
+            selection,
             stage,
             queue: VecDeque::new(),
             reset,
@@ -162,8 +162,8 @@ impl Watchers {
         entry.0 = entry.0.wrapping_add(1);
         self.free.push(id.index);
         self.len -= 1;
-        self.list(&watcher.interest).retain(|index| *index != id.index);
-        if let Some(service) = watcher.interest.filter.service_literal()
+        self.list(&watcher.selection).retain(|index| *index != id.index);
+        if let Some(service) = watcher.selection.filter.service_literal()
             && self.by_service.get(service).is_some_and(Vec::is_empty)
         {
             self.by_service.remove(service);
@@ -183,8 +183,8 @@ impl Watchers {
         self.len = 0;
     }
 
-    fn list(&mut self, interest: &Interest) -> &mut Vec<u32> {
-        match (interest.space, interest.filter.service_literal()) {
+    fn list(&mut self, selection: &WatchSelection) -> &mut Vec<u32> {
+        match (selection.space, selection.filter.service_literal()) {
             (Space::Name, _) => &mut self.names,
             (Space::Member, None) => &mut self.general,
             (Space::Member, Some(service)) => self.by_service.entry(service.to_owned()).or_default(),
@@ -227,7 +227,7 @@ impl Watchers {
             if !matches!(&watcher.stage, Stage::Walking(walk) if walk.is_of_changes()) {
                 continue;
             }
-            let space = watcher.interest.space;
+            let space = watcher.selection.space;
             for (slot, record) in collected.iter().filter(|(_, record)| record.space == space) {
                 let Stage::Walking(walk) = &mut watcher.stage else { break };
                 let gone = Member { record: record.clone(), status: Status::Left };
@@ -268,7 +268,7 @@ impl Watchers {
             let Some(watcher) = watcher else { continue };
             let due = match &watcher.stage {
                 Stage::Waiting { resumption, until } => {
-                    now >= *until || resumption.reached(watcher.interest.space, map)
+                    now >= *until || resumption.reached(watcher.selection.space, map)
                 }
                 Stage::Grace { until, .. } => now >= *until,
                 Stage::Walking(_) => false,
@@ -302,7 +302,7 @@ impl Watcher {
 
     /// Queues the change if this watcher should see it now.
     fn offer(&mut self, change: Change<'_>, limit: usize, mutation: Mutation) -> bool {
-        let sees = |member: Option<&Member>| member.is_some_and(|m| self.interest.filter.matches(&m.subject()));
+        let sees = |member: Option<&Member>| member.is_some_and(|m| self.selection.filter.matches(&m.subject()));
         let (before, after) = (sees(change.before), sees(change.after));
         if !before && !after {
             return false;
@@ -345,7 +345,7 @@ impl Watcher {
         } else {
             self.queue.clear();
             self.reset = Some(ResetReason::Overflow);
-            self.stage = Stage::Walking(Walk::snapshot(&self.interest));
+            self.stage = Stage::Walking(Walk::snapshot(&self.selection));
         }
     }
 
@@ -359,7 +359,7 @@ impl Watcher {
     ) -> bool {
         let end = events.len() + max.max(2);
         if let Stage::Waiting { resumption, until } = &self.stage {
-            if !resumption.reached(self.interest.space, context.map) && context.now < *until {
+            if !resumption.reached(self.selection.space, context.map) && context.now < *until {
                 return false;
             }
             self.start_after_wait(context);
@@ -382,10 +382,10 @@ impl Watcher {
                 if steps > STEPS_MAX {
                     return true;
                 }
-                if walk.step(&self.interest, context.map, context.mutation, events) {
+                if walk.step(&self.selection, context.map, context.mutation, events) {
                     continue;
                 }
-                let missing = walk.missing(context.map, &self.interest);
+                let missing = walk.missing(context.map, &self.selection);
                 self.stage = Stage::Grace { missing, until: context.absence_from };
                 break;
             }
@@ -396,7 +396,7 @@ impl Watcher {
             }
             while events.len() < end {
                 let Some((id, had)) = missing.pop_first() else { break };
-                let held = context.map.record(self.interest.space, &id);
+                let held = context.map.record(self.selection.space, &id);
                 let version = held.map_or(had.absent(), |record| context.map.member(record).version());
                 events.push(StreamEvent::Unregistered { id, version });
             }
@@ -423,10 +423,10 @@ impl Watcher {
     /// The node caught up with the token, or the wait is over.
     fn start_after_wait(&mut self, context: &TakeContext<'_>) {
         let Stage::Waiting { resumption, .. } = std::mem::replace(&mut self.stage, Stage::Live) else { return };
-        let (walk, reset) = if resumption.reached(self.interest.space, context.map) {
-            resumption.walk(&self.interest, context.map, context.mutation)
+        let (walk, reset) = if resumption.reached(self.selection.space, context.map) {
+            resumption.walk(&self.selection, context.map, context.mutation)
         } else {
-            Walk::instead(&self.interest, None, ResetReason::Ahead)
+            Walk::instead(&self.selection, None, ResetReason::Ahead)
         };
         self.stage = Stage::Walking(walk);
         self.reset = reset;

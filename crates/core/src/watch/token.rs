@@ -9,7 +9,7 @@ use super::Walk;
 use crate::map::{CausalMap, OriginEntry, Standing};
 use crate::member::Space;
 use crate::mutant::{Mutant, Mutation};
-use crate::node::{Interest, ResetReason};
+use crate::node::{ResetReason, WatchSelection};
 use crate::version::{OriginId, VectorClock, Version};
 use crate::wire::{CodecError, Reader, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
 use std::collections::BTreeMap;
@@ -166,13 +166,18 @@ impl Resumption {
         self.token.as_ref().is_none_or(|token| token.reached(map)) && self.recent.iter().chain(known).all(seen)
     }
 
-    pub(crate) fn walk(self, interest: &Interest, map: &CausalMap, mutation: Mutation) -> (Walk, Option<ResetReason>) {
-        let Some(token) = self.token else { return Walk::instead(interest, self.known, ResetReason::TooOld) };
+    pub(crate) fn walk(
+        self,
+        selection: &WatchSelection,
+        map: &CausalMap,
+        mutation: Mutation,
+    ) -> (Walk, Option<ResetReason>) {
+        let Some(token) = self.token else { return Walk::instead(selection, self.known, ResetReason::TooOld) };
         let Some(mut slots) = token.changed(map, mutation) else {
-            return Walk::instead(interest, self.known, ResetReason::TooOld);
+            return Walk::instead(selection, self.known, ResetReason::TooOld);
         };
         let differs = |(id, version): (&String, &Version)| {
-            let record = map.record(interest.space, id)?;
+            let record = map.record(selection.space, id)?;
             (map.member(record).version() != *version).then_some(record.slot)
         };
         slots.extend(self.recent.iter().filter_map(differs));

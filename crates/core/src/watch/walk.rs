@@ -4,7 +4,7 @@ use super::Change;
 use crate::map::CausalMap;
 use crate::member::{Member, Space};
 use crate::mutant::{Mutant, Mutation};
-use crate::node::{Interest, ResetReason, StreamEvent};
+use crate::node::{ResetReason, StreamEvent, WatchSelection};
 use crate::version::Version;
 use std::collections::BTreeMap;
 
@@ -26,16 +26,16 @@ enum Path {
 }
 
 impl Walk {
-    pub(crate) fn snapshot(interest: &Interest) -> Self {
-        let path = match (interest.space, interest.filter.service_literal()) {
+    pub(crate) fn snapshot(selection: &WatchSelection) -> Self {
+        let path = match (selection.space, selection.filter.service_literal()) {
             (Space::Member, Some(_)) => Path::Service { next: 0 },
             _ => Path::All { next: 0 },
         };
         Walk { path, known: None }
     }
 
-    pub(crate) fn known(interest: &Interest, known: BTreeMap<String, Version>) -> Self {
-        Walk { known: Some(known), ..Walk::snapshot(interest) }
+    pub(crate) fn known(selection: &WatchSelection, known: BTreeMap<String, Version>) -> Self {
+        Walk { known: Some(known), ..Walk::snapshot(selection) }
     }
 
     /// Over the slots that changed; `recent` is what the watcher may have seen beyond its token.
@@ -45,13 +45,13 @@ impl Walk {
 
     /// The fallback when a token cannot be used: compare by known versions, or start over.
     pub(crate) fn instead(
-        interest: &Interest,
+        selection: &WatchSelection,
         known: Option<BTreeMap<String, Version>>,
         reason: ResetReason,
     ) -> (Self, Option<ResetReason>) {
         match known {
-            Some(known) if reason == ResetReason::TooOld => (Walk::known(interest, known), None),
-            _ => (Walk::snapshot(interest), Some(reason)),
+            Some(known) if reason == ResetReason::TooOld => (Walk::known(selection, known), None),
+            _ => (Walk::snapshot(selection), Some(reason)),
         }
     }
 
@@ -78,7 +78,7 @@ impl Walk {
     /// Takes one step; `false` at the end.
     pub(crate) fn step(
         &mut self,
-        interest: &Interest,
+        selection: &WatchSelection,
         map: &CausalMap,
         mutation: Mutation,
         events: &mut Vec<StreamEvent>,
@@ -90,10 +90,10 @@ impl Walk {
                 }
                 let slot = *next;
                 *next += 1;
-                self.meet(slot, interest, map, mutation, events);
+                self.meet(slot, selection, map, mutation, events);
             }
             Path::Service { next } => {
-                let service = interest.filter.service_literal().unwrap_or_default();
+                let service = selection.filter.service_literal().unwrap_or_default();
                 let Some(slot) = map.services().get(service).and_then(|slots| slots.range(*next..).next().copied())
                 else {
                     // Everything is behind the cursor now: changes are sent as they occur.
@@ -101,7 +101,7 @@ impl Walk {
                     return false;
                 };
                 *next = slot + 1;
-                self.meet(slot, interest, map, mutation, events);
+                self.meet(slot, selection, map, mutation, events);
             }
             Path::Changed { slots, next } => {
                 let Some(slot) = slots.get(*next).copied() else { return false };
@@ -109,7 +109,7 @@ impl Walk {
                 if let (Some(known), Some(record)) = (&mut self.known, map.try_at(slot)) {
                     known.remove(record.id());
                 }
-                show_change(slot, interest, map, events);
+                show_change(slot, selection, map, events);
             }
         }
         true
@@ -118,12 +118,12 @@ impl Walk {
     fn meet(
         &mut self,
         slot: u32,
-        interest: &Interest,
+        selection: &WatchSelection,
         map: &CausalMap,
         mutation: Mutation,
         events: &mut Vec<StreamEvent>,
     ) {
-        let Some(member) = visible(slot, interest, map) else { return };
+        let Some(member) = visible(slot, selection, map) else { return };
         let had = self.known.as_mut().and_then(|known| known.remove(member.id()));
         let same = |had: Version| {
             let Version { claim, seq, tag, .. } = member.version();
@@ -136,33 +136,33 @@ impl Walk {
     }
 
     /// At the end of a walk by known versions: members that the watcher has and this node does not show.
-    pub(crate) fn missing(&mut self, map: &CausalMap, interest: &Interest) -> BTreeMap<String, Version> {
+    pub(crate) fn missing(&mut self, map: &CausalMap, selection: &WatchSelection) -> BTreeMap<String, Version> {
         let mut known = self.known.take().unwrap_or_default();
         known.retain(|id, _| {
-            let slot = map.slot_of(interest.space, id);
-            slot.and_then(|slot| visible(slot, interest, map)).is_none()
+            let slot = map.slot_of(selection.space, id);
+            slot.and_then(|slot| visible(slot, selection, map)).is_none()
         });
         known
     }
 }
 
 /// The member in a slot, if the watcher should see it.
-fn visible(slot: u32, interest: &Interest, map: &CausalMap) -> Option<Member> {
+fn visible(slot: u32, selection: &WatchSelection, map: &CausalMap) -> Option<Member> {
     let record = map.try_at(slot)?;
-    if record.space != interest.space || !record.is_live() {
+    if record.space != selection.space || !record.is_live() {
         return None;
     }
     let member = map.member(record);
     let shown = member.status() != crate::member::Status::Left;
-    (shown && interest.filter.matches(&member.subject())).then_some(member)
+    (shown && selection.filter.matches(&member.subject())).then_some(member)
 }
 
 /// Sends the current state of a slot to a watcher that may or may not have known it.
-fn show_change(slot: u32, interest: &Interest, map: &CausalMap, events: &mut Vec<StreamEvent>) {
-    if let Some(member) = visible(slot, interest, map) {
+fn show_change(slot: u32, selection: &WatchSelection, map: &CausalMap, events: &mut Vec<StreamEvent>) {
+    if let Some(member) = visible(slot, selection, map) {
         events.push(StreamEvent::Snapshot(member));
     } else if let Some(record) = map.try_at(slot)
-        && record.space == interest.space
+        && record.space == selection.space
     {
         let member = map.member(record);
         events.push(StreamEvent::Unregistered { id: member.id().to_owned(), version: member.version() });

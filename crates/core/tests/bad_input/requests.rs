@@ -4,7 +4,7 @@ use super::{Lone, assert_rejection, attach, member, spec};
 use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
-use convoke_core::node::{Attach, AttachMember, ConnId, Interest, Resume, Start, StreamEvent};
+use convoke_core::node::{Attach, AttachMember, ConnId, Resume, Start, StreamEvent, WatchSelection};
 use convoke_core::version::{NodeId, Version};
 use convoke_core::{Config, Limits, Node, Output, Time};
 use std::collections::BTreeMap;
@@ -217,24 +217,24 @@ fn bad_watches_are_rejected() {
     });
     let error = Filter::parse("service = \"s\"").unwrap_err();
     assert!(!error.to_string().is_empty(), "an invalid filter is rejected before it reaches the node");
-    let interest = || Interest { space: Space::Member, filter: Filter::all() };
+    let selection = || WatchSelection { space: Space::Member, filter: Filter::all() };
     let version: Version = "1.1.00000000".parse().unwrap();
     let known: BTreeMap<String, Version> = ["a", "b", "c"].map(|id| (id.to_owned(), version)).into();
     for resume in [
         Resume::Known(known.clone()),
         Resume::Token { token: Vec::new(), recent: BTreeMap::new(), known: Some(known.clone()) },
     ] {
-        let rejection = lone.rejected(|node, now, _, out| node.watch(now, interest(), resume, out));
+        let rejection = lone.rejected(|node, now, _, out| node.watch(now, selection(), resume, out));
         assert_rejection(&rejection, ErrorCode::TooLarge, "known", Some(2));
     }
     // An invalid token is no error: the stream starts over with a reset.
     let garbage = Resume::Token { token: vec![0xff; 100], recent: BTreeMap::new(), known: None };
-    let watcher = lone.node.watch(lone.now, interest(), garbage, &mut lone.out).unwrap();
+    let watcher = lone.node.watch(lone.now, selection(), garbage, &mut lone.out).unwrap();
     let mut events = Vec::new();
     lone.node.take(lone.now, watcher, 100, &mut events);
     assert!(matches!(events[0], StreamEvent::Reset(_)), "{events:?}");
     assert!(events.iter().any(|event| matches!(event, StreamEvent::Snapshot(member) if member.id() == "m")));
-    let rejection = lone.rejected(|node, now, _, out| node.watch(now, interest(), Resume::Fresh, out));
+    let rejection = lone.rejected(|node, now, _, out| node.watch(now, selection(), Resume::Fresh, out));
     assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(1)));
     lone.serves();
 }
@@ -272,8 +272,8 @@ fn a_starting_node_and_an_ended_session_reject_everything() {
     let request = attach("client", 1, &["m"]);
     assert_eq!(node.attach(Time::ZERO, 1, ConnId(1), &request, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert_eq!(node.register_name(Time::ZERO, "n", "", &mut out).unwrap_err().code, ErrorCode::NotReady);
-    let interest = Interest { space: Space::Member, filter: Filter::all() };
-    assert_eq!(node.watch(Time::ZERO, interest, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
+    let selection = WatchSelection { space: Space::Member, filter: Filter::all() };
+    assert_eq!(node.watch(Time::ZERO, selection, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert!(node.slots().is_empty() && node.context().is_empty());
 
     let mut lone = Lone::new();

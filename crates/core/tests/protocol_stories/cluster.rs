@@ -47,7 +47,7 @@ struct Host {
     config: Config,
     node: Option<Node>,
     persisted: u64,
-    runs: u64,
+    incarnations: u64,
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Cluster {
             config.seeds = names[..at].iter().map(|name| format!("{name}:7000")).collect();
             config.retry_jitter = 0.0;
             config.random_seed = at as u64;
-            Host { config, node: None, persisted: 0, runs: 0 }
+            Host { config, node: None, persisted: 0, incarnations: 0 }
         });
         Cluster {
             now: Time::ZERO,
@@ -108,8 +108,8 @@ impl Cluster {
     pub fn start(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         assert!(host.node.is_none(), "the host is running");
-        host.runs += 1;
-        let nonce = host.runs * 1000 + at as u64;
+        host.incarnations += 1;
+        let nonce = host.incarnations * 1000 + at as u64;
         let start = Start { persisted: host.persisted, nonce, wall_ms: 1, ..Start::default() };
         host.node = Some(Node::new(host.config.clone(), start, self.now).unwrap());
         self.call(at, Node::begin);

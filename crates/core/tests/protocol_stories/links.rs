@@ -68,7 +68,7 @@ fn a_seed_that_starts_a_moment_later_is_found_soon() {
     assert_one_link(&cluster, ["a", "b"]);
 }
 
-/// P4: a split heals; once one link is up, the others are tried at once.
+/// P4: a partition heals; once one link is up, the others are tried at once.
 #[test]
 fn a_link_that_comes_up_triggers_retries() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);

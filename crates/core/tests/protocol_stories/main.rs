@@ -6,7 +6,7 @@ mod cluster;
 mod explaining;
 mod links;
 mod maintenance;
-mod recalled;
+mod reattach;
 mod sessions;
 mod streams;
 mod takeovers;

@@ -118,7 +118,7 @@ fn a_silent_owners_record_takes_nothing_from_a_connected_client() {
     }
 }
 
-/// A takeover of this registration stands, even if the new owner's node is lost.
+/// A takeover of this registration applies, even if the new owner is silent.
 #[test]
 fn a_takeover_stands_when_its_node_falls_silent() {
     let mut cluster = Cluster::settled(&["a", "b", "c"]);

@@ -77,7 +77,7 @@ fn a_crash_at_10_s_is_recovered_at_25_1_s() {
     assert_eq!(cluster.node(A).origin().incarnation.number, 2, "a new incarnation (N1)");
     cluster.run_until(ms(25_200));
     cluster.assert_agreed();
-    // The client's member is still owned by the old incarnation, and ages as on a lost node (N2) until its client
+    // The client's member is still owned by the old incarnation, and ages as on a silent node (N2) until its client
     // returns.
     assert_eq!(cluster.member(A, "orders-1").status(), Status::Up);
     cluster.attach(A, 1, &attach("client", 2, &["orders-1"])).unwrap();

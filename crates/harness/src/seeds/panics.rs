@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Once;
 
-/// More of a message is not kept.
+/// Number of characters of a message that are kept.
 const MESSAGE_MAX: usize = 2_000;
 
 thread_local! {
@@ -16,12 +16,13 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "panics are kept while this is held"]
 pub struct Keeping {
-    /// It stays on its thread.
+    /// Makes the guard `!Send`: it belongs to one thread.
     here: PhantomData<*const ()>,
 }
 
-/// Keeps the first panic of this thread from now until the guard is dropped, and forgets those so far. All others are printed as ever:
-/// a test that fails has to say why. With `CONVOKE_SIM_PANICS` in the environment those of runs are printed, too.
+/// Keeps the first panic of this thread from now until the guard is dropped, and discards an earlier one. Panics outside of
+/// a run are printed, because a failing test must show its message. With `CONVOKE_SIM_PANICS` in the environment, panics of
+/// runs are printed as well.
 pub fn keep() -> Keeping {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -102,7 +102,7 @@ impl EventLoop {
                 self.register_names_again();
             }
             RegistryEvent::Exchanged { from, full, chunks, records, took } => {
-                let name = if *full { "registry.full_sync" } else { "registry.exchange" };
+                let name = if *full { "registry.full_merge" } else { "registry.exchange" };
                 let began_ago = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 // The exchange has ended when the core reports it.
                 drop(tracing::info_span!(

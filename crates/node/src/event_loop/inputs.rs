@@ -5,7 +5,7 @@ use crate::connection::{ClientOperation, OperationResult, Outbox};
 use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
-use convoke_core::node::{ConnId, DialId, Interest, LinkId, Resume, SessionId};
+use convoke_core::node::{ConnId, DialId, LinkId, Resume, SessionId, WatchSelection};
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -89,7 +89,7 @@ pub(crate) enum ReplyTo {
 
 #[derive(Debug)]
 pub(crate) struct WatchRequest {
-    pub(crate) interest: Interest,
+    pub(crate) interest: WatchSelection,
     pub(crate) resume: Resume,
     /// Send a mark after every batch.
     pub(crate) eager_marks: bool,

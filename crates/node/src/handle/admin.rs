@@ -2,7 +2,7 @@
 
 use super::NodeHandle;
 use convoke_core::Rejection;
-use convoke_core::node::{Explanation, Feeder, PeerView};
+use convoke_core::node::{Explanation, PeerView, SessionOwner};
 use convoke_core::version::NodeId;
 
 impl NodeHandle {
@@ -31,10 +31,10 @@ impl NodeHandle {
         self.run_in_event_loop(move |event_loop, _| event_loop.core().0.explain(&id)).await
     }
 
-    /// Returns the other node that feeds the members of a client's process; `None` if this one does, or none is known.
-    pub async fn fed_by(&self, client: &str, nonce: u64) -> Result<Option<Feeder>, Rejection> {
+    /// Returns the other node that owns the members of a client process; `None` if this node does, or none is known.
+    pub async fn owner_of_session(&self, client: &str, nonce: u64) -> Result<Option<SessionOwner>, Rejection> {
         let client = client.to_owned();
-        self.run_in_event_loop(move |event_loop, _| event_loop.core().0.fed_by(&client, nonce)).await
+        self.run_in_event_loop(move |event_loop, _| event_loop.core().0.owner_of_session(&client, nonce)).await
     }
 
     /// Returns the other nodes with the state of the links to them.

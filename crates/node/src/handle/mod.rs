@@ -15,7 +15,7 @@ use crate::view::MemberPage;
 use crate::watch::WatchHandle;
 use convoke_core::filter::Filter;
 use convoke_core::member::Member;
-use convoke_core::node::{Interest, Resume, ServiceView};
+use convoke_core::node::{Resume, ServiceView, WatchSelection};
 use convoke_core::version::NodeId;
 use convoke_core::{Rejection, Time};
 use std::net::SocketAddr;
@@ -158,16 +158,21 @@ impl NodeHandle {
     }
 
     /// Watches members or names. [`Resume`] continues where an earlier watch ended.
-    pub async fn watch(&self, interest: Interest, resume: Resume) -> Result<WatchHandle, Rejection> {
+    pub async fn watch(&self, interest: WatchSelection, resume: Resume) -> Result<WatchHandle, Rejection> {
         self.watch_as(interest, resume, false).await
     }
 
     /// Watches with a progress mark after every batch, for readers that keep little state beyond the last mark.
-    pub async fn watch_marked(&self, interest: Interest, resume: Resume) -> Result<WatchHandle, Rejection> {
+    pub async fn watch_marked(&self, interest: WatchSelection, resume: Resume) -> Result<WatchHandle, Rejection> {
         self.watch_as(interest, resume, true).await
     }
 
-    async fn watch_as(&self, interest: Interest, resume: Resume, eager_marks: bool) -> Result<WatchHandle, Rejection> {
+    async fn watch_as(
+        &self,
+        interest: WatchSelection,
+        resume: Resume,
+        eager_marks: bool,
+    ) -> Result<WatchHandle, Rejection> {
         let (reply, answer) = oneshot::channel();
         let request = WatchRequest { interest, resume, eager_marks, reply };
         self.shared.submit(Input::Watch(Box::new(request)))?;

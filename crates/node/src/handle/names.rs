@@ -5,7 +5,7 @@ use crate::watch::WatchHandle;
 use convoke_core::Rejection;
 use convoke_core::filter::Filter;
 use convoke_core::member::Space;
-use convoke_core::node::{Interest, NameView, Resume};
+use convoke_core::node::{NameView, Resume, WatchSelection};
 use convoke_core::version::Version;
 
 impl NodeHandle {
@@ -39,7 +39,7 @@ impl NodeHandle {
 
     /// Watches names: a snapshot, then every change.
     pub async fn watch_names(&self, resume: Resume) -> Result<WatchHandle, Rejection> {
-        self.watch(Interest { space: Space::Name, filter: Filter::all() }, resume).await
+        self.watch(WatchSelection { space: Space::Name, filter: Filter::all() }, resume).await
     }
 
     /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation

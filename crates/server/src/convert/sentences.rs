@@ -24,9 +24,9 @@ pub(super) fn sentences(explanation: &Explanation, own: &NodeId) -> Vec<String> 
     if owner == own {
         sentences.push(format!("Node {owner} is this node."));
     } else if explanation.owner_admitted {
-        sentences.push(format!("Node {owner} is alive: last sign of life {age} ago, {via}."));
+        sentences.push(format!("Node {owner} is alive: last evidence {age} ago, {via}."));
     } else {
-        sentences.push(format!("Node {owner} is lost: last sign of life {age} ago, {via}."));
+        sentences.push(format!("Node {owner} is silent: last evidence {age} ago, {via}."));
         sentences.push(format!("The last report of {owner} no longer counts."));
     }
     if let Some(inferred) = &explanation.inferred {
@@ -37,7 +37,8 @@ pub(super) fn sentences(explanation: &Explanation, own: &NodeId) -> Vec<String> 
         });
     }
     if let Some(responsible) = &explanation.responsible {
-        sentences.push(format!("Node {responsible} is responsible for the members of {owner} while {owner} is lost."));
+        sentences
+            .push(format!("Node {responsible} is responsible for the members of {owner} while {owner} is silent."));
     }
     let Explanation { version, written, claim, .. } = explanation;
     sentences.push(format!("Version {version}, written as {written}, claim {claim}."));
@@ -52,7 +53,7 @@ fn client(explanation: &Explanation) -> Vec<String> {
     let mut sentences =
         vec![format!("Its client {client} {connected} to this node: last heartbeat {silence} ago, timeout {timeout}.")];
     if session.superseded {
-        sentences.push(format!("Another process with the client id {client} has replaced its client."));
+        sentences.push(format!("Another process with the client id {client} has superseded its client."));
     }
     sentences
 }
@@ -109,12 +110,12 @@ mod tests {
         let away = Explanation { session: None, ..up() };
         let found = sentences(&away, &node("n2"));
         assert_eq!(found[1], "It was registered by client shop.");
-        assert_eq!(found[2], "Node n1 is alive: last sign of life 0.0 s ago, received directly.");
+        assert_eq!(found[2], "Node n1 is alive: last evidence 0.0 s ago, received directly.");
     }
 
     #[test]
-    fn a_member_of_a_lost_owner() {
-        let lost = Explanation {
+    fn a_member_of_a_silent_owner() {
+        let silent = Explanation {
             shown: Status::Left,
             owner_admitted: false,
             evidence: EvidenceView { liveness_counter: 9, age: Duration::from_secs(400), via: Some(node("n2")) },
@@ -124,12 +125,12 @@ mod tests {
             ..up()
         };
         assert_eq!(
-            sentences(&lost, &node("n2"))[2..6],
+            sentences(&silent, &node("n2"))[2..6],
             [
-                "Node n1 is lost: last sign of life 400.0 s ago, relayed by n2.",
+                "Node n1 is silent: last evidence 400.0 s ago, relayed by n2.",
                 "The last report of n1 no longer counts.",
                 "Node n3 expired the members of n1.",
-                "Node n3 is responsible for the members of n1 while n1 is lost.",
+                "Node n3 is responsible for the members of n1 while n1 is silent.",
             ]
         );
         let returned = InferredView { by: node("n3"), liveness_counter: 9, applies: false };

@@ -76,8 +76,8 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         incarnation: peer.incarnation.map_or(0, |incarnation| incarnation.number),
         ready: peer.ready,
         self_: false,
-        heard_ms: peer.evidence.as_ref().map(|evidence| millis(evidence.age)),
-        heard_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),
+        evidence_age_ms: peer.evidence.as_ref().map(|evidence| millis(evidence.age)),
+        evidence_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),
         behind: peer.behind,
     });
     let own_node = v1::Node {
@@ -90,8 +90,8 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         ready: node.is_ready(),
         drained: drained(node.id().as_str()),
         self_: true,
-        heard_ms: None,
-        heard_via: String::new(),
+        evidence_age_ms: None,
+        evidence_via: String::new(),
         behind: 0,
     };
     let mut nodes: Vec<v1::Node> = others.chain([own_node]).collect();

@@ -101,7 +101,7 @@ fn others(surface: &Arc<Surface>) -> Router {
     let routes = match (reflection().build_v1(), reflection().build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => {
-            tracing::error!("gRPC reflection is not available: {error}");
+            tracing::error!(%error, "gRPC reflection is not available");
             routes
         }
     };

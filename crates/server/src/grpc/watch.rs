@@ -9,7 +9,7 @@ use crate::watchers::{Watcher, Watching};
 use ::http::header::USER_AGENT;
 use bytes::{BufMut, Bytes};
 use convoke_core::member::{Member, Space};
-use convoke_core::node::{Interest, ResetReason, StreamEvent};
+use convoke_core::node::{ResetReason, StreamEvent, WatchSelection};
 use convoke_node::WatchHandle;
 use convoke_proto::v1::watch_event::{self, Event, reset};
 use convoke_proto::{Error, ErrorCode, LowMemoryCodec, LowMemoryEncoder, MESSAGE_BYTES_MAX, PART_BYTES, v1};
@@ -44,7 +44,7 @@ async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Res
     let connection = extensions.get::<Arc<ClientConnection>>().map(Arc::as_ref);
     let headers = metadata.into_headers();
     let watcher = Watcher::new("grpc", connection, headers.get(USER_AGENT), &filter);
-    let interest = Interest { space: Space::Member, filter };
+    let interest = WatchSelection { space: Space::Member, filter };
     let resume = super::registry::wire_resume(resume)?;
     let watch = surface.node.watch(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);

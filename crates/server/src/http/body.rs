@@ -1,6 +1,6 @@
 //! Request bodies: their size is limited before they are read, and errors in JSON name the position.
 
-use super::failure::Failure;
+use super::http_error::HttpError;
 use crate::error::invalid;
 use crate::surface::Surface;
 use axum::body::Body;
@@ -11,12 +11,12 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 /// Reads a body within the limits of time and size.
-pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, Failure> {
+pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, HttpError> {
     read_up_to(surface, body, surface.config.limits.body_bytes).await
 }
 
 /// Like `read`, with another limit of the size.
-pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, Failure> {
+pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, HttpError> {
     // A body that declares its size is rejected before it is read.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit).into());

@@ -1,7 +1,7 @@
 //! The layer around every route: metrics, limits of sizes before the request is parsed, and the timeout.
 
 use super::extract::no_query;
-use super::failure::{Failed, Failure};
+use super::http_error::{Failed, HttpError};
 use super::routes::RouteInfo;
 use crate::surface::Surface;
 use crate::traces;
@@ -89,10 +89,10 @@ async fn in_time<R: IntoResponse>(
             Error::new(ErrorCode::OutcomeUnknown, message)
         }
     };
-    Failure::from(error).into_response()
+    HttpError::from(error).into_response()
 }
 
-fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Result<(), Failure> {
+fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Result<(), HttpError> {
     let limits = &surface.config.limits;
     let uri = request.uri().path_and_query().map_or(0, |text| text.as_str().len());
     if uri > limits.uri_bytes {
@@ -113,7 +113,7 @@ fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-fn too_large(status: StatusCode, what: &str, bytes: usize, limit: usize) -> Failure {
+fn too_large(status: StatusCode, what: &str, bytes: usize, limit: usize) -> HttpError {
     let message = format!("{what} of {bytes} bytes exceeds the limit of {limit}");
-    Failure::with_status(status, Error::new(ErrorCode::TooLarge, message).limit(limit as u64))
+    HttpError::with_status(status, Error::new(ErrorCode::TooLarge, message).limit(limit as u64))
 }

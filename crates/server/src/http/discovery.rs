@@ -1,7 +1,7 @@
 //! HTTP service discovery for Prometheus: members as targets.
 
 use super::extract::Query;
-use super::failure::{Failure, Json};
+use super::http_error::{HttpError, Json};
 use crate::convert;
 use crate::surface::Surface;
 use axum::extract::State;
@@ -38,7 +38,7 @@ pub(crate) struct Group {
 pub(crate) async fn prometheus(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<TargetsQuery>,
-) -> Result<Json<Vec<Group>>, Failure> {
+) -> Result<Json<Vec<Group>>, HttpError> {
     let mut filter = convert::filter(&query.filter)?;
     if let Some(pattern) = &query.service {
         filter = Filter::service(pattern).and(filter);

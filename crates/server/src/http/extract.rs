@@ -1,7 +1,7 @@
 //! Extractors of request parts with typed rejections.
 
 use super::body;
-use super::failure::Failure;
+use super::http_error::HttpError;
 use crate::error::invalid;
 use crate::surface::Surface;
 use ::http::request::Parts;
@@ -20,9 +20,9 @@ where
     T: DeserializeOwned + Send,
     S: Send + Sync,
 {
-    type Rejection = Failure;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(value)) => Ok(Segments(value)),
             Err(rejection) => Err(invalid("path", rejection.body_text()).into()),
@@ -39,9 +39,9 @@ where
     T: DeserializeOwned + Send,
     S: Send + Sync,
 {
-    type Rejection = Failure;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
         Ok(Query(query(parts.uri.query().unwrap_or_default())?))
     }
 }
@@ -96,9 +96,9 @@ impl<'de> Deserialize<'de> for Switch {
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Surface>> for JsonBody<T> {
-    type Rejection = Failure;
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
+    async fn from_request(request: Request, surface: &Arc<Surface>) -> Result<Self, HttpError> {
         let body = body::read(surface, request.into_body()).await?;
         Ok(JsonBody(body::parse(&body)?))
     }

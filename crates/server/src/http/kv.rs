@@ -3,7 +3,7 @@
 
 use super::body;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
-use super::failure::{Failure, Json};
+use super::http_error::{HttpError, Json};
 use crate::error::invalid;
 use crate::log::record;
 use crate::surface::Surface;
@@ -89,7 +89,7 @@ pub(crate) async fn get(
     State(surface): Shared,
     Segments(key): Segments<String>,
     Query(query): Query<ReadQuery>,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     if query.prefix.0 {
         if query.raw.0 {
             return Err(invalid("raw", "raw requires a single key; omit prefix").into());
@@ -121,11 +121,11 @@ pub(crate) async fn get(
 pub(crate) async fn list_all(
     State(surface): Shared,
     Query(query): Query<ListQuery>,
-) -> Result<Json<json::KeyList>, Failure> {
+) -> Result<Json<json::KeyList>, HttpError> {
     list(&surface, query).await
 }
 
-async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>, Failure> {
+async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>, HttpError> {
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
@@ -193,7 +193,7 @@ pub(crate) async fn put(
     Segments(key): Segments<String>,
     Query(query): Query<PutQuery>,
     request: Request,
-) -> Result<Json<json::KeyWritten>, Failure> {
+) -> Result<Json<json::KeyWritten>, HttpError> {
     surface.log()?;
     let limit = surface.config.limits.value_bytes;
     let value = body::read_up_to(&surface, request.into_body(), limit).await?;
@@ -213,7 +213,7 @@ pub(crate) async fn delete(
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
     _: JsonBody<Nothing>,
-) -> Result<Json<json::KeyWritten>, Failure> {
+) -> Result<Json<json::KeyWritten>, HttpError> {
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
     if let Some(revision) = query.if_revision {
         if query.prefix.0 {

@@ -1,7 +1,7 @@
 //! Operations of the log over HTTP, at every node: status, fates of requests, membership changes.
 
 use super::extract::{JsonBody, Nothing, Query, Segments};
-use super::failure::{Failure, Json};
+use super::http_error::{HttpError, Json};
 use crate::error::invalid;
 use crate::log::{fate, request_id};
 use crate::surface::Surface;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 type Shared = State<Arc<Surface>>;
-type Answer<T> = Result<Json<T>, Failure>;
+type Answer<T> = Result<Json<T>, HttpError>;
 
 pub(crate) async fn status(State(surface): Shared) -> Answer<v1::LogStatusResponse> {
     Ok(Json(surface.log_status()?))

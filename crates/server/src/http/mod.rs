@@ -5,7 +5,7 @@ mod bounds;
 mod discovery;
 mod events;
 mod extract;
-mod failure;
+mod http_error;
 mod kv;
 mod log;
 mod node_reads;
@@ -24,7 +24,7 @@ use axum::Router;
 use axum::handler::Handler;
 use bounds::Bounds;
 use convoke_proto::{Error, ErrorCode};
-use failure::Failure;
+use http_error::HttpError;
 pub(crate) use observe::requests;
 pub(crate) use peer_client::PeerClient;
 use routes::routes;
@@ -50,12 +50,12 @@ pub(crate) fn router(surface: &Arc<Surface>) -> Router {
         .with_state(surface.clone())
 }
 
-async fn unknown(uri: Uri) -> Failure {
+async fn unknown(uri: Uri) -> HttpError {
     let message = format!("no resource at {}; see /api/v1/openapi.json", uri.path());
     Error::new(ErrorCode::NotFound, message).into()
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Failure {
+async fn wrong_method(method: Method, uri: Uri) -> HttpError {
     let message = format!("{} does not support {method}; see /api/v1/openapi.json", uri.path());
-    Failure::with_status(StatusCode::METHOD_NOT_ALLOWED, Error::new(ErrorCode::InvalidArgument, message))
+    HttpError::with_status(StatusCode::METHOD_NOT_ALLOWED, Error::new(ErrorCode::InvalidArgument, message))
 }

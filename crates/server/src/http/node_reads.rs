@@ -1,8 +1,8 @@
-//! `GET /api/v1/nodes/{id}/{what}`: the status of another node, requested through this one. A browser may be limited to
+//! `GET /api/v1/nodes/{id}/{resource}`: the status of another node, requested through this one. A browser may be limited to
 //! one node by its same-origin policy, and the other node may not be reachable from the browser's network.
 
 use super::extract::Segments;
-use super::failure::Failure;
+use super::http_error::HttpError;
 use super::peer_client::PeerErrorKind;
 use super::sessions::{Raw, ask_node};
 use crate::error::{invalid, rejected};
@@ -22,11 +22,11 @@ const RESOURCES: [(&str, &str); 3] =
 
 pub(crate) async fn read_node(
     State(surface): State<Arc<Surface>>,
-    Segments((id, what)): Segments<(String, String)>,
-) -> Result<Response<Body>, Failure> {
-    let Some((_, path)) = RESOURCES.iter().find(|(name, _)| *name == what) else {
+    Segments((id, resource)): Segments<(String, String)>,
+) -> Result<Response<Body>, HttpError> {
+    let Some((_, path)) = RESOURCES.iter().find(|(name, _)| *name == resource) else {
         let known = RESOURCES.map(|(name, _)| name).join(", ");
-        return Err(invalid("what", format!("{what:?} is not available through another node: {known}")).into());
+        return Err(invalid("resource", format!("{resource:?} is not available through another node: {known}")).into());
     };
     let address = address(&surface, &id).await?;
     let uri = Uri::from_static(path);

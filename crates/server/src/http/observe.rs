@@ -1,6 +1,6 @@
 //! `GET /metrics` and `GET /api/v1/openapi.json`.
 
-use super::failure::Failure;
+use super::http_error::HttpError;
 use super::routes::{Route, routes};
 use crate::error::rejected;
 use crate::metrics::{self, Requests};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
-pub(crate) async fn metrics(State(surface): State<Arc<Surface>>) -> Result<Response, Failure> {
+pub(crate) async fn metrics(State(surface): State<Arc<Surface>>) -> Result<Response, HttpError> {
     let status = surface.node.status().await.map_err(rejected)?;
     let counters = surface.node.counters().await.map_err(rejected)?;
     match metrics::encode(&surface, status, counters) {

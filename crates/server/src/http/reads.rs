@@ -1,7 +1,7 @@
 //! Reads over HTTP: liveness, readiness, status, nodes, services, members.
 
 use super::extract::{Query, Segments, Switch};
-use super::failure::{Failure, Json};
+use super::http_error::{HttpError, Json};
 use crate::convert::{self, JsonMember};
 use crate::error::{invalid, no_member, not_ready};
 use crate::listing::list;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
-type Answer<T> = Result<Json<T>, Failure>;
+type Answer<T> = Result<Json<T>, HttpError>;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Alive {

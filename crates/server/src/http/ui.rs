@@ -1,7 +1,7 @@
 //! The dashboard: static files in the binary. It reads all its data through the public interface.
 
 use super::extract::Segments;
-use super::failure::Failure;
+use super::http_error::HttpError;
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -109,7 +109,7 @@ fn to_dashboard(status: StatusCode) -> Response {
 }
 
 fn missing(message: &str) -> Response {
-    Failure::from(Error::new(ErrorCode::NotFound, message)).into_response()
+    HttpError::from(Error::new(ErrorCode::NotFound, message)).into_response()
 }
 
 #[cfg(test)]

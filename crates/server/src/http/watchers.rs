@@ -1,7 +1,7 @@
 //! `GET /api/v1/watchers`: the watchers at this node and their filters.
 
 use super::extract::Query;
-use super::failure::{Failure, Json};
+use super::http_error::{HttpError, Json};
 use crate::error::{invalid, rejected};
 use crate::surface::Surface;
 use crate::watchers::Watcher;
@@ -27,7 +27,7 @@ pub(crate) struct Watchers {
 pub(crate) async fn watchers(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<WatchersQuery>,
-) -> Result<Json<Watchers>, Failure> {
+) -> Result<Json<Watchers>, HttpError> {
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }

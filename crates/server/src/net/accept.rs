@@ -50,7 +50,7 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
                 });
             }
             Err(error) => {
-                tracing::warn!("cannot accept a client: {error}");
+                tracing::warn!(%error, "cannot accept a client connection");
                 tokio::time::sleep(PAUSE).await;
             }
         }

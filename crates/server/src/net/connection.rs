@@ -58,7 +58,7 @@ pub(super) async fn serve(
                 if is_malformed(&error) {
                     add(&surface.metrics.clients.connections_malformed, 1);
                 }
-                tracing::debug!("client connection ended: {error}");
+                tracing::debug!(%error, "client connection ended");
             }
         }};
     }

@@ -228,7 +228,7 @@ impl World {
                 }
                 Step::AskOwner { client, nonce } => {
                     self.http_unlock(host, &mut task);
-                    let owner = self.hosts[host].node.as_ref().and_then(|node| node.fed_by(&client, nonce));
+                    let owner = self.hosts[host].node.as_ref().and_then(|node| node.owner_of_session(&client, nonce));
                     task.request.owner(time, owner)
                 }
                 Step::Forward { owner, deadline } => {

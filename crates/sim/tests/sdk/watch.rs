@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use convoke_core::filter::Filter;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
-use convoke_core::node::{Attach, AttachMember, ConnId, Interest, SessionId, WatcherId};
+use convoke_core::node::{Attach, AttachMember, ConnId, SessionId, WatchSelection, WatcherId};
 use convoke_session::watch_state::{Next, WatchState};
 use convoke_session::{Event, Member};
 use convoke_sim::convert;
@@ -180,7 +180,7 @@ impl World {
         let resume = convert::resume(self.state.resume(&mut delivered)).expect("versions come from nodes");
         delivered.iter().for_each(|event| self.application.take(event));
         let filter = Filter::service("s0");
-        let interest = Interest { space: Space::Member, filter };
+        let interest = WatchSelection { space: Space::Member, filter };
         let watched = self.cluster.with(node, |n, now, out| n.watch(now, interest, resume, out));
         self.stream = Some((node, watched.expect("there is room")));
     }

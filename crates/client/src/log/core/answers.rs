@@ -29,12 +29,12 @@ impl Core {
             (tagged, Some(Message::Rejected(error))) => self.rejected(now, tagged, error.into(), out),
             // Outcome unknown, or a message of another protocol version.
             (tagged, _) => {
-                self.again(tagged);
+                self.requeue(tagged);
                 self.leave(Vec::new(), out);
             }
         }
         self.pump(now, id, out);
-        self.bury(id);
+        self.remove_if_closed(id);
     }
 
     fn opened(&mut self, now: Time, id: LaneId, opened: &v1::SessionOpened, out: &mut Output) {
@@ -44,12 +44,12 @@ impl Core {
         }
         if let Some(holder) = opened.held_by {
             if lane.closing {
-                return self.die(id, &super::closed(), out);
+                return self.fail_lane(id, &super::closed(), out);
             }
             if lane.had_session {
-                // A successor: it fenced this one, and is not fought.
-                let message = "another process opened a session under this client's name; this one is over";
-                return self.die(id, &Error::new(ErrorCode::Superseded, message), out);
+                // A successor has fenced this handle, which must not replace it in turn.
+                let message = "another process opened a log session under this client name; this handle is closed";
+                return self.fail_lane(id, &Error::new(ErrorCode::Superseded, message), out);
             }
             // The holder is a predecessor; replace it (LS2, R-68).
             lane.session = Session::Opening { sent: false, replaces: Some(holder) };
@@ -69,7 +69,7 @@ impl Core {
         }
         let fate = answer.fate.unwrap_or_default();
         if !fate.is_final() {
-            let error = answer.rejected.map_or_else(unspoken, Error::from);
+            let error = answer.rejected.map_or_else(missing_reason, Error::from);
             return self.rejected(now, Tagged::Request((id, number)), error, out);
         }
         lane.retries = 0;
@@ -88,7 +88,7 @@ impl Core {
         let request = answer.request.unwrap_or_default();
         let result = match fate.kind() {
             Kind::Applied => Ok(Decided { request, fate, abandoned }),
-            Kind::NotApplied => Err(fate.reason.map_or_else(unspoken, Error::from).request(request)),
+            Kind::NotApplied => Err(fate.reason.map_or_else(missing_reason, Error::from).request(request)),
             Kind::TooOld => Err(too_old(request)),
             Kind::Never | Kind::Open | Kind::Unspecified => {
                 Err(answer.rejected.map_or_else(super::superseded, Error::from).request(request))
@@ -113,7 +113,9 @@ impl Core {
             let result = match previous {
                 Some((named, fate)) if *named == request => match fate.kind() {
                     Kind::Applied => Ok(Decided { request, fate: fate.clone(), abandoned: None }),
-                    Kind::NotApplied => Err(fate.reason.clone().map_or_else(unspoken, Error::from).request(request)),
+                    Kind::NotApplied => {
+                        Err(fate.reason.clone().map_or_else(missing_reason, Error::from).request(request))
+                    }
                     Kind::TooOld => Err(too_old(request)),
                     _ => Err(super::superseded().request(request)),
                 },
@@ -148,12 +150,12 @@ impl Core {
     }
 
     /// Makes a lane unusable.
-    fn die(&mut self, id: LaneId, error: &Error, out: &mut Output) {
+    fn fail_lane(&mut self, id: LaneId, error: &Error, out: &mut Output) {
         let waiting: Vec<u64> = self.lane_mut(id).calls.keys().copied().collect();
         for number in waiting {
             self.finish(id, number, Err(error.clone()), out);
         }
-        self.lane_mut(id).session = Session::Dead(error.clone());
+        self.lane_mut(id).session = Session::Failed(error.clone());
     }
 
     /// Leaves a node that does not lead. Unanswered messages have an unknown outcome.
@@ -168,29 +170,29 @@ impl Core {
     fn rejected(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
             ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
-                self.again(tagged);
+                self.requeue(tagged);
                 self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
             }
             ErrorCode::ResourceExhausted => {
-                self.again(tagged);
+                self.requeue(tagged);
                 if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
                     self.retry_later(now, id);
                 }
             }
-            // The one before it is missing: it was rejected as well, or is on its way again.
-            ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.again(tagged),
+            // The previous request is missing: it was rejected as well, or is being sent again.
+            ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.requeue(tagged),
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
                 Tagged::KeepAlive(_) => {}
-                Tagged::Open(id) => self.die(id, &error, out),
+                Tagged::Open(id) => self.fail_lane(id, &error, out),
             },
         }
     }
 
     /// Marks a message to be sent again.
-    fn again(&mut self, tagged: Tagged) {
+    fn requeue(&mut self, tagged: Tagged) {
         match tagged {
-            Tagged::Request((id, number)) => self.lane_mut(id).back_in_line(number),
+            Tagged::Request((id, number)) => self.lane_mut(id).requeue_call(number),
             Tagged::Open(id) => {
                 if let Session::Opening { sent, .. } = &mut self.lane_mut(id).session {
                     *sent = false;
@@ -202,10 +204,10 @@ impl Core {
 }
 
 fn too_old(request: v1::RequestId) -> Error {
-    let message = format!("what became of request {request} is too long ago to be known; it can no longer take effect");
+    let message = format!("the outcome of request {request} is no longer stored; it can no longer take effect");
     Error::new(ErrorCode::Compacted, message).request(request)
 }
 
-fn unspoken() -> Error {
-    Error::new(ErrorCode::Internal, "the node did not say why")
+fn missing_reason() -> Error {
+    Error::new(ErrorCode::Internal, "the node gave no reason")
 }

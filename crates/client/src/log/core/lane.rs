@@ -22,7 +22,7 @@ pub(super) struct Lane {
     pub(super) queued: BTreeSet<u64>,
     pub(super) in_flight: usize,
     /// The highest abandoned number that may have arrived and is not known to be final. 0 means none.
-    pub(super) given_up: u64,
+    pub(super) last_abandoned: u64,
     /// The last known log time, and when it was received (LS5).
     pub(super) log_time: Option<(u64, Time)>,
     /// Nothing is sent before this time.
@@ -51,7 +51,7 @@ pub(super) enum Session {
         id: u64,
     },
     /// Another process uses the client name, or the session cannot be opened.
-    Dead(Error),
+    Failed(Error),
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) struct Call {
     /// Trace of the call; empty for none.
     pub(super) traceparent: String,
     /// When the caller stops waiting.
-    pub(super) patience: Option<Time>,
+    pub(super) times_out_at: Option<Time>,
     /// When the call must no longer be applied.
     pub(super) deadline: Option<Time>,
     /// The deadline in log time, fixed at the first transmission: all copies have the same.
@@ -82,7 +82,7 @@ impl Call {
             body,
             bytes: 0,
             traceparent: String::new(),
-            patience: None,
+            times_out_at: None,
             deadline: None,
             deadline_us: 0,
             sent: None,
@@ -120,7 +120,7 @@ impl Lane {
             calls: BTreeMap::new(),
             queued: BTreeSet::new(),
             in_flight: 0,
-            given_up: 0,
+            last_abandoned: 0,
             log_time: None,
             retry_at: None,
             retries: 0,
@@ -138,9 +138,9 @@ impl Lane {
     }
 
     /// Abandons a call. If no copy was sent, the call leaves no trace.
-    pub(super) fn give_up(&mut self, number: u64) {
+    pub(super) fn abandon(&mut self, number: u64) {
         if self.calls.get(&number).is_some_and(Call::may_have_arrived) {
-            self.given_up = self.given_up.max(number);
+            self.last_abandoned = self.last_abandoned.max(number);
         }
     }
 
@@ -155,11 +155,11 @@ impl Lane {
 
     /// Converts a deadline to log time (LS5).
     pub(super) fn fix_deadline(&mut self, number: u64) {
-        if let (Some(call), Some((told, at))) = (self.calls.get_mut(&number), self.log_time)
+        if let (Some(call), Some((log_time, at))) = (self.calls.get_mut(&number), self.log_time)
             && let (Some(deadline), 0) = (call.deadline, call.deadline_us)
         {
             let left = u64::try_from(deadline.saturating_sub(at).as_micros()).unwrap_or(u64::MAX);
-            call.deadline_us = told.saturating_add(left).max(1);
+            call.deadline_us = log_time.saturating_add(left).max(1);
         }
     }
 
@@ -174,7 +174,7 @@ impl Lane {
     }
 
     /// Queues a call again after its copy did nothing or its outcome is unknown, unless it is no longer wanted.
-    pub(super) fn back_in_line(&mut self, number: u64) {
+    pub(super) fn requeue_call(&mut self, number: u64) {
         if let Some(call) = self.calls.get_mut(&number) {
             if call.sent.take().is_some() {
                 self.in_flight -= 1;
@@ -189,7 +189,7 @@ impl Lane {
     pub(super) fn cut_off(&mut self) {
         let sent: Vec<u64> = self.calls.iter().filter(|(_, call)| call.is_in_flight()).map(|(n, _)| *n).collect();
         for number in sent {
-            self.back_in_line(number);
+            self.requeue_call(number);
         }
         if let Session::Opening { sent, .. } = &mut self.session {
             *sent = false;
@@ -199,8 +199,8 @@ impl Lane {
 
     /// Records that no request below this number can take effect any more.
     pub(super) fn final_below(&mut self, below: u64) {
-        if self.given_up < below {
-            self.given_up = 0;
+        if self.last_abandoned < below {
+            self.last_abandoned = 0;
         }
     }
 
@@ -232,19 +232,19 @@ impl Lane {
         let wanted = self.calls.range(..number).rev().find(|(_, call)| !call.superseded);
         match wanted {
             Some((last, _)) => *last,
-            None if self.given_up < number => self.given_up,
+            None if self.last_abandoned < number => self.last_abandoned,
             None => 0,
         }
     }
 
     pub(super) fn barrier(&self, epoch: v1::Epoch) -> Result<Option<Barrier>, StillWanted> {
         let Session::Open { id: session } = self.session else { return Ok(None) };
-        if self.given_up == 0 {
+        if self.last_abandoned == 0 {
             return Ok(None);
         }
-        if self.calls.range(..self.given_up).any(|(_, call)| !call.superseded) {
+        if self.calls.range(..self.last_abandoned).any(|(_, call)| !call.superseded) {
             return Err(StillWanted);
         }
-        Ok(Some(Barrier { session, epoch, below: self.given_up + 1 }))
+        Ok(Some(Barrier { session, epoch, below: self.last_abandoned + 1 }))
     }
 }

@@ -97,7 +97,7 @@ enum Tagged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// The timeout of a call.
-    Patience(LaneId, u64),
+    CallTimeout(LaneId, u64),
     /// A keep-alive is due.
     KeepAlive(LaneId),
     /// A lane may retry after a rejection for load.
@@ -143,17 +143,17 @@ impl Core {
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CALLS_MAX as u64));
         }
         let lane = self.lanes.get_mut(&id).ok_or_else(closed)?;
-        if let Session::Dead(error) = &lane.session {
+        if let Session::Failed(error) = &lane.session {
             return Err(error.clone());
         }
-        let patience = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
+        let times_out_at = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| now.saturating_add(deadline));
-        let call = Call { bytes, traceparent, patience, deadline, last, ..Call::new(body) };
+        let call = Call { bytes, traceparent, times_out_at, deadline, last, ..Call::new(body) };
         let number = lane.issue(call);
         self.calls += 1;
         self.bytes += bytes;
-        if let Some(at) = patience {
-            self.timers.insert((at, Timer::Patience(id, number)));
+        if let Some(at) = times_out_at {
+            self.timers.insert((at, Timer::CallTimeout(id, number)));
         }
         if !self.lane_mut(id).options.pipelined {
             self.supersede(id, number, out);
@@ -168,43 +168,43 @@ impl Core {
         let lane = self.lanes.get_mut(&id)?;
         let has_left = lane.calls.get(&number).is_some_and(Call::may_have_arrived);
         let request = lane.request_id(number).filter(|_| has_left);
-        lane.give_up(number);
+        lane.abandon(number);
         self.forget(id, number);
         self.pump(now, id, out);
-        self.bury(id);
+        self.remove_if_closed(id);
         request
     }
 
-    /// Ends the session of a dropped handle. With `patience`, the core retries over any link until the time is over,
+    /// Ends the session of a dropped handle. With `timeout`, the core retries over any link until the time is over,
     /// and a caller waits for the call. Without it, the end is sent only if a link exists. A session that was not ended
     /// expires.
     pub(crate) fn close(
         &mut self,
         now: Time,
         id: LaneId,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         out: &mut Output,
     ) -> Option<CallId> {
         let lane = self.lanes.get_mut(&id).filter(|lane| !lane.closing)?;
         lane.closing = true;
         let there_is_one = match lane.session {
-            Session::Open { .. } => self.link.is_some() || patience.is_some(),
+            Session::Open { .. } => self.link.is_some() || timeout.is_some(),
             // The session is about to be opened without a handle.
             Session::Opening { sent, .. } => sent,
-            Session::None | Session::Ended { .. } | Session::Dead(_) => false,
+            Session::None | Session::Ended { .. } | Session::Failed(_) => false,
         };
         let mut ending = None;
         if there_is_one {
-            let patience = patience.map(|patience| now.saturating_add(patience));
-            let number = lane.issue(Call { patience, ..Call::new(Body::End(v1::EndSession {})) });
+            let times_out_at = timeout.map(|timeout| now.saturating_add(timeout));
+            let number = lane.issue(Call { times_out_at, ..Call::new(Body::End(v1::EndSession {})) });
             self.calls += 1;
-            if let Some(at) = patience {
-                self.timers.insert((at, Timer::Patience(id, number)));
+            if let Some(at) = times_out_at {
+                self.timers.insert((at, Timer::CallTimeout(id, number)));
             }
             ending = Some((id, number));
             self.pump(now, id, out);
         }
-        self.bury(id);
+        self.remove_if_closed(id);
         ending
     }
 
@@ -233,7 +233,7 @@ impl Core {
         }
         let closing: Vec<LaneId> = self.lanes.iter().filter(|(_, lane)| lane.closing).map(|(id, _)| *id).collect();
         for id in closing {
-            self.bury(id);
+            self.remove_if_closed(id);
         }
     }
 
@@ -254,7 +254,7 @@ impl Core {
     }
 
     /// Returns whether a message sent over the current link is not answered.
-    pub(crate) fn owed_answers(&self) -> bool {
+    pub(crate) fn has_unanswered(&self) -> bool {
         !self.tags.is_empty()
     }
 
@@ -268,7 +268,7 @@ impl Core {
         while let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, timer));
             match timer {
-                Timer::Patience(id, number) => self.out_of_patience(now, id, number, out),
+                Timer::CallTimeout(id, number) => self.call_timed_out(now, id, number, out),
                 Timer::KeepAlive(id) => self.keep_alive_due(now, id, out),
                 Timer::Retry(id) => {
                     self.lane_mut(id).retry_at = None;
@@ -304,25 +304,24 @@ impl Core {
         self.calls
     }
 
-    fn out_of_patience(&mut self, now: Time, id: LaneId, number: u64, out: &mut Output) {
+    fn call_timed_out(&mut self, now: Time, id: LaneId, number: u64, out: &mut Output) {
         let lane = self.lane_mut(id);
         let Some(call) = lane.calls.get(&number) else { return };
         let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {
-            None => Error::new(
-                ErrorCode::Timeout,
-                "no leader of the log took the request in time; it has not been executed",
-            ),
+            None => {
+                Error::new(ErrorCode::Timeout, "no leader of the log accepted the request in time; it was not executed")
+            }
             Some(request) => {
                 let message = format!(
-                    "no answer in time; the request may or may not have been applied: resolve {request} tells, and makes it final"
+                    "no answer in time; the request may or may not have been applied; call resolve {request} for the final outcome"
                 );
                 Error::new(ErrorCode::OutcomeUnknown, message).request(request)
             }
         };
-        lane.give_up(number);
+        lane.abandon(number);
         self.finish(id, number, Err(error), out);
         self.pump(now, id, out);
-        self.bury(id);
+        self.remove_if_closed(id);
     }
 
     /// In a lane with one request at a time, abandons all earlier calls.
@@ -335,7 +334,7 @@ impl Core {
         }
         lane.queued.retain(|number| *number >= by);
         if let Some(last) = lane.calls.range(..by).rev().find(|(_, call)| call.may_have_arrived()) {
-            lane.given_up = lane.given_up.max(*last.0);
+            lane.last_abandoned = lane.last_abandoned.max(*last.0);
         }
         for number in unsent {
             self.finish(id, number, Err(superseded()), out);
@@ -354,17 +353,17 @@ impl Core {
         let Some(call) = self.lanes.get_mut(&id).and_then(|lane| lane.remove(number)) else { return false };
         self.calls -= 1;
         self.bytes -= call.bytes;
-        if let Some(at) = call.patience {
-            self.timers.remove(&(at, Timer::Patience(id, number)));
+        if let Some(at) = call.times_out_at {
+            self.timers.remove(&(at, Timer::CallTimeout(id, number)));
         }
         true
     }
 
     /// Removes a lane whose handle was dropped, once nothing of it is pending.
-    fn bury(&mut self, id: LaneId) {
+    fn remove_if_closed(&mut self, id: LaneId) {
         let over = self.lanes.get(&id).is_some_and(|lane| {
             let opening = matches!(lane.session, Session::Opening { sent: true, .. });
-            let wanted = |call: &Call| call.is_in_flight() || call.patience.is_some() || opening;
+            let wanted = |call: &Call| call.is_in_flight() || call.times_out_at.is_some() || opening;
             lane.closing && !lane.calls.values().any(wanted)
         });
         if over && let Some(lane) = self.lanes.remove(&id) {
@@ -376,14 +375,14 @@ impl Core {
 
     /// Returns an existing lane. Timers and tags are removed with their lane.
     fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
-        self.lanes.get_mut(&id).expect("timers and tags of a lane go with it")
+        self.lanes.get_mut(&id).expect("timers and tags of a lane are removed with it")
     }
 }
 
 impl Timer {
     fn lane(&self) -> LaneId {
         match self {
-            Timer::Patience(id, _) | Timer::KeepAlive(id) | Timer::Retry(id) => *id,
+            Timer::CallTimeout(id, _) | Timer::KeepAlive(id) | Timer::Retry(id) => *id,
         }
     }
 }
@@ -393,7 +392,7 @@ impl Timer {
 pub(crate) struct StillWanted;
 
 fn closed() -> Error {
-    Error::new(ErrorCode::FailedPrecondition, "this handle of the log is closed; take another")
+    Error::new(ErrorCode::FailedPrecondition, "this handle of the log is closed; open another one")
 }
 
 fn superseded() -> Error {

@@ -24,7 +24,7 @@ impl Core {
         {
             // No call of the old session is in doubt. The next session has its own nonce (LS2).
             lane.session = Session::None;
-            lane.given_up = 0;
+            lane.last_abandoned = 0;
             lane.nonce = self.random.u64(..);
         }
         if matches!(lane.session, Session::None) && lane.closing {
@@ -39,7 +39,7 @@ impl Core {
             lane.session = Session::Opening { sent: false, replaces: None };
         }
         match lane.session {
-            Session::None | Session::Dead(_) | Session::Opening { sent: true, .. } => {}
+            Session::None | Session::Failed(_) | Session::Opening { sent: true, .. } => {}
             Session::Opening { sent: false, .. } => self.send_open(id, link.epoch, out),
             Session::Open { id: session } => {
                 let window = lane.options.window;

@@ -60,8 +60,8 @@ impl LogCommand {
     /// Returns the change, the time to wait for it, and the message for its completion.
     fn change(&self) -> Option<(ReplicaChange, Duration, String)> {
         Some(match self {
-            LogCommand::Add { node, place, wait } => {
-                let add = ReplicaChange::Add { node: node.clone(), address: place.address.clone() };
+            LogCommand::Add { node, peer_address, wait } => {
+                let add = ReplicaChange::Add { node: node.clone(), address: peer_address.address.clone() };
                 (add, wait.wait, format!("{node} is a learner"))
             }
             LogCommand::Promote { node, wait } => {
@@ -73,9 +73,12 @@ impl LogCommand {
             LogCommand::Remove { node, wait } => {
                 (ReplicaChange::Remove(node.clone()), wait.wait, format!("{node} has left the group"))
             }
-            LogCommand::Replace { old, node, place, wait } => {
-                let replace =
-                    ReplicaChange::Replace { old: old.clone(), node: node.clone(), address: place.address.clone() };
+            LogCommand::Replace { old, node, peer_address, wait } => {
+                let replace = ReplicaChange::Replace {
+                    old: old.clone(),
+                    node: node.clone(),
+                    address: peer_address.address.clone(),
+                };
                 (replace, wait.wait, format!("{node} has replaced {old}"))
             }
             LogCommand::Transfer { node } => (

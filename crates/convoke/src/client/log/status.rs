@@ -14,9 +14,9 @@ pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
 }
 
 /// Returns why the group has not adopted its configuration. Only the leader knows, so this queries the leader.
-async fn obstacle(status: &v1::LogStatusResponse, patience: Duration) -> Option<String> {
+async fn obstacle(status: &v1::LogStatusResponse, timeout: Duration) -> Option<String> {
     let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
-    let node = NodeChannel::lazy(&leader.address, patience).ok()?;
+    let node = NodeChannel::lazy(&leader.address, timeout).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
     Some(leader.obstacle).filter(|_| leader.log == status.log)
 }

@@ -1,13 +1,13 @@
 //! Collecting tombstones (D8): unregistered members stay absent, and nothing else is dropped.
 
-use super::replica::{Key, Replica, member};
+use super::map_copy::{Key, MapCopy, member};
 use crate::map::Delta;
 use crate::time::{Duration, Time};
 
 /// Registered at `a`, known everywhere, then unregistered and collected by `a` and `b` while `c` was away.
-fn collected_while_c_was_away() -> (Key, Replica, Replica, Replica) {
+fn collected_while_c_was_away() -> (Key, MapCopy, MapCopy, MapCopy) {
     let x = member("x");
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     a.register(&member("kept"), 1, "client");
     b.pull(&a);
@@ -19,17 +19,13 @@ fn collected_while_c_was_away() -> (Key, Replica, Replica, Replica) {
 }
 
 #[test]
-fn a_replica_below_the_floor_gets_everything() {
+fn a_copy_below_the_floor_gets_everything() {
     let (_, a, b, c) = collected_while_c_was_away();
     assert_eq!(b.map.delta(&c.context()), Delta::Full);
     assert_eq!(a.map.delta(&c.context()), Delta::Full);
-    assert_eq!(
-        b.map.delta(&a.context()),
-        Delta::Items(Vec::new()),
-        "a replica that received the tombstone gets a delta"
-    );
-    assert_eq!(c.map.delta(&b.context()), Delta::Items(Vec::new()), "a lagging replica has nothing to send");
-    assert_eq!(a.map.delta(&Replica::new("fresh").context()), Delta::Full);
+    assert_eq!(b.map.delta(&a.context()), Delta::Items(Vec::new()), "a copy that received the tombstone gets a delta");
+    assert_eq!(c.map.delta(&b.context()), Delta::Items(Vec::new()), "a lagging copy has nothing to send");
+    assert_eq!(a.map.delta(&MapCopy::new("fresh").context()), Delta::Full);
 }
 
 #[test]
@@ -45,25 +41,24 @@ fn a_full_merge_does_not_restore_collected_records() {
 }
 
 #[test]
-fn a_lagging_replica_does_not_restore_collected_records() {
+fn a_lagging_copy_does_not_restore_collected_records() {
     let (x, mut a, mut b, c) = collected_while_c_was_away();
     b.pull(&c);
     a.apply(&c.encode(&c.everything()));
     assert!(b.rank(&x).is_none() && a.rank(&x).is_none());
-    // Nor through a replica that was reset by a full merge and receives from the lagging one afterwards.
-    let mut fresh = Replica::new("fresh");
+    // Nor through a copy that was reset by a full merge and receives from the lagging one afterwards.
+    let mut fresh = MapCopy::new("fresh");
     fresh.pull_full(&b);
     fresh.apply(&c.encode(&c.everything()));
     fresh.pull(&c);
     assert_eq!(fresh.slots(), b.slots());
 }
 
-/// A new replica is in the middle of a full merge when a lagging third one sends it an unregistered member. (One of
-/// the failures that the design started from: "a replica half-way through a reset accepts data from a lagging third".)
+/// A new copy is in the middle of a full merge when a lagging third one sends it an unregistered member.
 #[test]
-fn a_lagging_third_replica_cannot_restore_a_record_during_a_full_merge() {
+fn a_lagging_third_copy_cannot_restore_a_record_during_a_full_merge() {
     let (x, _, b, c) = collected_while_c_was_away();
-    let mut fresh = Replica::new("fresh");
+    let mut fresh = MapCopy::new("fresh");
     let (items, context) = (b.everything(), b.context());
     fresh.map.begin_full_merge();
     fresh.apply(&c.encode(&c.everything()));
@@ -124,7 +119,7 @@ fn nothing_vanishes_while_a_full_merge_is_under_way() {
 #[test]
 fn a_full_merge_keeps_what_the_sender_has_not_seen() {
     let (x, _, b, mut c) = collected_while_c_was_away();
-    let mut d = Replica::new("d");
+    let mut d = MapCopy::new("d");
     d.register(&member("from-d"), 1, "client");
     c.pull(&d);
     c.register(&member("from-c"), 1, "client");
@@ -137,7 +132,7 @@ fn a_full_merge_keeps_what_the_sender_has_not_seen() {
 #[test]
 fn a_full_merge_keeps_records_of_admitted_origins() {
     let x = member("x");
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     b.pull(&a);
     c.pull(&a);
@@ -146,8 +141,8 @@ fn a_full_merge_keeps_records_of_admitted_origins() {
     assert_eq!(b.map.delta(&c.context()), Delta::Full);
     assert_eq!(c.pull_full(&b), Vec::<Key>::new());
     assert!(c.is_live(&x));
-    // Where the owner is not admitted, the inference stands.
-    let mut d = Replica::new("d");
+    // Where the owner is not admitted, the inference applies.
+    let mut d = MapCopy::new("d");
     d.pull(&a);
     d.admit_only_self();
     assert_eq!(d.pull_full(&b), [x]);
@@ -156,7 +151,7 @@ fn a_full_merge_keeps_records_of_admitted_origins() {
 #[test]
 fn a_tombstone_whose_write_is_not_yet_covered_is_kept() {
     let x = member("x");
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     a.register(&x, 1, "client");
     a.unregister(&x);
     // Part of a delta: applied, not covered by the context.
@@ -172,7 +167,7 @@ fn a_tombstone_whose_write_is_not_yet_covered_is_kept() {
 #[test]
 fn tombstones_are_collected_when_due_if_still_held() {
     let [x, y] = [member("x"), member("y")];
-    let mut a = Replica::new("a");
+    let mut a = MapCopy::new("a");
     let timeout = Duration::from_secs(60);
     for key in [&x, &y] {
         a.register(key, 1, "client");
@@ -193,12 +188,12 @@ fn tombstones_are_collected_when_due_if_still_held() {
     a.check_indexes();
 }
 
-/// A replica that receives a tombstone late does not keep it for longer than the others.
+/// A copy that receives a tombstone late does not keep it for longer than the others.
 #[test]
 fn the_age_of_a_tombstone_is_sent_with_it() {
     let x = member("x");
     let timeout = Duration::from_secs(60);
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     b.pull(&a);
     a.unregister(&x);
@@ -224,7 +219,7 @@ fn the_age_of_a_tombstone_is_sent_with_it() {
 #[test]
 fn a_delta_overtaken_by_a_collection_is_detected() {
     let x = member("x");
-    let (mut a, c) = (Replica::new("a"), Replica::new("c"));
+    let (mut a, c) = (MapCopy::new("a"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     a.unregister(&x);
     let asked = c.context();
@@ -238,7 +233,7 @@ fn a_delta_overtaken_by_a_collection_is_detected() {
 fn a_collected_key_accepts_only_higher_claims() {
     let (x, a, b, mut c) = {
         let x = member("x");
-        let (mut a, mut b, c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+        let (mut a, mut b, c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
         a.register(&x, 7, "client");
         a.unregister(&x);
         b.pull(&a);
@@ -254,14 +249,14 @@ fn a_collected_key_accepts_only_higher_claims() {
     assert_eq!(c.map.known_claim(x.0, &x.1), 7);
 }
 
-/// Two clients use one id on two sides of a split that lasts longer than tombstones do. After it, one replica has
-/// collected the tombstone of the higher claim and another has not. All replicas must reach the same result.
+/// Two clients use one id on two sides of a partition that lasts longer than tombstones do. After it, one copy has
+/// collected the tombstone of the higher claim and another has not. All copies must reach the same result.
 #[test]
-fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
+fn copies_that_collected_at_different_times_agree_about_an_older_claim() {
     let x = member("x");
-    let (mut early, mut late, mut lagging) = (Replica::new("early"), Replica::new("late"), Replica::new("lagging"));
-    for replica in [&mut early, &mut late, &mut lagging] {
-        replica.map.may_write = true;
+    let (mut early, mut late, mut lagging) = (MapCopy::new("early"), MapCopy::new("late"), MapCopy::new("lagging"));
+    for copy in [&mut early, &mut late, &mut lagging] {
+        copy.map.may_write = true;
     }
     late.register(&x, 7, "client-1");
     late.unregister(&x);
@@ -282,7 +277,7 @@ fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
     lagging.collect_all();
     assert_eq!(early.map.origins.context_hash(), late.map.origins.context_hash(), "no exchange is due");
     assert_eq!(
-        [&early, &late, &lagging].map(|replica| replica.is_live(&x)),
+        [&early, &late, &lagging].map(|copy| copy.is_live(&x)),
         [early.is_live(&x); 3],
         "early, late and lagging do not show the same"
     );
@@ -292,7 +287,7 @@ fn replicas_that_collected_at_different_times_agree_about_an_older_claim() {
 /// collected, no peer is below the floor for it.
 #[test]
 fn the_floor_does_not_rise_above_the_context() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("m"), 1, "client");
     b.apply(&a.encode_key(&member("m")));
     b.infer_left("m");
@@ -304,11 +299,11 @@ fn the_floor_does_not_rise_above_the_context() {
 /// Nor when a peer of an earlier release sends such a floor.
 #[test]
 fn a_received_floor_does_not_rise_above_the_context() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("m"), 1, "client");
     b.apply(&a.encode_key(&member("m")));
-    for replica in [&mut b, &mut c] {
-        replica.pull(&a);
+    for copy in [&mut b, &mut c] {
+        copy.pull(&a);
     }
     let index = b.map.origins.index_of(&a.origin()).unwrap();
     b.map.origins.entry_mut(index).floor = 2;
@@ -320,7 +315,7 @@ fn a_received_floor_does_not_rise_above_the_context() {
 /// time.
 #[test]
 fn one_collection_is_bounded_and_the_rest_follows() {
-    let mut a = Replica::new("a");
+    let mut a = MapCopy::new("a");
     for i in 0..20_001 {
         a.register(&member(&format!("m{i}")), 1, "client");
         a.unregister(&member(&format!("m{i}")));

@@ -1,14 +1,14 @@
 //! Pushes and deltas (D4–D6), step by step.
 
-use super::replica::{Replica, member};
+use super::map_copy::{MapCopy, member};
 use crate::map::{Delta, Outcome};
 
-fn keys(count: usize) -> Vec<super::replica::Key> {
+fn keys(count: usize) -> Vec<super::map_copy::Key> {
     (0..count).map(|i| member(&format!("m{i}"))).collect()
 }
 
 /// Delivers a push of everything `from` wrote after `sent`; returns whether the context was raised.
-fn push(from: &Replica, sent: u64, to: &mut Replica) -> bool {
+fn push(from: &MapCopy, sent: u64, to: &mut MapCopy) -> bool {
     let frame = from.push(sent).expect("still available");
     to.apply(&frame);
     let index = to.map.admit_origin(&from.origin(), to.clock()).unwrap();
@@ -17,7 +17,7 @@ fn push(from: &Replica, sent: u64, to: &mut Replica) -> bool {
 
 #[test]
 fn a_push_raises_the_context_and_brings_current_records() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     let [x, y] = [member("x"), member("y")];
     a.register(&x, 1, "client");
     a.register(&y, 1, "client");
@@ -31,7 +31,7 @@ fn a_push_raises_the_context_and_brings_current_records() {
 
 #[test]
 fn a_push_with_a_gap_does_not_raise_the_context() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     let [x, y, z] = [member("x"), member("y"), member("z")];
     a.register(&x, 1, "client");
     assert!(push(&a, 0, &mut b));
@@ -50,7 +50,7 @@ fn a_push_with_a_gap_does_not_raise_the_context() {
 #[test]
 fn a_push_of_a_superseded_write_brings_the_record_that_superseded_it() {
     let x = member("x");
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     b.pull(&a);
     b.register(&x, 2, "client");
@@ -69,8 +69,8 @@ fn a_push_of_a_superseded_write_brings_the_record_that_superseded_it() {
 #[test]
 fn a_push_of_a_collected_write_does_not_raise_the_context() {
     let x = member("x");
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
-    let mut older = Replica::new("older");
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
+    let mut older = MapCopy::new("older");
     older.register(&x, 1, "client");
     c.pull(&older);
     a.pull(&older);
@@ -95,7 +95,7 @@ fn a_push_of_a_collected_write_does_not_raise_the_context() {
 
 #[test]
 fn pushes_are_forgotten_past_the_bound_and_the_delta_takes_over() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     for key in keys(12) {
         a.register(&key, 1, "client");
     }
@@ -107,7 +107,7 @@ fn pushes_are_forgotten_past_the_bound_and_the_delta_takes_over() {
 
 #[test]
 fn a_partial_delta_does_not_raise_the_context() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     for key in keys(4) {
         a.register(&key, 1, "client");
     }
@@ -127,7 +127,7 @@ fn a_partial_delta_does_not_raise_the_context() {
 
 #[test]
 fn a_delta_relays_records_of_all_origins_and_only_what_is_missing() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     let all = keys(6);
     for key in &all[..3] {
         a.register(key, 1, "client-a");
@@ -147,7 +147,7 @@ fn a_delta_relays_records_of_all_origins_and_only_what_is_missing() {
 #[test]
 fn covered_records_are_ignored() {
     let x = member("x");
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     a.register(&x, 1, "client");
     let old = a.encode_key(&x);
     a.unregister(&x);
@@ -161,7 +161,7 @@ fn covered_records_are_ignored() {
 #[test]
 fn a_record_replaced_while_a_delta_is_under_way_travels_in_its_newer_form() {
     let x = member("x");
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     let Delta::Items(items) = a.map.delta(&c.context()) else { panic!("nothing was collected") };
     let context = a.context();

@@ -1,6 +1,6 @@
-//! Random histories: D4 holds after every step, and all replicas converge.
+//! Random histories: D4 holds after every step, and all copies converge.
 
-use super::replica::{Key, Replica, SlotState};
+use super::map_copy::{Key, MapCopy, SlotState};
 use super::steps::{Rules, Step, keys, steps};
 use super::world::World;
 use crate::map::{Delta, ItemRef};
@@ -14,10 +14,10 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// The winner of every key among all replicas.
+/// The winner of every key among all copies.
 fn winners(world: &World) -> BTreeMap<Key, SlotState> {
     let mut winners: BTreeMap<Key, SlotState> = BTreeMap::new();
-    for (key, state) in world.replicas.iter().flat_map(Replica::slots) {
+    for (key, state) in world.copies.iter().flat_map(MapCopy::slots) {
         match winners.get(&key) {
             Some(best) if best.rank >= state.rank => {}
             _ => drop(winners.insert(key, state)),
@@ -29,25 +29,25 @@ fn winners(world: &World) -> BTreeMap<Key, SlotState> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Claims of any clients at any replica, in any order, interrupted and repeated: the highest rank wins everywhere.
+    /// Claims of any clients at any copy, in any order, interrupted and repeated: the highest rank wins everywhere.
     #[test]
-    fn replicas_converge_to_the_highest_ranks(steps in steps(Rules::AnyClaims, 60)) {
+    fn copies_converge_to_the_highest_ranks(steps in steps(Rules::AnyClaims, 60)) {
         let mut world = World::after(Rules::AnyClaims, &steps);
         let expected = winners(&world);
         world.heal();
-        for replica in &world.replicas {
-            prop_assert_eq!(replica.slots(), expected.clone());
-            prop_assert_eq!(replica.inferred(), world.replicas[0].inferred());
+        for copy in &world.copies {
+            prop_assert_eq!(copy.slots(), expected.clone());
+            prop_assert_eq!(copy.inferred(), world.copies[0].inferred());
         }
     }
 
-    /// One client per key: all replicas show its last call in the end, however tombstones were collected.
+    /// One client per key: all copies show its last call in the end, however tombstones were collected.
     #[test]
     fn the_last_call_of_a_client_stands_whatever_was_collected(steps in steps(Rules::Collection, 60)) {
         last_calls_stand(Rules::Collection, &steps);
     }
 
-    /// The same while lagging third replicas keep sending to the receiver of a full merge.
+    /// The same while lagging third copies keep sending to the receiver of a full merge.
     #[test]
     fn the_last_call_of_a_client_stands_despite_interleaved_full_merges(
         steps in steps(Rules::CollectionInterleaved, 60),
@@ -62,8 +62,8 @@ proptest! {
         lowered in prop::collection::vec(0..6u64, 3),
     ) {
         let world = World::after(Rules::Collection, &steps);
-        for replica in &world.replicas {
-            for other in &world.replicas {
+        for copy in &world.copies {
+            for other in &world.copies {
                 let clock: VectorClock = other
                     .context()
                     .clock
@@ -72,21 +72,21 @@ proptest! {
                     .map(|((origin, n), less)| (origin.clone(), n.saturating_sub(*less)))
                     .collect();
                 let context = Context { clock, ..Context::default() };
-                let below = replica.map.origins.floor().iter().any(|(origin, n)| !context.covers(origin, n));
-                prop_assert_eq!(replica.map.below_floor(&context), below);
-                match replica.map.delta(&context) {
+                let below = copy.map.origins.floor().iter().any(|(origin, n)| !context.covers(origin, n));
+                prop_assert_eq!(copy.map.below_floor(&context), below);
+                match copy.map.delta(&context) {
                     Delta::Full => prop_assert!(below),
                     Delta::Items(items) => {
                         prop_assert!(!below);
                         let found: BTreeSet<ItemRef> = items.iter().cloned().collect();
                         prop_assert_eq!(found.len(), items.len(), "an item is listed twice");
-                        let uncovered = replica.everything().into_iter().filter(|item| match item {
+                        let uncovered = copy.everything().into_iter().filter(|item| match item {
                             ItemRef::Stated(slot) => {
-                                let record = replica.map.at(*slot);
+                                let record = copy.map.at(*slot);
                                 !context.covers(&record.origin.id, record.n)
                             }
                             ItemRef::Inferred(id) => {
-                                let inferred = replica.map.inferred(id).expect("just listed");
+                                let inferred = copy.map.inferred(id).expect("just listed");
                                 !context.covers(&inferred.origin.id, inferred.n)
                             }
                         });
@@ -107,23 +107,23 @@ fn last_calls_stand(rules: Rules, steps: &[Step]) {
         world.check();
     }
     world.heal();
-    for replica in &mut world.replicas {
-        replica.collect_all();
+    for copy in &mut world.copies {
+        copy.collect_all();
     }
     for key in keys() {
         let last = world.writes.iter().filter(|write| write.key == key).max_by_key(|write| &write.rank);
         let live = last.filter(|last| world.writes.iter().any(|w| w.rank == last.rank && is_registration(w)));
-        for replica in &world.replicas {
-            let shown = replica.live_slots().remove(&key);
+        for copy in &world.copies {
+            let shown = copy.live_slots().remove(&key);
             assert_eq!(
                 shown.as_ref().map(|state| &state.rank),
                 live.map(|write| &write.rank),
                 "{key:?} at {:?}",
-                replica.origin()
+                copy.origin()
             );
         }
     }
-    assert!(world.replicas.iter().all(|replica| replica.slots().values().all(|state| state.stated != Status::Left)));
+    assert!(world.copies.iter().all(|copy| copy.slots().values().all(|state| state.stated != Status::Left)));
 }
 
 /// Whether a write is a live record.
@@ -145,7 +145,7 @@ fn the_histories_cover_every_kind_of_step() {
         let world = World::after(Rules::Collection, &history);
         full_merges += world.full_merges;
         writes += world.writes.len();
-        collected += world.replicas.iter().map(|replica| replica.map.origins.floor().len()).sum::<usize>();
+        collected += world.copies.iter().map(|copy| copy.map.origins.floor().len()).sum::<usize>();
     }
     assert!(full_merges >= 10 && writes >= 300 && collected >= 20, "{full_merges} {writes} {collected}");
 }

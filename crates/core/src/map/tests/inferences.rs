@@ -1,24 +1,24 @@
 //! Inferred `left` records (L3, L4) in the map.
 
-use super::replica::{Key, Replica, member};
+use super::map_copy::{Key, MapCopy, member};
 use crate::map::{Delta, Outcome};
 use crate::member::Status;
 use crate::time::Duration;
 
-fn shown(replica: &Replica, key: &Key) -> Option<Status> {
-    replica.record(key).map(|record| replica.map.shown(&record))
+fn shown(copy: &MapCopy, key: &Key) -> Option<Status> {
+    copy.record(key).map(|record| copy.map.shown(&record))
 }
 
 /// `x` of the silent node `a`, and two nodes that receive nothing from it.
-fn silent_owner() -> (Key, Replica, Replica, Replica) {
+fn silent_owner() -> (Key, MapCopy, MapCopy, MapCopy) {
     let x = member("x");
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&x, 1, "client");
     b.pull(&a);
     c.pull(&a);
-    for replica in [&mut b, &mut c] {
-        replica.set_liveness_counter(&a.origin(), 5);
-        replica.set_admitted(&a.origin(), false);
+    for copy in [&mut b, &mut c] {
+        copy.set_liveness_counter(&a.origin(), 5);
+        copy.set_admitted(&a.origin(), false);
     }
     (x, a, b, c)
 }
@@ -55,7 +55,7 @@ fn an_inference_does_not_apply_to_the_next_claim() {
 fn an_inference_may_arrive_before_its_record() {
     let (x, a, mut b, _) = silent_owner();
     b.infer_left("x");
-    let mut d = Replica::new("d");
+    let mut d = MapCopy::new("d");
     assert!(matches!(d.apply(&b.encode_inferred("x"))[..], [Outcome::Inferred]));
     assert_eq!(shown(&d, &x), None);
     d.set_liveness_counter(&a.origin(), 5);
@@ -73,7 +73,7 @@ fn of_two_inferences_the_higher_liveness_counter_wins_in_any_order() {
     c.infer_left("x");
     let [by_b, by_c] = [b.encode_inferred("x"), c.encode_inferred("x")];
     for frames in [[&by_b, &by_c], [&by_c, &by_b]] {
-        let mut d = Replica::new("d");
+        let mut d = MapCopy::new("d");
         for frame in frames {
             d.apply(frame);
             d.check_indexes();
@@ -118,13 +118,13 @@ fn an_inference_about_something_collected_is_dropped_on_receipt() {
     assert!(b.inferred().is_empty() && b.rank(&x).is_none());
 }
 
-/// Records that the sender of a full merge covers and does not have were collected there; so were a new replica's
+/// Records that the sender of a full merge covers and does not have were collected there; so were a new copy's
 /// inferences.
 #[test]
 fn a_full_merge_takes_inferences_along_and_removes_those_collected_at_the_sender() {
     let (x, _, mut b, mut c) = silent_owner();
     b.infer_left("x");
-    let mut fresh = Replica::new("fresh");
+    let mut fresh = MapCopy::new("fresh");
     fresh.pull_full(&b);
     assert_eq!(fresh.inferred(), b.inferred());
     c.pull(&b);
@@ -157,7 +157,7 @@ fn an_inference_about_another_claim_survives_the_collection_of_the_slot() {
     a.unregister(&x);
     c.pull(&a);
     // The next claim and an inference about it; only the inference has arrived.
-    let mut d = Replica::new("d");
+    let mut d = MapCopy::new("d");
     d.register(&x, 2, "client");
     b.pull(&d);
     b.infer_left("x");
@@ -177,7 +177,7 @@ fn an_inference_about_another_claim_survives_the_collection_of_the_slot() {
 fn an_inference_is_repeated_as_a_tombstone_to_a_lower_claim() {
     let x = member("x");
     for admitted in [true, false] {
-        let (mut a, mut b, mut d) = (Replica::new("a"), Replica::new("b"), Replica::new("d"));
+        let (mut a, mut b, mut d) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("d"));
         a.register(&x, 9, "client");
         d.register(&x, 1, "newcomer");
         b.map.may_write = true;
@@ -200,7 +200,7 @@ fn an_inference_is_repeated_as_a_tombstone_to_a_lower_claim() {
 /// A returned owner has restated a member, which is shown; the earlier inference about it is collected just then.
 #[test]
 fn collecting_an_inference_keeps_new_writes_of_a_returned_owner() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     b.infer_left("m");

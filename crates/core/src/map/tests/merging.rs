@@ -1,6 +1,6 @@
 //! Merging is a lattice (D11): any order, any batches, any number of times.
 
-use super::replica::Replica;
+use super::map_copy::MapCopy;
 use super::steps::{Rules, steps};
 use super::world::World;
 use crate::map::{Delta, ItemRef, Outcome};
@@ -16,13 +16,13 @@ fn frames(world: &World) -> Vec<Vec<u8>> {
     stated.chain(world.inferred.iter().map(|write| write.frame.clone())).collect()
 }
 
-fn observer(frames: &[Vec<u8>]) -> Replica {
-    let mut replica = Replica::new("observer");
+fn observer(frames: &[Vec<u8>]) -> MapCopy {
+    let mut copy = MapCopy::new("observer");
     for frame in frames {
-        replica.apply(frame);
-        replica.check_indexes();
+        copy.apply(frame);
+        copy.check_indexes();
     }
-    replica
+    copy
 }
 
 proptest! {
@@ -64,12 +64,12 @@ proptest! {
     ) {
         let world = World::after(Rules::AnyClaims, &steps);
         let merged = |order: &[usize]| {
-            let mut replica = Replica::new("observer");
+            let mut copy = MapCopy::new("observer");
             for at in order {
-                replica.pull(&world.replicas[*at]);
-                replica.check_indexes();
+                copy.pull(&world.copies[*at]);
+                copy.check_indexes();
             }
-            replica
+            copy
         };
         let straight = merged(&[0, 1, 2]);
         let mixed = merged(&[&first[..], &second[..]].concat());
@@ -83,14 +83,14 @@ proptest! {
     #[test]
     fn merging_is_associative(steps in steps(Rules::AnyClaims, 50)) {
         let world = World::after(Rules::AnyClaims, &steps);
-        let [a, b, c] = [0, 1, 2].map(|at| &world.replicas[at]);
-        let (mut left, mut pair) = (Replica::new("left"), Replica::new("pair"));
+        let [a, b, c] = [0, 1, 2].map(|at| &world.copies[at]);
+        let (mut left, mut pair) = (MapCopy::new("left"), MapCopy::new("pair"));
         left.pull(a);
         left.pull(b);
         left.pull(c);
         pair.pull(b);
         pair.pull(c);
-        let mut right = Replica::new("right");
+        let mut right = MapCopy::new("right");
         right.pull(a);
         right.pull(&pair);
         prop_assert_eq!(left.slots(), right.slots());
@@ -98,17 +98,17 @@ proptest! {
         prop_assert_eq!(left.context(), right.context());
     }
 
-    /// A delta in each direction is enough for two replicas to agree.
+    /// A delta in each direction is enough for two copies to agree.
     #[test]
-    fn a_delta_each_way_makes_two_replicas_equal(steps in steps(Rules::AnyClaims, 60)) {
+    fn a_delta_each_way_makes_two_copies_equal(steps in steps(Rules::AnyClaims, 60)) {
         let mut world = World::after(Rules::AnyClaims, &steps);
-        let [a, b, _] = &mut world.replicas[..] else { unreachable!() };
+        let [a, b, _] = &mut world.copies[..] else { unreachable!() };
         a.pull(b);
         b.pull(a);
         prop_assert_eq!(a.slots(), b.slots());
         prop_assert_eq!(a.inferred(), b.inferred());
         prop_assert_eq!(a.context(), b.context());
-        // Only items that neither context may cover are left: parts of deltas that a third replica did not finish.
+        // Only items that neither context may cover are left: parts of deltas that a third copy did not finish.
         let Delta::Items(rest) = a.map.delta(&b.context()) else { panic!("nothing was collected") };
         let claimed = rest.iter().filter(|item| match item {
             ItemRef::Stated(slot) => a.context().covers(&a.map.at(*slot).origin.id, a.map.at(*slot).n),
@@ -121,10 +121,10 @@ proptest! {
     #[test]
     fn a_full_merge_without_collections_is_a_large_delta(steps in steps(Rules::AnyClaims, 50)) {
         let world = World::after(Rules::AnyClaims, &steps);
-        let (mut by_delta, mut by_full) = (Replica::new("observer"), Replica::new("observer"));
-        for replica in &world.replicas {
-            by_delta.pull(replica);
-            prop_assert_eq!(by_full.pull_full(replica), Vec::new());
+        let (mut by_delta, mut by_full) = (MapCopy::new("observer"), MapCopy::new("observer"));
+        for copy in &world.copies {
+            by_delta.pull(copy);
+            prop_assert_eq!(by_full.pull_full(copy), Vec::new());
             by_full.check_indexes();
         }
         prop_assert_eq!(by_delta.slots(), by_full.slots());

@@ -1,6 +1,6 @@
 //! Names and old incarnations of nodes that are long gone (D10).
 
-use super::replica::{Replica, member, name};
+use super::map_copy::{MapCopy, member, name};
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, Outcome};
 use crate::member::Status;
@@ -10,7 +10,7 @@ use crate::version::{Incarnation, NodeId, OriginId};
 
 #[test]
 fn names_expire_and_are_collected_as_members_are() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&name("n"), 1, "a");
     a.register(&member("n"), 1, "client");
     b.pull(&a);
@@ -18,15 +18,15 @@ fn names_expire_and_are_collected_as_members_are() {
     b.infer_key_left(&name("n"));
     c.set_admitted(&a.origin(), false);
     c.pull(&b);
-    for replica in [&b, &c] {
-        let shown = |key| replica.map.shown(&replica.record(&key).unwrap());
+    for copy in [&b, &c] {
+        let shown = |key| copy.map.shown(&copy.record(&key).unwrap());
         assert_eq!((shown(name("n")), shown(member("n"))), (Status::Left, Status::Down));
     }
     assert_eq!(b.collect_all(), 1);
     assert!(b.is_live(&member("n")) && b.rank(&name("n")).is_none());
     assert_eq!(b.map.live_names(), 0);
     b.check_indexes();
-    // A replica that still has it does not bring it back.
+    // A copy that still has it does not bring it back.
     b.pull(&c);
     assert!(matches!(b.apply(&c.encode_key(&name("n")))[..], [Outcome::Known]));
     assert!(b.rank(&name("n")).is_none());
@@ -35,7 +35,7 @@ fn names_expire_and_are_collected_as_members_are() {
 /// A written-off origin receives that in the context of the node that wrote it off, also through a third node.
 #[test]
 fn an_origin_receives_its_written_off_numbers() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&name("n"), 1, "a");
     a.register(&member("m"), 1, "client");
     b.pull(&a);
@@ -45,7 +45,7 @@ fn an_origin_receives_its_written_off_numbers() {
     assert_eq!(b.context().written_off.get(&a.origin()), 2);
     c.exchange_from(&b);
     assert_eq!(c.context().written_off.get(&a.origin()), 2);
-    // Once restated, the records are new to all replicas.
+    // Once restated, the records are new to all copies.
     a.update(&name("n"), |_| ());
     b.pull(&a);
     c.pull(&b);
@@ -54,14 +54,14 @@ fn an_origin_receives_its_written_off_numbers() {
 
 #[test]
 fn writing_off_an_inferred_member_is_sent_too() {
-    let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     b.infer_left("m");
     assert_eq!(b.collect_all(), 1);
     assert_eq!(b.context().written_off.get(&a.origin()), 1);
     // A stated tombstone is the owner's own write: there is nothing to restate.
-    let (mut c, mut d) = (Replica::new("c"), Replica::new("d"));
+    let (mut c, mut d) = (MapCopy::new("c"), MapCopy::new("d"));
     c.register(&member("m"), 1, "client");
     c.unregister(&member("m"));
     d.pull(&c);
@@ -71,17 +71,17 @@ fn writing_off_an_inferred_member_is_sent_too() {
 
 #[test]
 fn only_outlived_incarnations_without_records_are_retired_oldest_first() {
-    let mut b = Replica::new("b");
-    let mut runs = [1, 2, 3].map(|number| Replica::run("a", number));
-    for (claim, run) in runs.iter_mut().enumerate() {
+    let mut b = MapCopy::new("b");
+    let mut incarnations = [1, 2, 3].map(|number| MapCopy::incarnation("a", number));
+    for (claim, incarnation) in incarnations.iter_mut().enumerate() {
         // Each incarnation takes the name over from the one before; the second has a member of its own as well.
-        run.register(&name("n"), claim as u64 + 1, "a");
+        incarnation.register(&name("n"), claim as u64 + 1, "a");
     }
-    runs[1].register(&member("m"), 1, "client");
-    for run in &runs {
-        b.pull(run);
+    incarnations[1].register(&member("m"), 1, "client");
+    for incarnation in &incarnations {
+        b.pull(incarnation);
     }
-    let [first, second, third] = runs.map(|run| run.origin());
+    let [first, second, third] = incarnations.map(|incarnation| incarnation.origin());
     let retired = b.map.origins.retire(&first.node, |_| true);
     assert_eq!(retired, std::slice::from_ref(&first), "the second still has a member, the third is the newest");
     assert!(b.map.origins.is_retired(&first));
@@ -92,22 +92,22 @@ fn only_outlived_incarnations_without_records_are_retired_oldest_first() {
 
 #[test]
 fn records_of_a_retired_incarnation_are_rejected() {
-    let (mut b, mut c) = (Replica::new("b"), Replica::new("c"));
-    let mut runs = [1, 2].map(|number| Replica::run("a", number));
-    runs[0].register(&member("m"), 1, "client");
-    let stale = runs[0].encode_key(&member("m"));
-    c.pull(&runs[0]);
-    runs[1].unregister_with(&member("m"), 2, "client");
-    b.pull(&runs[0]);
-    b.pull(&runs[1]);
+    let (mut b, mut c) = (MapCopy::new("b"), MapCopy::new("c"));
+    let mut incarnations = [1, 2].map(|number| MapCopy::incarnation("a", number));
+    incarnations[0].register(&member("m"), 1, "client");
+    let stale = incarnations[0].encode_key(&member("m"));
+    c.pull(&incarnations[0]);
+    incarnations[1].unregister_with(&member("m"), 2, "client");
+    b.pull(&incarnations[0]);
+    b.pull(&incarnations[1]);
     b.collect_all();
-    let [old, new] = runs.map(|run| run.origin());
+    let [old, new] = incarnations.map(|incarnation| incarnation.origin());
     assert_eq!(b.map.origins.retire(&old.node, |_| true), std::slice::from_ref(&old));
     assert!(matches!(b.apply(&stale)[..], [Outcome::Rejected | Outcome::Known]));
     b.pull(&c);
     assert!(b.rank(&member("m")).is_none());
     assert_eq!(b.context().clock.get(&old), 0, "the context does not cover it either");
-    // A lagging replica gets a full merge because of the new incarnation, and drops the records of the old one.
+    // A lagging copy gets a full merge because of the new incarnation, and drops the records of the old one.
     assert_eq!(b.map.delta(&c.context()), Delta::Full);
     c.set_admitted(&old, false);
     c.set_admitted(&new, false);
@@ -116,12 +116,12 @@ fn records_of_a_retired_incarnation_are_rejected() {
 
 #[test]
 fn entries_of_retired_incarnations_are_reused() {
-    let mut b = Replica::new("b");
+    let mut b = MapCopy::new("b");
     for number in 1..=200 {
-        let mut run = Replica::run("a", number);
-        run.register(&name("n"), number, "a");
-        b.pull(&run);
-        b.map.origins.retire(&run.origin().node, |_| true);
+        let mut incarnation = MapCopy::incarnation("a", number);
+        incarnation.register(&name("n"), number, "a");
+        b.pull(&incarnation);
+        b.map.origins.retire(&incarnation.origin().node, |_| true);
         b.check_indexes();
     }
     assert_eq!(b.map.origins.iter().count(), 2, "this node and the last incarnation");
@@ -131,7 +131,7 @@ fn entries_of_retired_incarnations_are_reused() {
 /// An owner died before it restated records that others wrote off. A node that kept them drops these, and no more.
 #[test]
 fn written_off_records_are_dropped_when_their_origin_falls_silent() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("m"), 1, "client");
     a.register(&member("gone"), 1, "client");
     a.unregister(&member("gone"));
@@ -153,7 +153,7 @@ fn written_off_records_are_dropped_when_their_origin_falls_silent() {
 /// An origin that restated everything and died long after: none of its records is dropped.
 #[test]
 fn no_record_is_dropped_of_an_origin_that_restated_everything() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&name("n"), 1, "a");
     b.pull(&a);
     c.pull(&a);

@@ -1,7 +1,7 @@
 //! Steps of a history, with small numbers that are taken modulo the available range. Any list of steps is a history,
 //! and a failing one can be shortened.
 
-use super::replica::{Key, member, name};
+use super::map_copy::{Key, member, name};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Step {
         at: usize,
         key: usize,
     },
-    /// A replica receives evidence of an origin.
+    /// A copy receives evidence of an origin.
     Life {
         at: usize,
         of: usize,
@@ -72,7 +72,7 @@ pub(super) enum Step {
         at: usize,
         all: bool,
     },
-    /// One replica is cut off from the others, or (if there is no such replica) none is.
+    /// One copy is cut off from the others, or (if there is no such copy) none is.
     Split {
         away: usize,
     },
@@ -81,12 +81,12 @@ pub(super) enum Step {
 /// Which steps a history is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rules {
-    /// Any client may register any key at any replica; nothing is collected.
+    /// Any client may register any key at any copy; nothing is collected.
     AnyClaims,
     /// Each key has one client, whose claims rise; tombstones are collected. During a full merge, its receiver
-    /// receives from no other replica.
+    /// receives from no other copy.
     Collection,
-    /// As before, but other replicas keep sending to the receiver of a full merge.
+    /// As before, but other copies keep sending to the receiver of a full merge.
     CollectionInterleaved,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn keys() -> [Key; 4] {
     [member("x"), member("y"), member("z"), name("x")]
 }
 
-/// Histories of up to `len` steps. Transfers are started and continued often; otherwise replicas would hardly
+/// Histories of up to `len` steps. Transfers are started and continued often; otherwise copies would hardly
 /// communicate.
 pub(super) fn steps(rules: Rules, len: usize) -> impl Strategy<Value = Vec<Step>> {
     let at = || 0..3usize;

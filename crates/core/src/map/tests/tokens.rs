@@ -1,20 +1,20 @@
-//! Resume tokens of one replica, evaluated by another (W3).
+//! Resume tokens of one copy, evaluated by another (W3).
 
-use super::replica::{Replica, member};
+use super::map_copy::{MapCopy, member};
 use crate::map::Delta;
 use crate::mutant::Mutation;
 use crate::watch::Token;
 
-fn token(of: &Replica) -> Token {
+fn token(of: &MapCopy) -> Token {
     Token::of(&of.map)
 }
 
-fn changed(from: &Replica, at: &Replica) -> Option<Vec<u32>> {
+fn changed(from: &MapCopy, at: &MapCopy) -> Option<Vec<u32>> {
     token(from).changed(&at.map, Mutation::none())
 }
 
-/// Ids that a watcher from one replica gets from another.
-fn sent_ids(from: &Replica, at: &Replica) -> Vec<String> {
+/// Ids that a watcher from one copy gets from another.
+fn sent_ids(from: &MapCopy, at: &MapCopy) -> Vec<String> {
     let slots = changed(from, at).expect("the token is not too old");
     slots.into_iter().map(|slot| at.map.at(slot).id.to_string()).collect()
 }
@@ -22,7 +22,7 @@ fn sent_ids(from: &Replica, at: &Replica) -> Vec<String> {
 /// Both have written off as much, but one of them had evidence and kept the records.
 #[test]
 fn a_record_written_off_at_the_tokens_node_is_sent_where_it_is_held() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     c.pull(&a);
@@ -34,14 +34,14 @@ fn a_record_written_off_at_the_tokens_node_is_sent_where_it_is_held() {
     assert_eq!(sent_ids(&b, &c), ["m"]);
 }
 
-/// One replica had evidence, kept the record and shows it; another has dropped it, without a write that shows it. Both
+/// One copy had evidence, kept the record and shows it; another has dropped it, without a write that shows it. Both
 /// may lack the same writes.
 #[test]
 fn a_record_kept_at_the_tokens_node_may_be_dropped_elsewhere() {
-    let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(Replica::new);
+    let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(MapCopy::new);
     a.register(&member("m"), 1, "client");
-    for replica in [&mut b, &mut c, &mut d] {
-        replica.pull(&a);
+    for copy in [&mut b, &mut c, &mut d] {
+        copy.pull(&a);
     }
     c.set_admitted(&a.origin(), true);
     d.set_admitted(&a.origin(), false);
@@ -57,12 +57,12 @@ fn a_record_kept_at_the_tokens_node_may_be_dropped_elsewhere() {
 /// same.
 #[test]
 fn a_returning_owner_is_compared_again() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("old"), 1, "client");
     a.register(&member("new"), 1, "client");
-    for replica in [&mut b, &mut c] {
-        replica.pull(&a);
-        replica.set_admitted(&a.origin(), false);
+    for copy in [&mut b, &mut c] {
+        copy.pull(&a);
+        copy.set_admitted(&a.origin(), false);
     }
     assert!(sent_ids(&b, &c).is_empty(), "silent at both for the same time");
     b.set_returning(&a.origin(), 1);
@@ -75,7 +75,7 @@ fn a_returning_owner_is_compared_again() {
 /// behind the context in the token.
 #[test]
 fn records_shown_beyond_the_context_have_to_be_reached() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("m"), 1, "client");
     b.pull(&a);
     c.pull(&a);
@@ -93,11 +93,11 @@ fn records_shown_beyond_the_context_have_to_be_reached() {
 /// for it.
 #[test]
 fn the_received_writes_of_a_silent_owner_are_enough() {
-    let (mut a, mut b, mut c) = (Replica::new("a"), Replica::new("b"), Replica::new("c"));
+    let (mut a, mut b, mut c) = (MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
     a.register(&member("m"), 1, "client");
-    for replica in [&mut b, &mut c] {
-        let Delta::Items(items) = a.map.delta(&replica.context()) else { panic!("a full merge is needed") };
-        replica.apply(&a.encode(&items));
+    for copy in [&mut b, &mut c] {
+        let Delta::Items(items) = a.map.delta(&copy.context()) else { panic!("a full merge is needed") };
+        copy.apply(&a.encode(&items));
     }
     let brought = token(&b);
     assert!(!brought.reached(&c.map), "more may be in flight");
@@ -109,7 +109,7 @@ fn the_received_writes_of_a_silent_owner_are_enough() {
 #[test]
 fn a_bounded_number_of_records_is_examined_for_kept_ones() {
     for (gone, sent_ids) in [(10, Some(vec![])), (100, None)] {
-        let (mut a, mut b) = (Replica::new("a"), Replica::new("b"));
+        let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
         for i in 0..gone {
             a.register(&member(&format!("m{i}")), 1, "client");
             a.unregister(&member(&format!("m{i}")));

@@ -7,7 +7,7 @@ mod encode;
 mod position;
 
 use super::extract::Query;
-use super::failure::{Failure, event_stream};
+use super::http_error::{HttpError, event_stream};
 use super::watch::LAST_EVENT_ID;
 use crate::convert;
 use crate::error::rejected;
@@ -41,7 +41,7 @@ pub(crate) async fn events(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
     let nonce = surface.node.status().await.map_err(rejected)?.incarnation.nonce;

@@ -1,7 +1,7 @@
 //! A request as it came, and how it is sent to another node.
 
 use crate::http::body;
-use crate::http::failure::Failure;
+use crate::http::http_error::HttpError;
 use crate::http::peer_client::PeerError;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
@@ -39,9 +39,9 @@ impl Raw {
 }
 
 impl FromRequest<Arc<Surface>> for Raw {
-    type Rejection = Failure;
+    type Rejection = HttpError;
 
-    async fn from_request(request: axum::extract::Request, surface: &Arc<Surface>) -> Result<Self, Failure> {
+    async fn from_request(request: axum::extract::Request, surface: &Arc<Surface>) -> Result<Self, HttpError> {
         let (parts, body) = request.into_parts();
         Ok(Raw {
             connection: parts.extensions.get::<Arc<ClientConnection>>().cloned(),

@@ -8,7 +8,7 @@ pub(crate) use slots::Sessions;
 
 use super::body::parse;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
-use super::failure::{Failure, Json};
+use super::http_error::{HttpError, Json};
 use crate::convert::{millis, version};
 use crate::error::{invalid, rejected};
 use crate::service::ClientConnection;
@@ -28,14 +28,14 @@ use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
 /// The parameters of a query. A request with invalid ones still shows that its client lives, so its session is looked up first.
-type QueryParams<T> = Result<Query<T>, Failure>;
+type QueryParams<T> = Result<Query<T>, HttpError>;
 
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
     State(surface): Shared,
     connection: Option<Extension<Arc<ClientConnection>>>,
     JsonBody(request): JsonBody<json::SessionRequest>,
-) -> Result<Json<json::SessionResponse>, Failure> {
+) -> Result<Json<json::SessionResponse>, HttpError> {
     let liveness = match request.liveness.unwrap_or_default() {
         json::Liveness::Normal => Liveness::Normal,
         json::Liveness::Fast => Liveness::Fast,
@@ -67,7 +67,7 @@ pub(crate) async fn heartbeat(
     Segments(session): Segments<String>,
     query: QueryParams<Nothing>,
     raw: Raw,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Heartbeat), &raw).await
 }
 
@@ -77,13 +77,13 @@ pub(crate) async fn close(
     Segments(session): Segments<String>,
     query: QueryParams<Nothing>,
     raw: Raw,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Close), &raw).await
 }
 
 /// For requests that say all by method and path.
 fn plain(query: QueryParams<Nothing>, raw: &Raw) -> Result<(), Error> {
-    query.map_err(Failure::into_error)?;
+    query.map_err(HttpError::into_error)?;
     parse::<Nothing>(&raw.body).map(drop)
 }
 
@@ -99,8 +99,8 @@ pub(crate) async fn register(
     Segments((session, id)): Segments<(String, String)>,
     query: QueryParams<RegisterQuery>,
     raw: Raw,
-) -> Result<Response, Failure> {
-    let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
+) -> Result<Response, HttpError> {
+    let wish = query.map_err(HttpError::into_error).and_then(|Query(query)| {
         let spec = parse::<MemberBody>(&raw.body)?.spec(id)?;
         Ok(SessionRequest::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
@@ -127,8 +127,8 @@ pub(crate) async fn update(
     Segments((session, id)): Segments<(String, String)>,
     query: QueryParams<UpdateQuery>,
     raw: Raw,
-) -> Result<Response, Failure> {
-    let wish = query.map_err(Failure::into_error).and_then(|Query(query)| {
+) -> Result<Response, HttpError> {
+    let wish = query.map_err(HttpError::into_error).and_then(|Query(query)| {
         let mode = match query.mode {
             Mode::Merge => UpdateMode::Merge,
             Mode::Replace => UpdateMode::Replace,
@@ -146,7 +146,7 @@ pub(crate) async fn unregister(
     Segments((session, id)): Segments<(String, String)>,
     query: QueryParams<Nothing>,
     raw: Raw,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Unregister(id)), &raw).await
 }
 
@@ -217,7 +217,7 @@ async fn run(
     session: &str,
     wish: Result<SessionRequest, Error>,
     raw: &Raw,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     let Some(secret) = Secret::parse(session) else { return Err(rejected(session_gone()).into()) };
     let heartbeat = matches!(wish, Ok(SessionRequest::Heartbeat));
     let wish = match wish {

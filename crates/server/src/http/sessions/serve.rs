@@ -10,7 +10,7 @@ use ::http::Response;
 use axum::body::Body;
 use convoke_core::Rejection;
 use convoke_core::member::Liveness;
-use convoke_core::node::{Attached, Feeder, Reattach};
+use convoke_core::node::{Attached, Reattach, SessionOwner};
 use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
@@ -119,7 +119,7 @@ async fn run(
             }
             Step::AskOwner { client, nonce } => {
                 locked = None;
-                let owner = surface.node.fed_by(&client, nonce).await.map_err(rejected)?;
+                let owner = surface.node.owner_of_session(&client, nonce).await.map_err(rejected)?;
                 request.owner(sessions.now(), owner)
             }
             Step::Forward { owner, deadline } => {
@@ -168,7 +168,7 @@ async fn attach(surface: &Surface, request: Reattach) -> (Option<NodeConnection>
 /// Sends the request to the node that holds the session, and keeps its answer.
 async fn forward(
     surface: &Surface,
-    owner: &Feeder,
+    owner: &SessionOwner,
     raw: &Raw,
     deadline: Instant,
     answer: &mut Option<Response<Body>>,

@@ -4,8 +4,8 @@ mod events;
 mod position;
 
 use super::extract::Query;
-use super::failure::Failure;
-use super::failure::event_stream;
+use super::http_error::HttpError;
+use super::http_error::event_stream;
 use crate::convert;
 use crate::error::rejected;
 use crate::service::ClientConnection;
@@ -16,7 +16,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use convoke_core::member::Space;
-use convoke_core::node::{Interest, Resume};
+use convoke_core::node::{Resume, WatchSelection};
 use events::Events;
 use position::{Position, Scope};
 use serde::Deserialize;
@@ -35,7 +35,7 @@ pub(crate) async fn watch(
     Query(query): Query<WatchQuery>,
     connection: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, HttpError> {
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
     let scope = Scope::of(&filter);
@@ -48,7 +48,7 @@ pub(crate) async fn watch(
     };
     let watcher =
         Watcher::new("http", connection.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
-    let interest = Interest { space: Space::Member, filter };
+    let interest = WatchSelection { space: Space::Member, filter };
     let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());

@@ -39,8 +39,8 @@ fn issued(call: u64) -> usize {
 }
 
 #[test]
-fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
-    for given_up in 1..=3_u64 {
+fn ls3_remaining_calls_take_effect_in_order_after_any_abandon() {
+    for abandoned in 1..=3_u64 {
         for when in 0..STEPS {
             for late in [false, true] {
                 let mut world = World::new(7);
@@ -49,9 +49,9 @@ fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
                 for at in 0..STEPS {
                     step(&mut world, lane, at);
                     if at == when {
-                        let answered = world.done.contains_key(&(lane, given_up));
-                        let has_left = world.abandon((lane, given_up)).is_some();
-                        never_left = at >= issued(given_up) && !answered && !has_left;
+                        let answered = world.done.contains_key(&(lane, abandoned));
+                        let has_left = world.abandon((lane, abandoned)).is_some();
+                        never_left = at >= issued(abandoned) && !answered && !has_left;
                     }
                 }
                 world.settle();
@@ -62,13 +62,13 @@ fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
                     }
                 }
                 let session = world.core.session(lane).unwrap();
-                let place = format!("call {given_up} given up after step {when}");
+                let place = format!("call {abandoned} abandoned after step {when}");
                 let indexes: Vec<Option<u64>> = (1..=3).map(|number| world.index(session, number)).collect();
-                let told = indexes[usize::try_from(given_up).unwrap() - 1].filter(|_| never_left);
-                assert_eq!(told, None, "{place}: it was said that no copy of it had left");
+                let index = indexes[usize::try_from(abandoned).unwrap() - 1].filter(|_| never_left);
+                assert_eq!(index, None, "{place}: the core reported that no copy was sent");
                 for number in 1..=3 {
                     let answered = world.done.get(&(lane, number));
-                    if number == given_up && answered.is_none() {
+                    if number == abandoned && answered.is_none() {
                         continue;
                     }
                     assert!(answered.is_some_and(Result::is_ok), "{place}: {answered:?}");
@@ -82,7 +82,7 @@ fn whatever_is_given_up_whenever_the_others_take_effect_in_order() {
 }
 
 #[test]
-fn a_call_that_never_left_is_as_if_it_had_never_been() {
+fn a_call_that_was_never_sent_has_no_effect_when_abandoned() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default());
     let first = world.issue(lane, "a").unwrap();
@@ -94,7 +94,7 @@ fn a_call_that_never_left_is_as_if_it_had_never_been() {
 }
 
 #[test]
-fn the_next_answer_tells_what_became_of_what_was_given_up() {
+fn the_next_answer_carries_the_fate_of_abandoned_calls() {
     for arrived in [false, true] {
         let mut world = World::new(1);
         let lane = world.lane(Options::default());
@@ -105,20 +105,20 @@ fn the_next_answer_tells_what_became_of_what_was_given_up() {
         if arrived {
             world.arrive();
         }
-        let told = world.abandon(first).unwrap();
+        let abandoned = world.abandon(first).unwrap();
         world.link_down();
         let second = world.issue(lane, "b").unwrap();
         world.settle();
         let decided = world.done[&second].as_ref().unwrap();
         let (request, fate) = decided.abandoned.as_ref().unwrap();
-        assert_eq!((*request, request.number), (told, first.1));
+        assert_eq!((*request, request.number), (abandoned, first.1));
         assert_eq!(fate.kind(), if arrived { Kind::Applied } else { Kind::Never });
         assert_eq!(world.puts("a"), u64::from(arrived));
     }
 }
 
 #[test]
-fn what_was_given_up_is_not_sent_again() {
+fn abandoned_calls_are_not_sent_again() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default());
     let first = world.issue(lane, "a").unwrap();
@@ -132,7 +132,7 @@ fn what_was_given_up_is_not_sent_again() {
 }
 
 #[test]
-fn out_of_patience_it_is_certain_or_unknown_and_never_dressed_up() {
+fn a_timeout_is_reported_as_not_sent_or_unknown() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default().timeout(Duration::from_secs(1)));
     let unsent = world.issue(lane, "a").unwrap();
@@ -194,12 +194,12 @@ fn one_at_a_time_the_next_call_abandons_the_one_before() {
 }
 
 #[test]
-fn a_barrier_covers_what_was_given_up_and_waits_for_what_is_wanted_below() {
+fn a_barrier_covers_abandoned_calls_and_waits_for_earlier_wanted_ones() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default());
     let first = world.issue(lane, "a").unwrap();
     world.settle();
-    assert_eq!(world.core.barrier(lane), Ok(None), "nothing was given up");
+    assert_eq!(world.core.barrier(lane), Ok(None), "nothing was abandoned");
     let (second, third) = (world.issue(lane, "b").unwrap(), world.issue(lane, "c").unwrap());
     world.abandon(third);
     assert_eq!(world.core.barrier(lane), Err(StillWanted), "{second:?} is wanted");
@@ -234,7 +234,7 @@ fn a_pipelined_call_waits_for_the_one_before_it_that_was_rejected() {
 }
 
 #[test]
-fn no_more_than_a_window_is_on_its_way() {
+fn at_most_a_window_of_calls_is_in_flight() {
     let mut world = World::new(3);
     let lane = world.lane(Options::default().window(2));
     world.issue(lane, "x").unwrap();
@@ -255,7 +255,7 @@ impl World {
     fn settle_open(&mut self) {
         self.link_up();
         while !self.wire.iter().any(|message| matches!(message.message, Some(Asked::Request(_)))) {
-            assert!(self.arrive() | self.hear(), "something happens");
+            assert!(self.arrive() | self.hear(), "a message is in flight");
         }
     }
 }

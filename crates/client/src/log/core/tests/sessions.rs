@@ -45,7 +45,7 @@ fn after_its_session_expired_a_handle_goes_on_with_another_one() {
 }
 
 #[test]
-fn a_call_applied_before_its_session_ended_is_told_so() {
+fn a_call_applied_before_its_session_ended_reports_success() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default());
     world.issue(lane, "a").unwrap();
@@ -87,7 +87,7 @@ fn an_idle_session_is_kept_alive_and_a_lost_one_is_noticed() {
 }
 
 #[test]
-fn a_restarted_client_fences_its_predecessor_which_does_not_fight_back() {
+fn a_restarted_client_fences_its_predecessor_for_good() {
     let mut world = World::new(1);
     let named = || Options::default().client_name("shop");
     let old = world.lane(named());
@@ -190,7 +190,7 @@ fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
     let ending = world.close(lane, Some(Duration::from_secs(2))).unwrap();
     // The end is lost in transit.
     world.link_down();
-    assert!(world.core.wants_link(), "it is to be said again");
+    assert!(world.core.wants_link(), "the end is sent again");
     world.tick(Duration::from_secs(1));
     world.settle();
     assert!(world.done[&ending].is_ok(), "{:?}", world.done[&ending]);
@@ -203,13 +203,13 @@ fn a_handle_that_is_closed_ends_its_session_over_the_next_link_or_gives_up() {
     world.link_down();
     let ending = world.close(lane, Some(Duration::from_secs(2))).unwrap();
     world.tick(Duration::from_secs(2));
-    assert!(world.done[&ending].is_err(), "nobody took it");
-    assert!(!world.core.wants_link() && world.core.next_wake().is_none(), "and nobody tries any more");
+    assert!(world.done[&ending].is_err(), "no leader accepted it");
+    assert!(!world.core.wants_link() && world.core.next_wake().is_none(), "and it is not retried");
     assert_eq!(world.core.waiting(), 0);
 }
 
 #[test]
-fn patience_may_be_endless() {
+fn a_timeout_may_be_endless() {
     let mut world = World::new(1);
     let lane = world.lane(Options::default().timeout(Duration::MAX));
     world.tick(Duration::from_secs(1));
@@ -223,14 +223,14 @@ fn patience_may_be_endless() {
 
 /// The handle is dropped while its open is in flight, so the session must be ended.
 #[test]
-fn a_session_that_is_opened_for_nobody_is_ended() {
-    for patience in [None, Some(Duration::from_secs(2))] {
+fn a_session_opened_after_its_handle_was_dropped_is_ended() {
+    for timeout in [None, Some(Duration::from_secs(2))] {
         let mut world = World::new(1);
         let lane = world.lane(Options::default());
         let call = world.issue(lane, "a").unwrap();
         world.link_up();
         world.abandon(call);
-        assert!(world.close(lane, patience).is_some());
+        assert!(world.close(lane, timeout).is_some());
         world.settle();
         assert_eq!((world.machine.session_count(), world.puts("a")), (0, 0));
         assert_eq!(world.core.session(lane), None);

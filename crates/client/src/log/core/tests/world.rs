@@ -84,9 +84,9 @@ impl World {
         request
     }
 
-    pub(super) fn close(&mut self, lane: LaneId, patience: Option<Duration>) -> Option<CallId> {
+    pub(super) fn close(&mut self, lane: LaneId, timeout: Option<Duration>) -> Option<CallId> {
         let mut out = Output::default();
-        let ending = self.core.close(self.now, lane, patience, &mut out);
+        let ending = self.core.close(self.now, lane, timeout, &mut out);
         self.carry_out(out);
         ending
     }
@@ -237,14 +237,14 @@ impl World {
                 Message::Opened(v1::SessionOpened { held_by: Some(holder.0), ..v1::SessionOpened::default() })
             }
             Reply::Opened(Err(why)) => panic!("{why}"),
-            Reply::Request(told) => {
-                let previous = told.previous.map(|(id, fate)| (id, wire(&fate)));
-                match told.verdict {
-                    Ok(outcome) => answer(told.id, wire(&Fate::Done(outcome)), None, previous, log_time),
+            Reply::Request(answered) => {
+                let previous = answered.previous.map(|(id, fate)| (id, wire(&fate)));
+                match answered.verdict {
+                    Ok(outcome) => answer(answered.id, wire(&Fate::Done(outcome)), None, previous, log_time),
                     Err(why) => {
                         let kind = if why.is_final() { Kind::Never } else { Kind::Open };
                         let code = why.code();
-                        answer(told.id, v1::Fate::of(kind), Some(code), previous, log_time)
+                        answer(answered.id, v1::Fate::of(kind), Some(code), previous, log_time)
                     }
                 }
             }

@@ -7,16 +7,17 @@ use convoke_proto::json::ErrorBody;
 use convoke_proto::{Error, ErrorCode};
 use serde::Serialize;
 
+/// An error as an HTTP response.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct HttpError {
     status: StatusCode,
     error: Error,
 }
 
-impl Failure {
+impl HttpError {
     /// Overrides the status, for the few HTTP statuses without an error code.
     pub(crate) fn with_status(status: StatusCode, error: Error) -> Self {
-        Failure { status, error }
+        HttpError { status, error }
     }
 
     pub(crate) fn into_error(self) -> Error {
@@ -24,10 +25,10 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for HttpError {
     fn from(error: Error) -> Self {
         let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Failure { status, error }
+        HttpError { status, error }
     }
 }
 
@@ -35,7 +36,7 @@ impl From<Error> for Failure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed(pub(crate) ErrorCode);
 
-impl IntoResponse for Failure {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let code = self.error.code;
         let mut response = json(self.status, &ErrorBody { error: self.error });

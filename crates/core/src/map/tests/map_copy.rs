@@ -1,4 +1,4 @@
-//! One replica: a causal map with client-like writes that exchanges encoded items only.
+//! One copy of the map: a causal map with client-like writes that exchanges encoded items only.
 
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, ItemRef, Outcome, Standing, Stored};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) type OwnedRank = (u64, u64, NodeId, Incarnation, u64);
 pub(super) type Key = (Space, String);
 
-/// The state that two replicas in agreement share: everything but their own numbering of origins and slots.
+/// The state that two copies in agreement share: everything but their own numbering of origins and slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotState {
     pub(super) rank: OwnedRank,
@@ -30,7 +30,7 @@ pub(super) struct SlotState {
 pub(super) type InferredState = ((u64, OriginId, u64, NodeId, OriginId, u64), u64);
 
 #[derive(Debug)]
-pub(super) struct Replica {
+pub(super) struct MapCopy {
     pub(super) map: CausalMap,
     pub(super) now: Time,
 }
@@ -48,17 +48,17 @@ pub(super) fn rank_of(record: &Record) -> OwnedRank {
     (rank.claim, rank.seq, rank.node.clone(), rank.incarnation, rank.n)
 }
 
-impl Replica {
+impl MapCopy {
     pub(super) fn new(node: &str) -> Self {
-        Self::run(node, 1)
+        Self::incarnation(node, 1)
     }
 
-    /// The n-th incarnation of a node. Hash seeds differ between replicas, as they do between nodes.
-    pub(super) fn run(node: &str, number: u64) -> Self {
+    /// The n-th incarnation of a node. Hash seeds differ between copies, as they do between nodes.
+    pub(super) fn incarnation(node: &str, number: u64) -> Self {
         let me = OriginId { node: NodeId::new(node).unwrap(), incarnation: Incarnation { number, nonce: 7 * number } };
         let limits = Limits { push_backlog: 8, ..Limits::default() };
         let seed = node.bytes().map(u64::from).sum::<u64>() + number;
-        Replica { map: CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none()), now: Time::from_secs(1) }
+        MapCopy { map: CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none()), now: Time::from_secs(1) }
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -73,7 +73,7 @@ impl Replica {
         self.map.context()
     }
 
-    /// How many writes this replica made.
+    /// How many writes this copy made.
     pub(super) fn written(&self) -> u64 {
         self.map.origins.entry(self.map.origins.me()).seen
     }
@@ -238,27 +238,27 @@ impl Replica {
 
     fn apply_items(&mut self, bytes: &[u8], apply: fn(&mut CausalMap, &Item<'_>, Clock) -> Outcome) -> Vec<Outcome> {
         let mut reader = Reader::new(bytes);
-        let items = Items::decode(&mut reader).expect("a replica sends valid items");
+        let items = Items::decode(&mut reader).expect("a copy sends valid items");
         reader.end().expect("no trailing bytes");
         let clock = self.clock();
         items.iter().map(|item| apply(&mut self.map, &item, clock)).collect()
     }
 
-    /// Applies everything that `from` has and this replica misses. Must not need a full merge.
-    pub(super) fn pull(&mut self, from: &Replica) {
+    /// Applies everything that `from` has and this copy misses. Must not need a full merge.
+    pub(super) fn pull(&mut self, from: &MapCopy) {
         let Delta::Items(items) = from.map.delta(&self.context()) else { panic!("a full merge is needed") };
         self.apply(&from.encode(&items));
         self.map.join(&from.context(), self.clock());
     }
 
     /// A full merge from `from` in one step. Returns the keys it removed.
-    pub(super) fn pull_full(&mut self, from: &Replica) -> Vec<Key> {
+    pub(super) fn pull_full(&mut self, from: &MapCopy) -> Vec<Key> {
         self.map.begin_full_merge();
         self.apply_merging(&from.encode(&from.everything()));
         self.finish_full(&from.context(), from)
     }
 
-    pub(super) fn finish_full(&mut self, context: &Context, from: &Replica) -> Vec<Key> {
+    pub(super) fn finish_full(&mut self, context: &Context, from: &MapCopy) -> Vec<Key> {
         let before = self.slots();
         let merge = self.map.finish_full_merge(context, &from.map.origins.floor(), self.clock());
         let after = self.slots();
@@ -268,7 +268,7 @@ impl Replica {
     }
 
     /// An exchange as between peers: a delta, or a full merge where that is not enough. Returns whether it was full.
-    pub(super) fn exchange_from(&mut self, from: &Replica) -> bool {
+    pub(super) fn exchange_from(&mut self, from: &MapCopy) -> bool {
         let full = from.map.delta(&self.context()) == Delta::Full;
         if full {
             self.pull_full(from);
@@ -355,9 +355,9 @@ impl Replica {
         assert_eq!(map.origins.context_hash(), self.hash_of_context());
     }
 
-    /// The hash another replica has once it has the same context.
+    /// The hash another copy has once it has the same context.
     fn hash_of_context(&self) -> u64 {
-        let mut other = Replica::new("hash");
+        let mut other = MapCopy::new("hash");
         other.map.join(&self.context(), other.clock());
         other.map.origins.context_hash()
     }

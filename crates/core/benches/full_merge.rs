@@ -1,6 +1,6 @@
-//! One change: as a push, as an exchange, and as a full sync.
+//! One change: as a push, as an exchange, and as a full merge.
 //!
-//! Two nodes agree except for one change. The full sync is the node's own full merge (D8): a request is replayed that
+//! Two nodes agree except for one change. The full merge is the node's own full merge (D8): a request is replayed that
 //! was recorded before the sender collected a tombstone, so the sender has to send everything. The receiver already
 //! has all but one of the members, as it does in every round of full-sync gossip.
 
@@ -40,7 +40,7 @@ fn main() {
     println!("One change, sent to the {PEERS} peers  of a cluster of 5     bytes   sender CPU   receivers' CPU");
     for members in MEMBERS {
         let mut story = TwoNodes::new(members);
-        for (name, way) in [("push", Way::Push), ("exchange", Way::Exchange), ("full sync", Way::FullSync)] {
+        for (name, way) in [("push", Way::Push), ("exchange", Way::Exchange), ("full merge", Way::FullMerge)] {
             let costs = (0..REPEATS).map(|_| story.change(way));
             let cost = costs.min_by_key(|cost| cost.sender + cost.receiver).expect("at least one repeat");
             let (sender, receivers) = (cost.sender * PEERS, cost.receiver * PEERS);
@@ -54,7 +54,7 @@ fn main() {
 enum Way {
     Push,
     Exchange,
-    FullSync,
+    FullMerge,
 }
 
 /// Cost of one peer.
@@ -113,10 +113,10 @@ impl TwoNodes {
                 let want = self.await_want();
                 self.deliver(vec![(SENDER, want)])
             }
-            Way::FullSync => self.deliver(vec![(SENDER, self.old_want.clone())]),
+            Way::FullMerge => self.deliver(vec![(SENDER, self.old_want.clone())]),
         };
         assert_eq!(self.nodes[RECEIVER].context_hash(), self.nodes[SENDER].context_hash(), "the change has arrived");
-        assert_eq!(self.nodes[RECEIVER].counters().full_merges - merges, u64::from(way == Way::FullSync));
+        assert_eq!(self.nodes[RECEIVER].counters().full_merges - merges, u64::from(way == Way::FullMerge));
         cost
     }
 
