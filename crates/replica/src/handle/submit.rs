@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::rejection::{LogRejection, SubmitError};
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
-use convoke_log::machine::{Applied, Opened, Rejected, Reply, RequestAnswer};
+use convoke_log::machine::{Applied, Opened, ApplyRejection, Reply, RequestAnswer};
 use convoke_log::{Command, Epoch, LogSessionId, LogTime};
 use openraft::error::ClientWriteError;
 
@@ -22,7 +22,7 @@ pub struct Answered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAnswered {
     /// The session, or why none was opened.
-    pub opened: Result<Opened, Rejected>,
+    pub opened: Result<Opened, ApplyRejection>,
     pub log_time: LogTime,
 }
 
