@@ -5,7 +5,7 @@ use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, LogConnection, Node, NodeHandle};
-use convoke_replica::{Guided, Replica};
+use convoke_replica::{DialWithLookup, Replica};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -122,8 +122,8 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     node.peer_address().clone_into(&mut config.address);
     let mut connections = node.log_connections();
     let registry = node.handle();
-    let guided = Guided(move |node: &str| registered_peer_address(&registry, node));
-    let replica = Replica::start_with(config, Arc::new(guided)).await.map_err(|error| {
+    let dial = DialWithLookup(move |node: &str| registered_peer_address(&registry, node));
+    let replica = Replica::start_with(config, Arc::new(dial)).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
             E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,

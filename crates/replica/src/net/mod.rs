@@ -9,4 +9,4 @@ pub(crate) mod message;
 pub(crate) mod server;
 
 pub use convoke_base::framing::LOG_PREAMBLE;
-pub use dial::{Dial, Duplex, Guided, TcpDial};
+pub use dial::{Dial, Duplex, DialWithLookup, TcpDial};
