@@ -41,7 +41,7 @@ mod shared;
 mod view;
 mod watch;
 
-pub use changes::{ChangeKind, MemberChange};
+pub use changes::MemberChange;
 pub use config::{Config, NetworkLimits};
 pub use connection::{ClientConnection, ClientOperation, CloseReason, Delivery, OperationResult};
 pub use counters::NetworkCounters;
