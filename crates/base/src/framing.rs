@@ -1,6 +1,6 @@
 //! Frames on a connection between nodes.
 //!
-//! The dialer begins with eight bytes that identify the plane of the connection. Then, in both directions, every frame
+//! The dialer begins with a [`Preamble`], which identifies the plane of the connection. Then, in both directions, every frame
 //! is a header (length of the content and its CRC32C, four bytes each, little-endian) followed by the content. A length
 //! is checked before memory is reserved for it. The checksum is checked before the content is decoded: TCP's own
 //! checksum misses errors that proxies and faulty hardware introduce, and one wrong record would replicate to every
@@ -8,10 +8,11 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Identifies the registry plane.
-pub const REGISTRY_PREAMBLE: [u8; 8] = *b"CONVOKER";
-/// Identifies the log plane.
-pub const LOG_PREAMBLE: [u8; 8] = *b"CONVOKEL";
+/// The first bytes of a connection. They identify its plane; each plane has its own.
+pub type Preamble = [u8; 8];
+
+/// The beginning of every preamble. Connections that begin otherwise are not from a Convoke node.
+pub const PREAMBLE_PREFIX: &[u8] = b"CONVOKE";
 
 /// Length and checksum.
 pub const HEADER_BYTES: usize = 8;

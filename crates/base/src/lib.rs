@@ -1,7 +1,7 @@
 //! Code that the registry plane and the log plane share.
 //!
 //! [`Time`] as a value, the [`codec`] of peer messages and log entries, the [`framing`] of both planes' connections,
-//! the [`ErrorCode`]s of the public interface, and the [`mutants!`] macro for deliberate bugs. This crate owns no
+//! the [`ErrorCode`]s of the public interface, and the macros [`mutants!`] and [`seam!`] for deliberate bugs. This crate owns no
 //! state, reads no clock and opens no socket. The two planes depend on it and not on each other.
 
 pub mod codec;

@@ -1,4 +1,4 @@
-//! The macro that declares a crate's deliberate bugs.
+//! The macros that declare a crate's deliberate bugs and place them.
 
 /// Declares the deliberate bugs (mutants) of a crate and the type that selects the active one.
 ///
@@ -56,6 +56,26 @@ macro_rules! mutants {
             pub(crate) fn is(self, _: Mutant) -> bool {
                 false
             }
+        }
+    };
+}
+
+/// The seam of a function where a mutant acts: `seam!(self, Name => expression)` runs the expression if the mutant in
+/// `self.mutation` is `Name`. A function without such a field takes a `Mutation`: `seam!(in mutation, Name => …)`.
+///
+/// Seams stand at the top of a function, or on a line of their own, so that the rule reads without them. The calling
+/// crate declares its mutants in its module `mutant`.
+#[macro_export]
+#[allow(clippy::crate_in_macro_def, reason = "the mutants are those of the calling crate")]
+macro_rules! seam {
+    (in $mutation:expr, $name:ident => $instead:expr) => {
+        if $mutation.is(crate::mutant::Mutant::$name) {
+            $instead
+        }
+    };
+    ($self:ident, $name:ident => $instead:expr) => {
+        if $self.mutation.is(crate::mutant::Mutant::$name) {
+            $instead
         }
     };
 }

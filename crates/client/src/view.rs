@@ -142,17 +142,12 @@ impl View {
 }
 
 fn subject(member: &Member) -> Subject<'_> {
-    use convoke_filter::Status;
     Subject {
         id: &member.id,
         service: &member.service,
         locality: &member.locality,
         revision: &member.revision,
-        status: match member.status {
-            crate::Status::Up => Status::Up,
-            crate::Status::Down => Status::Down,
-            crate::Status::Left => Status::Left,
-        },
+        status: member.status,
         drained: member.drained,
         client: &member.client,
         owner: &member.owner.node,

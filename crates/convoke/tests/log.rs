@@ -368,7 +368,7 @@ fn an_idle_client_leaves_a_paused_leader() {
                     kv.put("k", "after").await.unwrap();
                 }
             };
-            let again = tokio::time::timeout(convoke_testkit::PATIENCE, again).await;
+            let again = tokio::time::timeout(convoke_testkit::TEST_TIMEOUT, again).await;
             again.expect("the client finds the new leader");
             // After two seconds it tries the other nodes. Otherwise it would wait eight seconds, until the connection
             // is closed.

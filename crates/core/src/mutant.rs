@@ -5,16 +5,7 @@
 
 use crate::member::Record;
 
-/// The seam of a function where a mutant acts: `seam!(self, Name => expression)` runs the expression if the mutant is active.
-/// Seams are at the top of a function, or on a line of their own, so that the rule reads without them.
-macro_rules! seam {
-    ($self:ident, $name:ident => $instead:expr) => {
-        if $self.mutation.is($crate::mutant::Mutant::$name) {
-            $instead
-        }
-    };
-}
-pub(crate) use seam;
+pub(crate) use convoke_base::seam;
 
 impl Mutation {
     /// Whether `new` replaces `held` (D3).

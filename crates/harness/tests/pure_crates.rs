@@ -63,12 +63,23 @@ const PURE: &[Pure] = &[
             "typenum",
         ],
     },
+    Pure { package: "convoke-convert", builds_on: &["convoke-core", "convoke-proto"], allowed: &[] },
     Pure { package: "convoke-session", builds_on: &["convoke-base", "convoke-proto"], allowed: &["fastrand"] },
 ];
 
 /// Messages and JSON types, without the feature `grpc`: data that pure crates may use.
-const MESSAGES: &[&str] =
-    &["anyhow", "base64", "either", "itertools", "prost", "prost-derive", "serde", "serde_core", "serde_derive"];
+const MESSAGES: &[&str] = &[
+    "anyhow",
+    "base64",
+    "convoke-filter",
+    "either",
+    "itertools",
+    "prost",
+    "prost-derive",
+    "serde",
+    "serde_core",
+    "serde_derive",
+];
 
 #[test]
 fn pure_crates_are_built_from_an_allowed_list_of_crates() {

@@ -1,7 +1,8 @@
 //! Several nodes on one machine.
 
-use crate::network::{RelayNetwork, Way};
-use crate::node::{Launch, LocalNode, NodeError};
+use crate::network::{Direction, RelayNetwork};
+use crate::node::{Launch, LocalNode};
+use crate::process::NodeError;
 use crate::relay::Relay;
 use std::ffi::OsString;
 use std::io;
@@ -152,8 +153,8 @@ impl LocalCluster {
     }
 
     /// The direction from one node to another; `None` if one of them does not exist.
-    pub fn way(&self, from: &str, to: &str) -> Option<Way> {
-        Some(Way::new(self.node(from)?.host(), self.node(to)?.host()))
+    pub fn direction(&self, from: &str, to: &str) -> Option<Direction> {
+        Some(Direction::new(self.node(from)?.host(), self.node(to)?.host()))
     }
 
     /// The node at this address.

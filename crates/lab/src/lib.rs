@@ -10,11 +10,13 @@
 mod cluster;
 mod network;
 mod node;
+mod process;
 mod relay;
 mod state_dir;
 
 pub use cluster::{ClusterPlan, LocalCluster, NODES_MAX};
-pub use network::{RelayNetwork, Way, Ways};
-pub use node::{LocalNode, NodeError, NodeState};
+pub use network::{Direction, LinkFaults, RelayNetwork};
+pub use node::{LocalNode, NodeState};
+pub use process::{NodeCommand, NodeError, NodeProcess, Places, remove_configuration};
 pub use relay::Relay;
 pub use state_dir::{StateDir, StateDirError};

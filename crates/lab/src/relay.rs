@@ -1,6 +1,6 @@
 //! The relay in front of the peer port of a node, which applies the faults of the network.
 
-use crate::network::{RelayNetwork, Way, Ways};
+use crate::network::{Direction, LinkFaults, RelayNetwork};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -70,8 +70,8 @@ async fn accept(
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, source)) if connections.len() < CONNECTIONS_MAX => {
-                let way = Way::new(source.ip(), host);
-                connections.spawn(carry(stream, way, network.subscribe(), target.clone()));
+                let direction = Direction::new(source.ip(), host);
+                connections.spawn(carry(stream, direction, network.subscribe(), target.clone()));
             }
             Ok((stream, _)) => reset(&stream),
             // For example, too many open files.
@@ -83,27 +83,27 @@ async fn accept(
 /// Forwards one connection.
 async fn carry(
     mut stream: TcpStream,
-    way: Way,
-    mut ways: watch::Receiver<Ways>,
+    direction: Direction,
+    mut faults: watch::Receiver<LinkFaults>,
     target: watch::Receiver<Option<SocketAddr>>,
 ) {
-    let resets = ways.borrow().resets(way);
-    let Some(early) = until_connectable(&mut stream, way, &mut ways).await else { return };
+    let resets = faults.borrow().resets(direction);
+    let Some(early) = until_connectable(&mut stream, direction, &mut faults).await else { return };
     let target = *target.borrow();
-    let Some(mut onward) = connect(target, way.from).await else { return reset(&stream) };
+    let Some(mut onward) = connect(target, direction.from).await else { return reset(&stream) };
     let _ = (stream.set_nodelay(true), onward.set_nodelay(true));
     if onward.write_all(&early).await.is_err() {
         return reset(&stream);
     }
     let was_reset = {
         let ((read, write), (onward_read, onward_write)) = (stream.split(), onward.split());
-        let mut all_ways = ways.clone();
+        let mut all_faults = faults.clone();
         tokio::select! {
             ((), ()) = async { tokio::join!(
-                pass(read, onward_write, Gate { way, ways: ways.clone() }),
-                pass(onward_read, write, Gate { way: way.back(), ways }),
+                pass(read, onward_write, Gate { direction, faults: faults.clone() }),
+                pass(onward_read, write, Gate { direction: direction.back(), faults }),
             ) } => false,
-            _ = all_ways.wait_for(|ways| ways.resets(way) > resets && ways.lets_connect(way)) => true,
+            _ = all_faults.wait_for(|faults| faults.resets(direction) > resets && faults.lets_connect(direction)) => true,
         }
     };
     if was_reset {
@@ -113,13 +113,17 @@ async fn carry(
 }
 
 /// Waits until both directions are open. Bytes sent before wait here. `None` if the dialling node closed the connection.
-async fn until_connectable(stream: &mut TcpStream, way: Way, ways: &mut watch::Receiver<Ways>) -> Option<Vec<u8>> {
+async fn until_connectable(
+    stream: &mut TcpStream,
+    direction: Direction,
+    faults: &mut watch::Receiver<LinkFaults>,
+) -> Option<Vec<u8>> {
     let mut early = Vec::with_capacity(CHUNK_BYTES);
     loop {
         let room = early.len() < CHUNK_BYTES;
         tokio::select! {
             biased;
-            open = ways.wait_for(|ways| ways.lets_connect(way)) => return open.ok().map(|_| early),
+            open = faults.wait_for(|faults| faults.lets_connect(direction)) => return open.ok().map(|_| early),
             read = stream.read_buf(&mut early), if room => if !read.is_ok_and(|count| count > 0) {
                 return None;
             },
@@ -139,28 +143,28 @@ async fn connect(target: Option<SocketAddr>, source: IpAddr) -> Option<TcpStream
 
 /// One direction of the network, used by one connection.
 struct Gate {
-    way: Way,
-    ways: watch::Receiver<Ways>,
+    direction: Direction,
+    faults: watch::Receiver<LinkFaults>,
 }
 
 impl Gate {
     fn delay(&self) -> Duration {
-        self.ways.borrow().delay(self.way)
+        self.faults.borrow().delay(self.direction)
     }
 
     async fn open(&mut self) {
         // The network outlives its relays.
-        let _ = self.ways.wait_for(|ways| !ways.is_cut(self.way)).await;
+        let _ = self.faults.wait_for(|faults| !faults.is_cut(self.direction)).await;
     }
 }
 
 /// Forwards bytes, and the end of the stream, while the direction is open.
 fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut gate: Gate) -> impl Future<Output = ()> {
     let (chunks, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
-    let ways = gate.ways.clone();
-    let way = gate.way;
+    let faults = gate.faults.clone();
+    let direction = gate.direction;
     let reading = async move {
-        let delay = Gate { way, ways };
+        let delay = Gate { direction, faults };
         loop {
             let mut chunk = Vec::with_capacity(CHUNK_BYTES);
             match from.read_buf(&mut chunk).await {

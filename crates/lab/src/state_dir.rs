@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_removed_with_whoever_holds_it() {
+    fn a_directory_is_removed_with_its_holder() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path().join("root");
         let held = StateDir::claim(&root, "a").unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_by_the_next() {
+    fn directories_of_a_killed_process_are_removed_by_the_next() {
         let temporary = tempfile::tempdir().unwrap();
         let root = temporary.path().join("root");
         fs::create_dir_all(root.join("demo-1/n1")).unwrap();

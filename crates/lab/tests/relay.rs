@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_lab::{Relay, RelayNetwork, Way};
+use convoke_lab::{Direction, Relay, RelayNetwork};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -77,9 +77,9 @@ async fn bytes_pass_and_the_node_sees_the_dialers_address() {
 async fn a_cut_is_silent_and_waiting_bytes_arrive_after_it() {
     let host = Host::start().await;
     let ((mut a, mut b), (mut c, mut b_of_c)) = (host.connected(A).await, host.connected(C).await);
-    let way = Way::new(A, B);
-    host.network.cut(way);
-    host.network.cut(way.back());
+    let direction = Direction::new(A, B);
+    host.network.cut(direction);
+    host.network.cut(direction.back());
     a.write_all(b"from a").await.unwrap();
     b.write_all(b"from b").await.unwrap();
     b.shutdown().await.unwrap();
@@ -97,7 +97,7 @@ async fn a_cut_is_silent_and_waiting_bytes_arrive_after_it() {
 async fn one_direction_can_be_cut_alone() {
     let host = Host::start().await;
     let (mut a, mut b) = host.connected(A).await;
-    host.network.cut(Way::new(A, B));
+    host.network.cut(Direction::new(A, B));
     a.write_all(b"lost for now").await.unwrap();
     b.write_all(b"heard").await.unwrap();
     arrives(&mut a, b"heard").await;
@@ -105,7 +105,7 @@ async fn one_direction_can_be_cut_alone() {
     // A new connection is not established either: its answer would be lost.
     let _new = host.dial(A).await;
     assert!(timeout(WHILE, host.listener.accept()).await.is_err());
-    host.network.heal(Way::new(A, B));
+    host.network.heal(Direction::new(A, B));
     arrives(&mut b, b"lost for now").await;
     host.accept().await;
 }
@@ -113,14 +113,14 @@ async fn one_direction_can_be_cut_alone() {
 #[tokio::test]
 async fn a_dialer_that_gave_up_during_a_cut_is_not_connected() {
     let host = Host::start().await;
-    host.network.cut(Way::new(B, A));
+    host.network.cut(Direction::new(B, A));
     let mut given_up = host.dial(A).await;
     given_up.write_all(b"hello").await.unwrap();
     drop(given_up);
     let mut patient = host.dial(A).await;
     patient.write_all(b"still here").await.unwrap();
     tokio::time::sleep(WHILE).await;
-    host.network.heal(Way::new(B, A));
+    host.network.heal(Direction::new(B, A));
     arrives(&mut host.accept().await, b"still here").await;
     assert!(timeout(WHILE, host.listener.accept()).await.is_err(), "no other connection");
 }
@@ -129,12 +129,12 @@ async fn a_dialer_that_gave_up_during_a_cut_is_not_connected() {
 async fn a_delay_keeps_the_order() {
     let host = Host::start().await;
     let (mut a, mut b) = host.connected(A).await;
-    let (way, delay) = (Way::new(A, B), Duration::from_millis(200));
-    host.network.delay(way, delay);
+    let (direction, delay) = (Direction::new(A, B), Duration::from_millis(200));
+    host.network.delay(direction, delay);
     let begin = Instant::now();
     a.write_all(b"first ").await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    host.network.delay(way, Duration::ZERO);
+    host.network.delay(direction, Duration::ZERO);
     a.write_all(b"second").await.unwrap();
     arrives(&mut b, b"first second").await;
     assert!(begin.elapsed() >= delay, "{:?}", begin.elapsed());
@@ -146,7 +146,7 @@ async fn a_delay_keeps_the_order() {
 async fn a_reset_ends_connections_and_lets_new_ones_through() {
     let host = Host::start().await;
     let ((mut a, mut b), (mut c, mut b_of_c)) = (host.connected(A).await, host.connected(C).await);
-    host.network.reset(Way::new(B, A));
+    host.network.reset(Direction::new(B, A));
     let error = timeout(PATIENCE, a.read(&mut [0])).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let error = timeout(PATIENCE, b.read(&mut [0])).await.unwrap().unwrap_err();
@@ -171,7 +171,7 @@ async fn without_a_node_behind_it_connections_are_reset() {
 async fn more_than_all_buffers_passes() {
     let host = Host::start().await;
     let (mut a, mut b) = host.connected(A).await;
-    host.network.cut(Way::new(A, B));
+    host.network.cut(Direction::new(A, B));
     let sent: Vec<u8> = (0..3_000_000u32).map(|number| number.to_le_bytes()[0]).collect();
     let expected = sent.clone();
     let sending = tokio::spawn(async move {

@@ -3,6 +3,8 @@
 //! A [`Mutation`] can only be made with the `mutants` feature, which only this crate's own tests turn on. Without it
 //! the type is empty, every check below is the constant `false`, and the program contains no mutant code.
 
+pub(crate) use convoke_base::seam;
+
 convoke_base::mutants! {
     LogTimeFalls: "A3.1", "log time follows every stamp, back as well";
     EndedSessionsExecute: "A3.2", "a request of an ended session is executed";

@@ -2,7 +2,7 @@
 //! most recent ones.
 
 use crate::clock::wall_ms;
-use convoke_core::member::Member;
+use convoke_core::member::{ChangeKind, Member};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
@@ -17,38 +17,6 @@ pub struct MemberChange {
     pub kind: ChangeKind,
     /// The member after the change; after an unregistration, the last state.
     pub member: Member,
-}
-
-/// The kind of a change, with the names that watch events use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    Registered,
-    Updated,
-    StatusChanged,
-    OwnerChanged,
-    Unregistered,
-}
-
-impl ChangeKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ChangeKind::Registered => "register",
-            ChangeKind::Updated => "update",
-            ChangeKind::StatusChanged => "status",
-            ChangeKind::OwnerChanged => "owner",
-            ChangeKind::Unregistered => "unregister",
-        }
-    }
-
-    /// The kind of the change from `before` to `after`.
-    pub(crate) fn of(before: Option<&Member>, after: &Member) -> Self {
-        match before {
-            None => ChangeKind::Registered,
-            Some(before) if before.origin() != after.origin() => ChangeKind::OwnerChanged,
-            Some(before) if before.status() != after.status() => ChangeKind::StatusChanged,
-            Some(_) => ChangeKind::Updated,
-        }
-    }
 }
 
 /// Limit for the memory that kept changes hold. Large members displace others earlier.

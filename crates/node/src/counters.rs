@@ -15,10 +15,10 @@ convoke_counters::atomic_counters! {
         connections_malformed,
         /// Links closed because the peer read too slowly.
         links_overflowed,
-        /// Inbound peer connections passed to the log.
-        log_connections,
-        /// Inbound log connections rejected because the log is off or busy.
-        log_connections_rejected,
+        /// Inbound connections passed to another plane of the peer port.
+        connections_dispatched,
+        /// Inbound connections closed because their plane is off or busy.
+        connections_undispatched,
         /// Outbound peer connection attempts.
         dials,
         /// Outbound peer connection attempts that failed.

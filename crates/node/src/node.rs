@@ -81,7 +81,7 @@ impl Drop for Node {
 async fn conclude(owning: JoinHandle<Ending>, accepting: JoinHandle<()>, shared: Arc<Shared>) {
     let ending = owning.await.unwrap_or_else(|error| {
         if error.is_panic() {
-            tracing::error!(node = %shared.id, "node failed because of a bug: {error}");
+            tracing::error!(node = %shared.id, %error, "node failed because of a bug");
         }
         Ending::Aborted
     });

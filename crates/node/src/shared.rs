@@ -3,6 +3,7 @@
 use crate::changes::Changes;
 use crate::config::NetworkLimits;
 use crate::counters::{Counting, add};
+use crate::dispatch::Dispatch;
 use crate::event_loop::{Input, Signal};
 use crate::events::{NodeEvent, Timeline};
 use crate::links::LogThrottle;
@@ -11,20 +12,9 @@ use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
 use convoke_core::{ErrorCode, Rejection};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-
-/// Connections that may wait for the log plane.
-const LOG_CONNECTIONS_WAITING: usize = 64;
-
-/// A connection that began with the log plane's preamble. The preamble has been read.
-#[derive(Debug)]
-pub struct LogConnection {
-    pub stream: TcpStream,
-    pub address: SocketAddr,
-}
 
 /// The phase of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +67,7 @@ pub(crate) struct Shared {
     pub(crate) counting: Counting,
     pub(crate) log_throttle: LogThrottle,
     pub(crate) phase: watch::Sender<Phase>,
-    /// Receives connections of the log plane.
-    log: Mutex<Option<mpsc::Sender<LogConnection>>>,
+    pub(crate) dispatch: Dispatch,
     next: AtomicU64,
 }
 
@@ -113,7 +102,7 @@ impl Shared {
             counting: Counting::default(),
             log_throttle: LogThrottle::default(),
             phase: watch::Sender::new(Phase::Starting),
-            log: Mutex::default(),
+            dispatch: Dispatch::default(),
             next: AtomicU64::new(1),
         }
     }
@@ -133,20 +122,6 @@ impl Shared {
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })
-    }
-
-    /// Returns the receiver of all future connections of the log plane.
-    pub(crate) fn log_connections(&self) -> mpsc::Receiver<LogConnection> {
-        let (sender, receiver) = mpsc::channel(LOG_CONNECTIONS_WAITING);
-        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-        receiver
-    }
-
-    /// Passes a connection to the log plane. Closes it if this node has no log plane or its queue is full.
-    pub(crate) fn hand_over(&self, stream: TcpStream, address: SocketAddr) {
-        let taker = self.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let taken = taker.is_some_and(|taker| taker.try_send(LogConnection { stream, address }).is_ok());
-        add(if taken { &self.counting.log_connections } else { &self.counting.log_connections_rejected }, 1);
     }
 
     /// Records a connection that does not belong to a peer.

@@ -7,7 +7,7 @@ use convoke_core::member::{MetadataUpdate, Space};
 use convoke_core::node::{ResetReason, Resume, StreamEvent, WatchSelection};
 use convoke_core::version::Version;
 use convoke_node::{ClientOperation, OperationResult, WatchHandle};
-use convoke_testkit::{Cluster, PATIENCE, TestClient, eventually, member};
+use convoke_testkit::{Cluster, TEST_TIMEOUT, TestClient, eventually, member};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Seen {
                 batch.into_iter().for_each(|event| self.note(event));
             }
         };
-        if tokio::time::timeout(PATIENCE, reading).await.is_err() {
+        if tokio::time::timeout(TEST_TIMEOUT, reading).await.is_err() {
             panic!("condition not met: {what}");
         }
     }

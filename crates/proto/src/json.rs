@@ -3,36 +3,12 @@
 //! Types for user input reject unknown fields. Types for responses of a node ignore them, because the node may
 //! be newer than the reader.
 
+pub use convoke_filter::Status;
+
 use crate::{Error, v1};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// Status of a member. Only Convoke sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    Up,
-    Down,
-    /// Unregistered. Only explanations show it.
-    Left,
-}
-
-impl Status {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Status::Up => "up",
-            Status::Down => "down",
-            Status::Left => "left",
-        }
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 impl From<Status> for v1::Status {
     fn from(status: Status) -> v1::Status {

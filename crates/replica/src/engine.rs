@@ -163,7 +163,7 @@ impl Engine {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let alone = metrics.membership_config.membership().voter_ids().eq([self.state.me().0]);
-        let acked = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < self.patience());
+        let acked = metrics.last_quorum_acked.is_some_and(|acked| acked.elapsed() < self.contact_timeout());
         self.quorum.store(alone || acked || !metrics.state.is_leader(), Ordering::Relaxed);
     }
 
@@ -176,7 +176,7 @@ impl Engine {
     /// Returns whether a leader was in contact recently. The engine itself keeps the last leader indefinitely, because
     /// a replica that would lose an election does not start one.
     pub(crate) fn is_led(&self) -> bool {
-        self.lock_led().is_some_and(|at| at.elapsed() < self.patience())
+        self.lock_led().is_some_and(|at| at.elapsed() < self.contact_timeout())
     }
 
     /// Records the answer of the other replicas. Returns true if it newly establishes that this replica was removed.
@@ -211,7 +211,7 @@ impl Engine {
         self.led.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn patience(&self) -> Duration {
+    fn contact_timeout(&self) -> Duration {
         2 * self.config.timers.election_timeout_max
     }
 

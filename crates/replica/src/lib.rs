@@ -29,7 +29,7 @@ pub use config::{Config, ConfigError, LogTimers, ReplicaLimits};
 pub use counters::Counters;
 pub use entropy::seed_thread;
 pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
-pub use net::{Dial, Duplex, Guided, LOG_PREAMBLE, TcpDial};
+pub use net::{Dial, DialWithLookup, Duplex, LOG_PREAMBLE, TcpDial};
 pub use rejection::{ChangeError, LogRejection, SubmitError};
 pub use replica::{Replica, StartError};
 pub use status::{Group, GroupReplica, ReplicaStatus, Role};

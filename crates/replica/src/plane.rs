@@ -30,7 +30,7 @@ pub(crate) struct Plane {
     nonce: u64,
     /// Set when this node becomes a replica.
     pub(crate) engine: ArcSwapOption<Engine>,
-    member: Mutex<Option<Member>>,
+    local: Mutex<Option<LocalReplica>>,
     /// Held while this node becomes a replica, so that it becomes only one.
     pub(crate) becoming: tokio::sync::Mutex<()>,
     /// Number of the recorded configuration that the engine has reached.
@@ -61,7 +61,7 @@ pub(crate) struct Arrival {
 
 /// The parts that make a node a replica.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub(crate) struct LocalReplica {
     pub(crate) identity: Arc<Identity>,
     pub(crate) engine: Arc<Engine>,
 }
@@ -76,7 +76,7 @@ impl Plane {
             counting: Arc::default(),
             nonce,
             engine: ArcSwapOption::empty(),
-            member: Mutex::default(),
+            local: Mutex::default(),
             becoming: tokio::sync::Mutex::default(),
             settled: watch::Sender::new(0),
             obstacle: Mutex::default(),
@@ -125,12 +125,12 @@ impl Plane {
         join
     }
 
-    pub(crate) fn become_member(&self, member: Member) {
-        *self.lock_member() = Some(member);
+    pub(crate) fn become_replica(&self, local: LocalReplica) {
+        *self.lock_local() = Some(local);
     }
 
     pub(crate) fn leave(&self) {
-        *self.lock_member() = None;
+        *self.lock_local() = None;
         *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -140,11 +140,11 @@ impl Plane {
 
     /// Returns the index up to which recorded configurations belong to an earlier log.
     pub(crate) fn inherited(&self) -> u64 {
-        self.lock_member().as_ref().map_or(0, |member| member.identity.inherited)
+        self.lock_local().as_ref().map_or(0, |local| local.identity.inherited)
     }
 
-    fn lock_member(&self) -> std::sync::MutexGuard<'_, Option<Member>> {
-        self.member.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_local(&self) -> std::sync::MutexGuard<'_, Option<LocalReplica>> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn known(&self) -> Group {

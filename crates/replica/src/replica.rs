@@ -6,7 +6,7 @@ use crate::group::{driver, founding, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
 use crate::net::{Dial, Duplex, TcpDial, server};
-use crate::plane::{Member, Plane};
+use crate::plane::{LocalReplica, Plane};
 use crate::raft::{Membership, Raft};
 use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
@@ -244,17 +244,17 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let engine = Arc::new(engine);
     tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");
     plane.engine.store(Some(engine.clone()));
-    let member = Member { identity: Arc::new(identity), engine };
+    let local = LocalReplica { identity: Arc::new(identity), engine };
     plane.spawn(engine::forward(raft, queued));
-    plane.spawn(term_watch::watch(plane.clone(), member.engine.clone()));
-    plane.spawn(term_watch::expire_sessions(member.engine.clone()));
-    plane.spawn(housekeeping::keep(member.engine.clone()));
-    plane.spawn(driver::drive(plane.clone(), member.clone()));
-    plane.spawn(removal::watch(plane.clone(), member.engine.clone()));
-    if member.identity.founding.is_some() {
-        plane.spawn(founding::gather(plane.clone(), member.clone()));
+    plane.spawn(term_watch::watch(plane.clone(), local.engine.clone()));
+    plane.spawn(term_watch::expire_sessions(local.engine.clone()));
+    plane.spawn(housekeeping::keep(local.engine.clone()));
+    plane.spawn(driver::drive(plane.clone(), local.clone()));
+    plane.spawn(removal::watch(plane.clone(), local.engine.clone()));
+    if local.identity.founding.is_some() {
+        plane.spawn(founding::gather(plane.clone(), local.clone()));
     }
-    plane.become_member(member);
+    plane.become_replica(local);
     Ok(())
 }
 
@@ -274,7 +274,7 @@ impl Plane {
         self.leave();
         if let Some(engine) = engine {
             if tokio::time::timeout(CLOSE_TIMEOUT, engine.raft.shutdown()).await.is_err() {
-                tracing::warn!(node = %self.config.node, "log engine did not stop in time; its disk may hang");
+                tracing::warn!(node = %self.config.node, timeout = ?CLOSE_TIMEOUT, "log engine stop timed out");
             }
             engine.state.end_term_unless(None);
             // Wake tasks that wait for an index which will not come.
@@ -286,7 +286,7 @@ impl Plane {
             }
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, freed).await.is_err() {
-            tracing::warn!(node = %self.config.node, "log still open after timeout");
+            tracing::warn!(node = %self.config.node, timeout = ?CLOSE_TIMEOUT, "log directory release timed out");
         }
         self.closed.send_replace(true);
     }

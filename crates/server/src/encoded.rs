@@ -4,11 +4,9 @@
 //! write it within milliseconds and copy the bytes. An entry depends only on the member, so a miss costs time and
 //! nothing else.
 
-use crate::convert::{JsonMember, wire_member};
+use crate::convert::{JsonMember, change};
 use bytes::Bytes;
-use convoke_core::member::Member;
-use convoke_proto::v1;
-use convoke_proto::v1::watch_event::Event;
+use convoke_core::member::{ChangeKind, Member};
 use prost::Message;
 use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
@@ -31,16 +29,7 @@ struct Encoded {
     /// `{"member":{…}}`
     json: Option<String>,
     /// A whole `convoke.v1.WatchEvent`, which also contains the kind of the change.
-    event: Option<(Kind, Bytes)>,
-}
-
-/// The kind of a change, for watchers over gRPC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Registered,
-    Updated,
-    StatusChanged,
-    OwnerChanged,
+    event: Option<(ChangeKind, Bytes)>,
 }
 
 #[derive(Serialize)]
@@ -63,7 +52,7 @@ impl EncodedChanges {
     }
 
     /// Returns the bytes of a `convoke.v1.WatchEvent`.
-    pub(crate) fn event(&self, kind: Kind, member: &Member) -> Bytes {
+    pub(crate) fn event(&self, kind: ChangeKind, member: &Member) -> Bytes {
         self.with(member, |encoded| {
             // The kind depends on the filter: a member that starts to match is new to one watcher and changed for
             // another.
@@ -100,15 +89,8 @@ impl EncodedChanges {
     }
 }
 
-fn event(kind: Kind, member: &Member) -> Bytes {
-    let member = wire_member(member);
-    let event = match kind {
-        Kind::Registered => Event::Registered(member),
-        Kind::Updated => Event::Updated(member),
-        Kind::StatusChanged => Event::StatusChanged(member),
-        Kind::OwnerChanged => Event::OwnerChanged(member),
-    };
-    v1::WatchEvent { event: Some(event) }.encode_to_vec().into()
+fn event(kind: ChangeKind, member: &Member) -> Bytes {
+    change(kind, member).encode_to_vec().into()
 }
 
 /// `{"member":{…}}`
@@ -137,7 +119,7 @@ mod tests {
                 let (member, mut text) = (node.member(id).unwrap(), String::from("data: "));
                 encoded.write_json(&member, &mut text);
                 assert_eq!(text.strip_prefix("data: "), Some(json(&member).as_str()));
-                for kind in [Kind::Updated, Kind::Registered, Kind::Registered] {
+                for kind in [ChangeKind::Updated, ChangeKind::Registered, ChangeKind::Registered] {
                     assert_eq!(encoded.event(kind, &member), event(kind, &member));
                 }
             }

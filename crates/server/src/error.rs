@@ -1,6 +1,6 @@
-//! Errors at the start of a server, and the conversion of the core's rejections to errors of the interface.
+//! Errors at the start of a server, and errors of the interface.
 
-use convoke_core::Rejection;
+pub(crate) use convoke_convert::{error as rejected, invalid};
 use convoke_proto::{Error, ErrorCode};
 
 #[derive(Debug, thiserror::Error)]
@@ -20,26 +20,12 @@ pub enum StartError {
     Zero { name: &'static str },
 }
 
-/// Converts a rejection of the core to an error of the interface.
-pub(crate) fn rejected(rejection: Rejection) -> Error {
-    Error {
-        field: rejection.field.map(str::to_owned),
-        limit: rejection.limit,
-        known: rejection.known,
-        ..Error::new(rejection.code, rejection.message)
-    }
-}
-
 pub(crate) fn not_ready() -> Error {
     Error::new(ErrorCode::NotReady, "this node does not accept clients now; try another node")
 }
 
 pub(crate) fn no_log_plane() -> Error {
     Error::new(ErrorCode::NotReady, "this node runs no log plane: set log.enabled, or use a node that does")
-}
-
-pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Error {
-    Error::new(ErrorCode::InvalidArgument, message).field(field)
 }
 
 pub(crate) fn no_member(id: &str) -> Error {

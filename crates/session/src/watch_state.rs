@@ -131,6 +131,8 @@ impl WatchState {
         Next::Read
     }
 
+    /// Reports a member as `event`, or, if the node sent it without the kind of change, as what the two states show.
+    /// Unlike a node, this compares the ids of the owners and not their incarnations: a member on the wire has none.
     fn show(&mut self, member: v1::Member, event: Option<fn(Arc<Member>) -> Event>, out: &mut Vec<Event>) {
         let member = Arc::new(Member::from(member));
         self.remember(&member.id, &member.version);

@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::net::ClientConnect;
 use crate::node::{client_address, name};
-use crate::plan::Planted;
+use crate::plan::Mutant;
 use crate::record::{AcknowledgedWrite, Key, now};
 use crate::world::Shared;
 use convoke_client::log::{
@@ -95,6 +95,10 @@ pub(crate) async fn probe_writer(shared: Arc<Shared>) -> turmoil::Result {
                 if let (Some(healed), None) = (record.healed, record.recovered) {
                     record.recovered = Some(now().saturating_sub(healed));
                 }
+                // A write from before the loss may still have been answered by the lost leader.
+                if record.leader_lost.is_some_and(|lost| called >= lost) && record.leader_replaced.is_none() {
+                    record.leader_replaced = Some(now());
+                }
             }
             // A session that was silent for too long has ended; this copy did nothing.
             Err(error) if error.code == ErrorCode::SessionGone => {}
@@ -184,7 +188,7 @@ impl Worker {
         let operation = self.shared.book.call(self.id, key, call);
         let called = now();
         let mut result = self.kv.write(write.clone()).await;
-        if self.shared.plan.is_planted(Planted::RetriesAreNew) {
+        if self.shared.plan.has(Mutant::RetriesAreNew) {
             while matches!(&result, Err(error) if error.code == ErrorCode::OutcomeUnknown) {
                 result = self.kv.write(write.clone()).await;
             }
@@ -258,7 +262,7 @@ impl Worker {
                     self.close(at, None);
                     self.seen.remove(&key);
                 }
-                (ErrorCode::OutcomeUnknown, Some(_)) if self.shared.plan.is_planted(Planted::UnknownMeansFailed) => {
+                (ErrorCode::OutcomeUnknown, Some(_)) if self.shared.plan.has(Mutant::UnknownMeansFailed) => {
                     book.never(operation);
                 }
                 (ErrorCode::OutcomeUnknown, Some(request)) => {
@@ -283,7 +287,7 @@ impl Worker {
 
     async fn read(&mut self, key: Key, consistency: Consistency) {
         let book = self.shared.book.clone();
-        let local = self.shared.plan.is_planted(Planted::ReadsAreLocal);
+        let local = self.shared.plan.has(Mutant::ReadsAreLocal);
         let operation = book.call(self.id, key, Call::Get);
         let asked = self.kv.get_with(key_name(key), if local { Consistency::Local } else { consistency }).await;
         let Ok(record) = asked else {

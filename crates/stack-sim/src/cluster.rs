@@ -19,6 +19,8 @@ use turmoil::Sim;
 const ACTIVE_MAX: usize = 3;
 /// How often replicas are compared.
 const LOOK: Duration = Duration::from_secs(1);
+/// Longer than a run.
+const UNTIL_HEALED: Duration = Duration::from_secs(100_000);
 const USUAL_LATENCY: Duration = Duration::from_millis(30);
 
 pub(crate) struct Cluster<'a> {
@@ -194,6 +196,22 @@ impl<'a> Cluster<'a> {
             | Fault::OutcomeUnknown
             | Fault::ClientRestarts => {}
         }
+    }
+
+    /// Takes the leader away until [`heal`](Self::heal). Returns false if no leader is visible.
+    pub(crate) fn lose_leader(&mut self, fault: Fault) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        self.record_fault(fault, &name(leader));
+        if fault == Fault::CrashLeader {
+            self.stop(leader, UNTIL_HEALED);
+        } else {
+            let pairs =
+                self.others(leader).flat_map(|other| [(name(leader), name(other)), (name(other), name(leader))]);
+            let links = LinkFault::Cut(pairs.collect());
+            self.links.begin(&self.sim, &links);
+            self.active.push((self.elapsed() + UNTIL_HEALED, Undo::Links(links)));
+        }
+        true
     }
 
     fn record_fault(&self, fault: Fault, what: &str) {

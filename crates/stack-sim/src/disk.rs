@@ -30,7 +30,7 @@ struct DiskState {
     fault: Option<DiskFault>,
     /// Number of faults that the node has met.
     faults_met: u64,
-    /// Reports syncs that it did not perform. A planted bug.
+    /// Reports syncs that it did not perform. A mutant.
     fakes_sync: bool,
 }
 
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_survives_and_an_old_mount_writes_nothing() {
+    fn synced_bytes_survive_and_an_old_mount_writes_nothing() {
         let disk = SimDisk::new(false);
         let mount = disk.mount();
         let mut file = mount.create("a").unwrap();

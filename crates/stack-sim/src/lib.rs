@@ -19,4 +19,4 @@ pub mod stats;
 mod world;
 
 pub use faults::Fault;
-pub use plan::{Plan, Planted};
+pub use plan::{Mutant, Plan};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A deliberate bug, to show that the checks can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
+pub enum Mutant {
     /// Disks report syncs that they did not perform.
     DisksLie,
     /// Reads are answered from the state of any replica but reported as linearizable.
@@ -15,16 +15,16 @@ pub enum Planted {
     RetriesAreNew,
 }
 
-impl Planted {
-    pub const ALL: &'static [Planted] =
-        &[Planted::DisksLie, Planted::ReadsAreLocal, Planted::UnknownMeansFailed, Planted::RetriesAreNew];
+impl Mutant {
+    pub const ALL: &'static [Mutant] =
+        &[Mutant::DisksLie, Mutant::ReadsAreLocal, Mutant::UnknownMeansFailed, Mutant::RetriesAreNew];
 
     pub fn name(self) -> &'static str {
         match self {
-            Planted::DisksLie => "disks-lie",
-            Planted::ReadsAreLocal => "reads-are-local",
-            Planted::UnknownMeansFailed => "unknown-means-failed",
-            Planted::RetriesAreNew => "retries-are-new",
+            Mutant::DisksLie => "disks-lie",
+            Mutant::ReadsAreLocal => "reads-are-local",
+            Mutant::UnknownMeansFailed => "unknown-means-failed",
+            Mutant::RetriesAreNew => "retries-are-new",
         }
     }
 }
@@ -41,7 +41,7 @@ pub struct Plan {
     pub fault_period: Duration,
     /// Mean time between two faults.
     pub between_faults: Duration,
-    pub planted: Option<Planted>,
+    pub mutant: Option<Mutant>,
 }
 
 impl Plan {
@@ -53,17 +53,17 @@ impl Plan {
             workers: random.u64(1..=3),
             fault_period: Duration::from_secs(random.u64(100..200)),
             between_faults: Duration::from_millis(random.u64(2_000..9_000)),
-            planted: None,
+            mutant: None,
         }
     }
 
     #[must_use]
-    pub fn with(self, planted: Planted) -> Plan {
-        Plan { planted: Some(planted), ..self }
+    pub fn with(self, mutant: Mutant) -> Plan {
+        Plan { mutant: Some(mutant), ..self }
     }
 
-    pub(crate) fn is_planted(&self, planted: Planted) -> bool {
-        self.planted == Some(planted)
+    pub(crate) fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
     }
 
     /// Including the spare.

@@ -44,6 +44,9 @@ pub(crate) struct Record {
     /// When all faults had ended, and when the next write was answered.
     pub(crate) healed: Option<u64>,
     pub(crate) recovered: Option<u64>,
+    /// When the leader was lost in a healthy cluster, and when the next write after that was answered.
+    pub(crate) leader_lost: Option<u64>,
+    pub(crate) leader_replaced: Option<u64>,
     /// Clients are to finish.
     pub(crate) closing: bool,
     pub(crate) workers_left: u64,

@@ -4,6 +4,9 @@ use crate::faults::Fault;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Every kind of fault occurs at least once in this many seeds, on average.
+const SEEDS_PER_FAULT: u64 = 5;
+
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     pub seeds: u64,
@@ -15,6 +18,8 @@ pub struct Stats {
     pub checks: BTreeMap<&'static str, u64>,
     /// Times from the last heal to the next write that was answered.
     pub recoveries: Vec<Duration>,
+    /// Times from the loss of the leader to the next write, in an otherwise healthy cluster.
+    pub leader_losses: BTreeMap<Fault, Vec<Duration>>,
 }
 
 impl Stats {
@@ -25,24 +30,28 @@ impl Stats {
         merge(&mut self.faults, &other.faults);
         merge(&mut self.checks, &other.checks);
         self.recoveries.extend(&other.recoveries);
+        for (fault, times) in &other.leader_losses {
+            self.leader_losses.entry(*fault).or_default().extend(times);
+        }
     }
 
     pub fn hours(&self) -> f64 {
         self.simulated.as_secs_f64() / 3600.0
     }
 
-    /// Returns the recovery time that the share `q` of all does not exceed.
-    pub fn quantile(&self, q: f64) -> Duration {
-        let mut sorted = self.recoveries.clone();
-        sorted.sort_unstable();
-        let index = ((sorted.len() as f64 * q).ceil() as usize).saturating_sub(1);
-        sorted.get(index).copied().unwrap_or_default()
+    /// Returns the kinds of faults that occurred too rarely, with their counts: the run proves little about them.
+    pub fn too_rare(&self) -> Vec<(Fault, u64)> {
+        let counts = Fault::ALL.iter().map(|fault| (*fault, self.faults.get(fault).copied().unwrap_or(0)));
+        counts.filter(|(_, count)| *count < self.seeds.div_ceil(SEEDS_PER_FAULT)).collect()
     }
+}
 
-    /// Returns the kinds of faults that never occurred: the run proves nothing about them.
-    pub fn missing(&self) -> Vec<Fault> {
-        Fault::ALL.iter().copied().filter(|fault| !self.faults.contains_key(fault)).collect()
-    }
+/// Returns the time that the share `q` of all does not exceed.
+pub fn quantile(times: &[Duration], q: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let index = ((sorted.len() as f64 * q).ceil() as usize).saturating_sub(1);
+    sorted.get(index).copied().unwrap_or_default()
 }
 
 fn merge<K: Ord + Copy>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {

@@ -1,7 +1,7 @@
 //! State shared by hosts and driver.
 
 use crate::disk::SimDisk;
-use crate::plan::{Plan, Planted};
+use crate::plan::{Mutant, Plan};
 use crate::record::Book;
 use convoke_replica::LogHandle;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Shared {
         let workers = 2 * plan.workers;
         Shared {
             book: Book::new(workers, verbose),
-            disks: (0..nodes).map(|_| SimDisk::new(plan.is_planted(Planted::DisksLie))).collect(),
+            disks: (0..nodes).map(|_| SimDisk::new(plan.has(Mutant::DisksLie))).collect(),
             nodes: (0..nodes).map(|_| Mutex::default()).collect(),
             plan,
         }

@@ -1,4 +1,4 @@
-//! A few seeds without a violation; planted bugs are found; where tokio can be seeded, runs are reproducible.
+//! A few seeds without a violation; mutants are found; where tokio can be seeded, runs are reproducible.
 //!
 //! CI runs many more seeds from the command line (`.ci/run`), in an optimised build.
 
@@ -6,7 +6,7 @@
 
 use convoke_harness::seeds::run_many;
 use convoke_stack_sim::drive::run;
-use convoke_stack_sim::{Plan, Planted};
+use convoke_stack_sim::{Mutant, Plan};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -44,13 +44,13 @@ fn same_seed_same_trace() {
     assert_ne!(one.hash, run(&Plan { seed: 8, ..plan }, false).hash);
 }
 
-fn found(planted: Planted, by: std::ops::Range<u64>) {
+fn found(mutant: Mutant, by: std::ops::Range<u64>) {
     let (stop, mut found) = (AtomicBool::new(false), None);
     run_many(
         by,
         2,
         &stop,
-        |seed| run(&brief(seed).with(planted), false),
+        |seed| run(&brief(seed).with(mutant), false),
         |outcome| {
             if let Some(violation) = outcome.violation {
                 stop.store(true, Ordering::Relaxed);
@@ -58,25 +58,25 @@ fn found(planted: Planted, by: std::ops::Range<u64>) {
             }
         },
     );
-    assert!(found.is_some(), "{planted:?} is not detected");
+    assert!(found.is_some(), "{mutant:?} is not detected");
 }
 
 #[test]
 fn a_disk_that_fakes_syncs_is_detected() {
-    found(Planted::DisksLie, 1..30);
+    found(Mutant::DisksLie, 1..30);
 }
 
 #[test]
 fn reads_without_confirmation_are_detected() {
-    found(Planted::ReadsAreLocal, 1..30);
+    found(Mutant::ReadsAreLocal, 1..30);
 }
 
 #[test]
 fn unknown_outcomes_taken_for_failures_are_detected() {
-    found(Planted::UnknownMeansFailed, 1..30);
+    found(Mutant::UnknownMeansFailed, 1..30);
 }
 
 #[test]
 fn retries_under_new_numbers_are_detected() {
-    found(Planted::RetriesAreNew, 1..30);
+    found(Mutant::RetriesAreNew, 1..30);
 }

@@ -25,4 +25,4 @@ pub use process_cluster::{ProcessCluster, ProcessClusterPlan};
 pub use proxy::Proxy;
 pub use skip::skip;
 pub use terminal::Terminal;
-pub use wait::{PATIENCE, eventually, until};
+pub use wait::{TEST_TIMEOUT, eventually, until};

@@ -229,7 +229,7 @@ impl Lines {
     /// The first matching line; `None` if the output ends or the timeout expires.
     fn find(&self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let (gathered, news) = &*self.shared;
-        let deadline = Instant::now() + crate::PATIENCE;
+        let deadline = Instant::now() + crate::TEST_TIMEOUT;
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(line) = gathered.lines.iter().find(|line| wanted(line)) {

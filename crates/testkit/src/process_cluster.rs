@@ -90,9 +90,7 @@ impl ProcessClusterPlan {
             Some(network) => network.command(index, &self.binary),
             None => Command::new(&self.binary),
         };
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
-            command.env_remove(name);
-        }
+        convoke_lab::remove_configuration(&mut command);
         command
     }
 }

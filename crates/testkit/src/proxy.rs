@@ -1,6 +1,6 @@
 //! A proxy in front of a node that can block bytes, as on a slow or cut link, and drop connections.
 
-use convoke_lab::{Relay, RelayNetwork, Way};
+use convoke_lab::{Direction, Relay, RelayNetwork};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Address that all clients of a test dial from.
@@ -45,9 +45,9 @@ impl Proxy {
 
     /// Blocks or unblocks all bytes.
     pub fn block(&self, blocked: bool) {
-        let way = Way::new(DIALERS, BEHIND);
-        for way in [way, way.back()] {
-            if blocked { self.network.cut(way) } else { self.network.heal(way) }
+        let direction = Direction::new(DIALERS, BEHIND);
+        for direction in [direction, direction.back()] {
+            if blocked { self.network.cut(direction) } else { self.network.heal(direction) }
         }
     }
 
@@ -64,6 +64,6 @@ impl Proxy {
 
     /// Closes all connections; new ones work.
     pub fn drop_connections(&self) {
-        self.network.reset(Way::new(DIALERS, BEHIND));
+        self.network.reset(Direction::new(DIALERS, BEHIND));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Time after which a test fails; generous, because machines are busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Longest pause between two checks. A check may start processes, so pauses grow.
 const POLL_MAX: Duration = Duration::from_millis(100);
@@ -11,9 +11,9 @@ const POLL_MAX: Duration = Duration::from_millis(100);
 /// Waits until the condition holds.
 ///
 /// # Panics
-/// If it does not hold within [`PATIENCE`].
+/// If it does not hold within [`TEST_TIMEOUT`].
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
     while !condition().await {
         assert!(tokio::time::Instant::now() < deadline, "did not happen: {what}");
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -23,10 +23,10 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 /// Like [`eventually`] without a runtime, for tests with real processes.
 ///
 /// # Panics
-/// If it does not hold within [`PATIENCE`].
+/// If it does not hold within [`TEST_TIMEOUT`].
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let mut pause = LOOK_AGAIN;
     while !condition() {
         assert!(Instant::now() < deadline, "did not happen: {what}");

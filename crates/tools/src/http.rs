@@ -14,25 +14,25 @@ use tokio::task::JoinSet;
 const BODY_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum HttpClientError {
     /// The connection was rejected.
-    Rejected,
+    Refused,
     /// The connection broke, or the answer is not HTTP.
     Broken(String),
 }
 
-impl From<io::Error> for Unanswered {
-    fn from(error: io::Error) -> Unanswered {
+impl From<io::Error> for HttpClientError {
+    fn from(error: io::Error) -> HttpClientError {
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Unanswered::Rejected,
-            _ => Unanswered::Broken(error.to_string()),
+            io::ErrorKind::ConnectionRefused => HttpClientError::Refused,
+            _ => HttpClientError::Broken(error.to_string()),
         }
     }
 }
 
-impl From<hyper::Error> for Unanswered {
-    fn from(error: hyper::Error) -> Unanswered {
-        Unanswered::Broken(error.to_string())
+impl From<hyper::Error> for HttpClientError {
+    fn from(error: hyper::Error) -> HttpClientError {
+        HttpClientError::Broken(error.to_string())
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn request(
     method: Method,
     path: &str,
     body: Option<Vec<u8>>,
-) -> Result<Answer, Unanswered> {
+) -> Result<Answer, HttpClientError> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut driving = JoinSet::new();
@@ -64,7 +64,7 @@ pub(crate) async fn request(
     }
     let request = request
         .body(Full::new(Bytes::from(body.unwrap_or_default())))
-        .map_err(|error| Unanswered::Broken(error.to_string()))?;
+        .map_err(|error| HttpClientError::Broken(error.to_string()))?;
     let response = sender.send_request(request).await?;
     Ok(Answer { response, rest: Vec::new(), _connection: driving })
 }
@@ -75,18 +75,18 @@ impl Answer {
     }
 
     /// The whole body.
-    pub(crate) async fn body(mut self) -> Result<Vec<u8>, Unanswered> {
+    pub(crate) async fn body(mut self) -> Result<Vec<u8>, HttpClientError> {
         while let Some(bytes) = self.more().await? {
             self.rest.extend_from_slice(&bytes);
             if self.rest.len() > BODY_MAX {
-                return Err(Unanswered::Broken(format!("the answer is longer than {BODY_MAX} bytes")));
+                return Err(HttpClientError::Broken(format!("the answer is longer than {BODY_MAX} bytes")));
             }
         }
         Ok(self.rest)
     }
 
     /// The next line of the body, without its end; `None` after the last.
-    pub(crate) async fn line(&mut self) -> Result<Option<Vec<u8>>, Unanswered> {
+    pub(crate) async fn line(&mut self) -> Result<Option<Vec<u8>>, HttpClientError> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -95,13 +95,13 @@ impl Answer {
             }
             match self.more().await? {
                 Some(bytes) if self.rest.len() < BODY_MAX => self.rest.extend_from_slice(&bytes),
-                Some(_) => return Err(Unanswered::Broken("a line is too long".to_owned())),
+                Some(_) => return Err(HttpClientError::Broken("a line is too long".to_owned())),
                 None => return Ok(None),
             }
         }
     }
 
-    async fn more(&mut self) -> Result<Option<Bytes>, Unanswered> {
+    async fn more(&mut self) -> Result<Option<Bytes>, HttpClientError> {
         while let Some(frame) = self.response.body_mut().frame().await {
             if let Ok(bytes) = frame?.into_data() {
                 return Ok(Some(bytes));

@@ -5,6 +5,7 @@ use crate::args::WatchArgs;
 use convoke_cli::output::{Palette, Style, print, print_json};
 use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
+use convoke_core::member::ChangeKind;
 use serde::Serialize;
 
 /// Runs until a signal arrives or stdout is closed. If the node is lost, the watch resumes at another one without a
@@ -46,11 +47,11 @@ fn name(event: &Event) -> (&'static str, Style) {
     match event {
         Event::Snapshot(_) => ("snapshot", Style::Dim),
         Event::CaughtUp => ("caught-up", Style::Dim),
-        Event::Registered(_) => ("register", Style::Good),
-        Event::Updated(_) => ("update", Style::Plain),
-        Event::StatusChanged(_) => ("status", Style::Doubtful),
-        Event::OwnerChanged(_) => ("owner", Style::Plain),
-        Event::Unregistered { .. } => ("unregister", Style::Bad),
+        Event::Registered(_) => (ChangeKind::Registered.as_str(), Style::Good),
+        Event::Updated(_) => (ChangeKind::Updated.as_str(), Style::Plain),
+        Event::StatusChanged(_) => (ChangeKind::StatusChanged.as_str(), Style::Doubtful),
+        Event::OwnerChanged(_) => (ChangeKind::OwnerChanged.as_str(), Style::Plain),
+        Event::Unregistered { .. } => (ChangeKind::Unregistered.as_str(), Style::Bad),
         Event::Reset(_) => ("reset", Style::Doubtful),
     }
 }

@@ -4,8 +4,8 @@ use super::Plan;
 use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_core::member::NODE_ID_PREFIX;
-use convoke_node::{Ending, LogConnection, Node, NodeHandle};
-use convoke_replica::{Guided, Replica};
+use convoke_node::{Ending, Inbound, Node, NodeHandle};
+use convoke_replica::{DialWithLookup, LOG_PREAMBLE, Replica};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -120,10 +120,10 @@ async fn start(plan: &Plan) -> Result<Running> {
 /// Starts the replicated log. It shares the peer port of the node, and looks up moved nodes in the registry.
 async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<Replica> {
     node.peer_address().clone_into(&mut config.address);
-    let mut connections = node.log_connections();
+    let mut connections = node.connections(LOG_PREAMBLE);
     let registry = node.handle();
-    let guided = Guided(move |node: &str| registered_peer_address(&registry, node));
-    let replica = Replica::start_with(config, Arc::new(guided)).await.map_err(|error| {
+    let dial = DialWithLookup(move |node: &str| registered_peer_address(&registry, node));
+    let replica = Replica::start_with(config, Arc::new(dial)).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
             E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,
@@ -133,7 +133,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     })?;
     let handle = replica.handle();
     tokio::spawn(async move {
-        while let Some(LogConnection { stream, address }) = connections.recv().await {
+        while let Some(Inbound { stream, address }) = connections.recv().await {
             let _ = stream.set_nodelay(true);
             handle.accept(stream, address);
         }

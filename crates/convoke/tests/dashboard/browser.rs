@@ -3,7 +3,7 @@
 use super::http::Http;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use convoke_testkit::{PATIENCE, Process, skip};
+use convoke_testkit::{Process, TEST_TIMEOUT, skip};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,7 +111,7 @@ impl Browser {
     /// Waits until an expression of the page is true.
     #[track_caller]
     pub fn wait(&self, what: &str, expression: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while self.run(&format!("return Boolean({expression})")) != true {
             if Instant::now() > end {
                 let shown = self.run("return document.body.innerText");

@@ -1,7 +1,7 @@
 //! Many SDK clients in this process.
 
 use convoke_client::{Client, ConnectionState, MemberSpec, Registration};
-use convoke_testkit::PATIENCE;
+use convoke_testkit::TEST_TIMEOUT;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -49,7 +49,9 @@ impl Fleet {
                 while !matches!(states.next().await, Some(ConnectionState::Connected { node: at, .. }) if at != node) {}
             }
         };
-        tokio::time::timeout(PATIENCE, moved).await.unwrap_or_else(|_| panic!("{} are still at {node}", self.at(node)));
+        tokio::time::timeout(TEST_TIMEOUT, moved)
+            .await
+            .unwrap_or_else(|_| panic!("{} are still at {node}", self.at(node)));
     }
 
     /// Checks that no client has lost its member.

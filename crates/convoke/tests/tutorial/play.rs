@@ -3,7 +3,7 @@
 use super::document::{Block, Document, Piece, Step};
 use super::masks::Masks;
 use super::terminal::Terminal;
-use convoke_testkit::PATIENCE;
+use convoke_testkit::TEST_TIMEOUT;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ impl<'a> Player<'a> {
         let mut same_since = Instant::now();
         loop {
             let settled = self.writing && same_since.elapsed() > SETTLED;
-            if self.masks.same(written, &found) || settled || begin.elapsed() > PATIENCE {
+            if self.masks.same(written, &found) || settled || begin.elapsed() > TEST_TIMEOUT {
                 return found;
             }
             std::thread::sleep(LOOK_AGAIN);

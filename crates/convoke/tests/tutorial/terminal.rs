@@ -1,7 +1,7 @@
 //! A shell that receives commands line by line.
 
 use super::masks::left_out;
-use convoke_testkit::PATIENCE;
+use convoke_testkit::TEST_TIMEOUT;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -96,7 +96,7 @@ impl Terminal {
     }
 
     fn take(&self, most: usize, enough: impl Fn(&Output) -> bool) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let mut printed = self.printed.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !enough(&printed) {
             let left = deadline.saturating_duration_since(Instant::now());

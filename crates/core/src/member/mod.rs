@@ -1,10 +1,12 @@
 //! Members: registration data, its validation, and its storage.
 
+mod change;
 mod metadata;
 mod record;
 mod spec;
 mod update;
 
+pub use change::ChangeKind;
 pub use convoke_filter::Status;
 pub use metadata::{Metadata, Pairs};
 pub use record::{ClientProcess, Deployment, Member, Origin, Owner, Record, RecordKind, Space};

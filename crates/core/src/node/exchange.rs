@@ -2,7 +2,7 @@
 
 use super::{Effect, LinkId, Node, Output, Phase, RegistryEvent};
 use crate::map::{CausalMap, Cursor, Delta, OriginEntry};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::peer::{Incoming, Link, Outgoing, Pending};
 use crate::time::{Clock, Duration, ReceivedAt, Time};
 use crate::version::{NodeId, OriginId, VectorClock};
@@ -293,11 +293,7 @@ impl Node {
         for item in chunk.evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
             self.relayed_evidence(item, node, out);
         }
-        if self.mutation.is(Mutant::PartialDeltaClaimed)
-            && let Some(context) = &chunk.reply
-        {
-            self.map.join(context, self.clock);
-        }
+        seam!(self, PartialDeltaClaimed => chunk.reply.iter().for_each(|context| self.map.join(context, self.clock)));
         self.apply_items(&chunk.items, chunk.full, out);
         if self.phase == Phase::Over {
             return;

@@ -4,12 +4,14 @@
 use super::{Node, Output, Phase, RegistryEvent};
 use crate::map::{OriginEntry, SilentState};
 use crate::member::{Record, Space, Status};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
+use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 impl Node {
     /// Applies the rules for silent origins. Each examines all records of an origin, so an origin whose state is
@@ -41,7 +43,7 @@ impl Node {
         let silence = self.silence(index);
         let due = |space: &Space| match space {
             Space::Member => silence >= timers.admission_window() + timers.reconnect_timeout,
-            Space::Name => silence >= timers.dead_peer_timeout && !self.mutation.is(Mutant::NamesNeverExpire),
+            Space::Name => self.names_are_due(silence),
         };
         let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
         let expires = able && self.is_responsible_for(&entry.origin.id);
@@ -52,6 +54,12 @@ impl Node {
             written_off: entry.written_off,
             expires,
         }
+    }
+
+    /// Names of a lost origin expire later than its members (L4).
+    fn names_are_due(&self, silence: Duration) -> bool {
+        seam!(self, NamesNeverExpire => return false);
+        silence >= self.config.timers.dead_peer_timeout
     }
 
     fn is_responsible_for(&self, origin: &OriginId) -> bool {
@@ -66,21 +74,27 @@ impl Node {
         let slots: Vec<u32> = entry.stated.values().copied().collect();
         for slot in slots {
             let record = self.map.at(slot).clone();
-            let gone = self.map.shown(&record) == Status::Left && !self.mutation.is(Mutant::EveryNodeExpires);
-            if !record.is_live() || record.space > due || gone {
+            if !record.is_live() || record.space > due || self.is_expired(&record) {
                 continue;
             }
             self.counters.members_expired += u64::from(record.space == Space::Member);
             self.counters.local_writes += 1;
-            if self.mutation.is(Mutant::ExpiryStatesLeft) {
-                self.write_left(slot, out);
-                continue;
-            }
-            let before = self.map.member(&record);
-            self.map.write_inferred(&record, liveness_counter, self.clock);
-            let after = self.map.member(&record);
-            self.route(slot, Some(&before), Some(&after), false, out);
+            self.expire_record(slot, &record, liveness_counter, out);
         }
+    }
+
+    /// Whether a node has written the inferred `left` of a live record already.
+    fn is_expired(&self, record: &Arc<Record>) -> bool {
+        seam!(self, EveryNodeExpires => return false);
+        self.map.shown(record) == Status::Left
+    }
+
+    fn expire_record(&mut self, slot: u32, record: &Arc<Record>, liveness_counter: u64, out: &mut Output) {
+        seam!(self, ExpiryStatesLeft => return self.write_left(slot, out));
+        let before = self.map.member(record);
+        self.map.write_inferred(record, liveness_counter, self.clock);
+        let after = self.map.member(record);
+        self.route(slot, Some(&before), Some(&after), false, out);
     }
 
     /// The node responsible for the records of a silent origin: first by rendezvous hash among the admitted (L4).

@@ -4,7 +4,7 @@ use super::queries::node_member_id;
 use super::{Node, Output, RegistryEvent, StopReason};
 use crate::map::{Evidence, OriginEntry, Standing, StandingEvent};
 use crate::member::{Member, Space};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
 use crate::time::{Duration, ReceivedAt};
 use crate::version::{NodeId, OriginId};
 use crate::wire::EvidenceItem;
@@ -49,7 +49,7 @@ impl Node {
                 self.judge(index, StandingEvent::Quiet, out);
             }
         }
-        if !newer && !self.mutation.is(Mutant::EvidenceByAgeAlone) {
+        if !self.counts(newer) {
             return;
         }
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
@@ -73,15 +73,19 @@ impl Node {
         self.judge(index, event, out);
     }
 
+    /// Whether relayed evidence counts: only with a higher liveness counter (L2).
+    fn counts(&self, newer: bool) -> bool {
+        seam!(self, EvidenceByAgeAlone => return true);
+        newer
+    }
+
     /// Changes the standing of an origin by the table in docs/protocol.md, and sends watchers the members that look
     /// different now (L3).
     fn judge(&mut self, index: u32, event: StandingEvent, out: &mut Output) {
         let entry = self.map.origins.entry(index);
         let was = entry.standing;
         let mut standing = was.next(event, entry.known());
-        if event == StandingEvent::Young && self.mutation.is(Mutant::ReturningAdmittedAtOnce) {
-            standing = Standing::Admitted;
-        }
+        seam!(self, ReturningAdmittedAtOnce => if event == StandingEvent::Young { standing = Standing::Admitted });
         if standing == was {
             return;
         }

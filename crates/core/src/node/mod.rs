@@ -272,7 +272,7 @@ impl Node {
     fn collect(&mut self, out: &mut Output) {
         let collected = self.map.collect(self.clock, self.tombstone_timeout());
         self.counters.tombstones_collected += collected.len() as u64;
-        self.watchers.collected(&collected, self.config.limits.watcher_queue, out);
+        self.watchers.collected(&collected, self.config.limits.watcher_queue, self.mutation, out);
         self.schedule_collection();
     }
 

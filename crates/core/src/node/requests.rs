@@ -4,7 +4,7 @@ use super::attach::session_gone;
 use super::{AttachMember, Node, Output, SessionId};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{Metadata, MetadataUpdate, Record, Space};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
 use crate::version::Version;
@@ -167,16 +167,20 @@ impl Node {
     /// executed: its client has acted on the rejection.
     fn check_request(&mut self, id: SessionId, seq: u64) -> Result<(), Rejection> {
         let last = self.session(id)?.last_seq;
-        if seq <= last && !self.mutation.is(Mutant::OldRequestsExecuted) {
+        if self.is_old(seq, last) {
             let message = format!("request {seq} arrived after request {last}");
             return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("seq"));
         }
-        if let Some(session) = self.sessions.get_mut(id)
-            && !self.mutation.is(Mutant::RejectedRequestsRunLater)
-        {
+        seam!(self, RejectedRequestsRunLater => return Ok(()));
+        if let Some(session) = self.sessions.get_mut(id) {
             session.last_seq = last.max(seq);
         }
         Ok(())
+    }
+
+    fn is_old(&self, seq: u64, last: u64) -> bool {
+        seam!(self, OldRequestsExecuted => return false);
+        seq <= last
     }
 
     /// A request was executed: it counts as a heartbeat too.

@@ -9,8 +9,8 @@ pub(crate) use token::{Resumption, Token};
 pub(crate) use walk::Walk;
 
 use crate::map::CausalMap;
-use crate::member::{Member, Record, Space, Status};
-use crate::mutant::{Mutant, Mutation};
+use crate::member::{ChangeKind, Member, Record, Space, Status};
+use crate::mutant::{Mutation, seam};
 use crate::node::{Effect, Output, ResetReason, StreamEvent, WatchSelection, WatcherId};
 use crate::time::{Duration, Time};
 use crate::version::Version;
@@ -221,7 +221,13 @@ impl Watchers {
 
     /// Tombstones were collected. Watchers whose walk has yet to reach one get it now: the walk will not reach it.
     /// There are hardly any, so they are searched once, not for each tombstone.
-    pub(crate) fn collected(&mut self, collected: &[(u32, Arc<Record>)], limit: usize, out: &mut Output) {
+    pub(crate) fn collected(
+        &mut self,
+        collected: &[(u32, Arc<Record>)],
+        limit: usize,
+        mutation: Mutation,
+        out: &mut Output,
+    ) {
         for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
             let Some(watcher) = watcher.as_mut() else { continue };
             if !matches!(&watcher.stage, Stage::Walking(walk) if walk.is_of_changes()) {
@@ -236,7 +242,7 @@ impl Watchers {
                     Change { slot: *slot, before: Some(&gone), after: None, freed: false, gone: Some(version) };
                 if walk.will_meet(change) {
                     walk.forget_known(change);
-                    watcher.enqueue(StreamEvent::Unregistered { id, version }, limit);
+                    watcher.enqueue(StreamEvent::Unregistered { id, version }, limit, mutation);
                     watcher.notify(WatcherId { index: index as u32, generation: *generation }, out);
                 }
             }
@@ -313,9 +319,7 @@ impl Watcher {
                 if walk.will_meet(change) {
                     return false;
                 }
-                if mutation.is(Mutant::WatcherSkipsBehindCursor) {
-                    return false;
-                }
+                seam!(in mutation, WatcherSkipsBehindCursor => return false);
                 walk.forget_known(change);
             }
             Stage::Grace { missing, .. } => {
@@ -325,21 +329,16 @@ impl Watcher {
             }
             Stage::Live => {}
         }
-        if self.queue.len() >= limit && mutation.is(Mutant::SlowWatcherDropsSilently) {
-            return false;
-        }
-        if before && !after && change.after.is_some() && mutation.is(Mutant::LeavingTheFilterIgnored) {
-            return false;
-        }
-        if let Some(event) = event(change, before, after) {
-            let limit = if mutation.is(Mutant::WatcherQueueUnbounded) { usize::MAX } else { limit };
-            self.enqueue(event, limit);
+        if let Some(event) = event(change, before, after, mutation) {
+            self.enqueue(event, limit, mutation);
         }
         true
     }
 
     /// Queues an event; if the queue is full, everything starts over (W5).
-    fn enqueue(&mut self, event: StreamEvent, limit: usize) {
+    fn enqueue(&mut self, event: StreamEvent, limit: usize, mutation: Mutation) {
+        seam!(in mutation, WatcherQueueUnbounded => return self.queue.push_back(event));
+        seam!(in mutation, SlowWatcherDropsSilently => if self.queue.len() >= limit { return });
         if self.queue.len() < limit {
             self.queue.push_back(event);
         } else {
@@ -439,18 +438,19 @@ impl Watcher {
     }
 }
 
-fn event(change: Change<'_>, before: bool, after: bool) -> Option<StreamEvent> {
-    match (change.before.filter(|_| before), change.after.filter(|_| after)) {
-        (None, None) => None,
-        (None, Some(new)) => Some(StreamEvent::Registered(new.clone())),
-        (Some(old), None) => {
+/// The change as a watcher sees it, whose filter matches the member before it, after it, or both.
+fn event(change: Change<'_>, before: bool, after: bool, mutation: Mutation) -> Option<StreamEvent> {
+    seam!(in mutation, LeavingTheFilterIgnored => if !after && change.after.is_some() { return None });
+    let (old, new) = (change.before.filter(|_| before), change.after.filter(|_| after));
+    Some(match ChangeKind::between(old, new)? {
+        ChangeKind::Registered => StreamEvent::Registered(new?.clone()),
+        ChangeKind::Updated => StreamEvent::Updated(new?.clone()),
+        ChangeKind::StatusChanged => StreamEvent::StatusChanged(new?.clone()),
+        ChangeKind::OwnerChanged => StreamEvent::OwnerChanged(new?.clone()),
+        ChangeKind::Unregistered => {
+            let old = old?;
             let version = change.gone.or(change.after.map(Member::version)).unwrap_or(old.version().absent());
-            Some(StreamEvent::Unregistered { id: old.id().to_owned(), version })
+            StreamEvent::Unregistered { id: old.id().to_owned(), version }
         }
-        (Some(old), Some(new)) if old.record.origin.id != new.record.origin.id => {
-            Some(StreamEvent::OwnerChanged(new.clone()))
-        }
-        (Some(old), Some(new)) if old.status() != new.status() => Some(StreamEvent::StatusChanged(new.clone())),
-        (Some(_), Some(new)) => Some(StreamEvent::Updated(new.clone())),
-    }
+    })
 }

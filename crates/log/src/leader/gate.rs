@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::id::{Epoch, LogSessionId, Position};
 use crate::machine::Machine;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Admits commands before the leader appends them. One task must admit and append, so that the commands of a session
@@ -56,6 +56,13 @@ pub enum NotAppended {
     Abandoned { floor: u64 },
 }
 
+impl Lane {
+    fn check_floor(&self, number: u64, mutation: Mutation) -> Result<(), NotAppended> {
+        seam!(in mutation, BarrierWithoutFloor => return Ok(()));
+        if number < self.floor { Err(NotAppended::Abandoned { floor: self.floor }) } else { Ok(()) }
+    }
+}
+
 impl Gate {
     pub(super) fn new(first: Position, mutation: Mutation) -> Self {
         Gate { first, mutation, tickets: 0, lanes: BTreeMap::new() }
@@ -71,9 +78,7 @@ impl Gate {
             return Err(NotAppended::SessionNotOpen);
         }
         let lane = self.lanes.entry(request.session).or_default();
-        if request.number < lane.floor && !self.mutation.is(Mutant::BarrierWithoutFloor) {
-            return Err(NotAppended::Abandoned { floor: lane.floor });
-        }
+        lane.check_floor(request.number, self.mutation)?;
         lane.unsettled.insert(ticket);
         Ok(Admission { lane: Some(request.session), ticket })
     }
@@ -108,16 +113,18 @@ impl Gate {
     /// and leadership confirmed, after the barrier was raised. Returns `None` while the position of an earlier
     /// admission is unknown.
     pub fn wait_for(&self, barrier: &Barrier, read_index: u64) -> Option<u64> {
-        let first = if self.mutation.is(Mutant::BarrierForgetsTerm) { 0 } else { self.first.index };
-        let least = read_index.max(first);
-        match self.lanes.get(&barrier.session) {
-            Some(lane) if !self.mutation.is(Mutant::BarrierForgetsAppended) => {
-                let unknown = lane.unsettled.first().is_some_and(|ticket| *ticket < barrier.ticket);
-                if unknown { None } else { Some(least.max(lane.appended)) }
-            }
-            // The session has ended here, so none of its requests can take effect.
-            _ => Some(least),
-        }
+        let least = read_index.max(self.first_index());
+        seam!(self, BarrierForgetsAppended => return Some(least));
+        // Without a lane, the session has ended here, and none of its requests can take effect.
+        let Some(lane) = self.lanes.get(&barrier.session) else { return Some(least) };
+        let unknown = lane.unsettled.first().is_some_and(|ticket| *ticket < barrier.ticket);
+        if unknown { None } else { Some(least.max(lane.appended)) }
+    }
+
+    /// Returns the index of the first entry of the term.
+    fn first_index(&self) -> u64 {
+        seam!(self, BarrierForgetsTerm => return 0);
+        self.first.index
     }
 
     /// Removes an ended session.
@@ -128,7 +135,7 @@ impl Gate {
     fn check(&self, epoch: Epoch, machine: &Machine) -> Result<(), NotAppended> {
         if epoch != self.first.epoch {
             Err(NotAppended::StaleEpoch { current: self.first.epoch })
-        } else if machine.applied().index < self.first.index && !self.mutation.is(Mutant::BarrierForgetsTerm) {
+        } else if machine.applied().index < self.first_index() {
             Err(NotAppended::NotReady)
         } else {
             Ok(())

@@ -3,7 +3,7 @@
 use crate::command::Expire;
 use crate::id::{Epoch, LogSessionId};
 use crate::machine::Machine;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use convoke_base::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,7 +58,8 @@ impl Keeper {
             due: BTreeSet::new(),
         };
         for session in machine.sessions() {
-            let grace = if mutation.is(Mutant::ExpiryWithoutGrace) { Duration::ZERO } else { session.ttl };
+            let mut grace = session.ttl;
+            seam!(in mutation, ExpiryWithoutGrace => grace = Duration::ZERO);
             keeper.set(session.id, session.ttl, grace);
         }
         keeper
@@ -141,10 +142,13 @@ impl Keeper {
     }
 
     fn account(&mut self, now: Time) {
-        let passed = now.since(self.last_call);
-        let counted =
-            if self.mutation.is(Mutant::PauseCountedAsSilence) { passed } else { passed.min(PAUSE_THRESHOLD) };
-        self.running += counted;
+        self.running += self.counted(now.since(self.last_call));
         self.last_call = self.last_call.max(now);
+    }
+
+    /// Returns the part of an interval between two calls that counts as silence.
+    fn counted(&self, passed: Duration) -> Duration {
+        seam!(self, PauseCountedAsSilence => return passed);
+        passed.min(PAUSE_THRESHOLD)
     }
 }

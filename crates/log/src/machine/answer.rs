@@ -19,7 +19,7 @@ pub struct Applied {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    Opened(Result<Opened, Rejected>),
+    Opened(Result<Opened, ApplyRejection>),
     Request(RequestAnswer),
     /// `Ok` if the session ended, otherwise why it did not.
     Expired(Result<(), NotExpired>),
@@ -38,7 +38,7 @@ pub struct Opened {
 pub struct RequestAnswer {
     pub id: RequestId,
     /// The outcome, or why this copy did nothing.
-    pub verdict: Result<Arc<Outcome>, Rejected>,
+    pub verdict: Result<Arc<Outcome>, ApplyRejection>,
     /// The fate of the previous request, or of the fenced one (A5).
     pub previous: Option<(RequestId, Fate)>,
 }
@@ -65,7 +65,7 @@ impl Fate {
 
 /// Why an entry did nothing. Nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Rejected {
+pub enum ApplyRejection {
     #[error("the log session has ended ({0}); the request never takes effect")]
     SessionEnded(EndReason),
     #[error("the log session is unknown or was dropped; open a new one")]
@@ -90,22 +90,25 @@ pub enum Rejected {
     OutOfRange { field: Field, found: u64, min: u64, max: u64 },
 }
 
-impl Rejected {
+impl ApplyRejection {
     /// Returns whether a retry of the same request is pointless.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Rejected::StaleEpoch { .. } | Rejected::Gap { .. } | Rejected::WindowFull { .. })
+        !matches!(
+            self,
+            ApplyRejection::StaleEpoch { .. } | ApplyRejection::Gap { .. } | ApplyRejection::WindowFull { .. }
+        )
     }
 
     /// The error code of the interface.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Rejected::SessionEnded(_) | Rejected::SessionUnknown => ErrorCode::SessionGone,
-            Rejected::Superseded => ErrorCode::Superseded,
-            Rejected::TooOld => ErrorCode::Compacted,
-            Rejected::StaleEpoch { .. } => ErrorCode::StaleEpoch,
-            Rejected::Gap { .. } | Rejected::NameHeld { .. } => ErrorCode::FailedPrecondition,
-            Rejected::WindowFull { .. } | Rejected::SessionsFull { .. } => ErrorCode::ResourceExhausted,
-            Rejected::Invalid { .. } | Rejected::OutOfRange { .. } => ErrorCode::InvalidArgument,
+            ApplyRejection::SessionEnded(_) | ApplyRejection::SessionUnknown => ErrorCode::SessionGone,
+            ApplyRejection::Superseded => ErrorCode::Superseded,
+            ApplyRejection::TooOld => ErrorCode::Compacted,
+            ApplyRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
+            ApplyRejection::Gap { .. } | ApplyRejection::NameHeld { .. } => ErrorCode::FailedPrecondition,
+            ApplyRejection::WindowFull { .. } | ApplyRejection::SessionsFull { .. } => ErrorCode::ResourceExhausted,
+            ApplyRejection::Invalid { .. } | ApplyRejection::OutOfRange { .. } => ErrorCode::InvalidArgument,
         }
     }
 }

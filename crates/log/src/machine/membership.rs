@@ -5,7 +5,7 @@ use super::outcome::{Field, Reason, Response};
 use crate::command::{GroupChange, ReplicaLocation};
 use crate::id::{Position, ReplicaId};
 use crate::limits::LogLimits;
-use crate::mutant::Mutant;
+use crate::mutant::{Mutation, seam};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,29 +38,36 @@ pub(crate) struct Membership {
 
 impl Machine {
     pub(super) fn configure(&mut self, at: Position, change: &GroupChange) -> Result<Response, Reason> {
-        let current = &self.membership.current;
-        if change.replaces != current.number && !self.mutation.is(Mutant::MembershipUncompared) {
-            return Err(Reason::Replaced { current: current.number });
-        }
-        if !self.mutation.is(Mutant::GroupUnchecked) {
-            check_change(change, &self.limits)?;
-        }
+        self.check_replaced(change)?;
+        check_change(change, &self.limits, self.mutation)?;
         let wanted =
             Configuration { number: at.index, voters: change.voters.clone(), learners: change.learners.clone() };
-        let mut highest = self.membership.highest;
-        for (id, _) in wanted.replicas() {
-            let new = current.replica(id).is_none();
-            if new && id <= self.membership.highest && !self.mutation.is(Mutant::ReplicaIdsReused) {
-                return Err(Reason::ReplicaIdUsed(id));
-            }
-            highest = highest.max(id);
-        }
+        self.check_ids(&wanted)?;
+        let ids = wanted.replicas().map(|(id, _)| id);
+        let highest = ids.fold(self.membership.highest, ReplicaId::max);
         self.membership = Membership { current: Arc::new(wanted), highest };
         Ok(Response::Configured(at.index))
     }
+
+    /// Compares the configuration that the change replaces with the current one (M1).
+    fn check_replaced(&self, change: &GroupChange) -> Result<(), Reason> {
+        seam!(self, MembershipUncompared => return Ok(()));
+        let current = self.membership.current.number;
+        if change.replaces == current { Ok(()) } else { Err(Reason::Replaced { current }) }
+    }
+
+    /// A new replica has an id that no replica had before (M2).
+    fn check_ids(&self, wanted: &Configuration) -> Result<(), Reason> {
+        seam!(self, ReplicaIdsReused => return Ok(()));
+        let Membership { current, highest } = &self.membership;
+        let mut used = wanted.replicas().map(|(id, _)| id).filter(|id| current.replica(*id).is_none() && id <= highest);
+        used.next().map_or(Ok(()), |id| Err(Reason::ReplicaIdUsed(id)))
+    }
 }
 
-fn check_change(change: &GroupChange, limits: &LogLimits) -> Result<(), Reason> {
+/// Checks the form of a configuration (M3).
+fn check_change(change: &GroupChange, limits: &LogLimits, mutation: Mutation) -> Result<(), Reason> {
+    seam!(in mutation, GroupUnchecked => return Ok(()));
     if change.voters.is_empty() {
         return Err(Reason::Invalid { field: Field::Voters });
     }

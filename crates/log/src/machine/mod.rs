@@ -12,7 +12,7 @@ mod request;
 mod session;
 mod sessions;
 
-pub use answer::{Applied, Fate, NotExpired, Opened, Rejected, Reply, RequestAnswer};
+pub use answer::{Applied, ApplyRejection, Fate, NotExpired, Opened, Reply, RequestAnswer};
 pub use membership::Configuration;
 pub(crate) use membership::Membership;
 pub use outcome::{Field, Outcome, Reason, Response};
@@ -24,7 +24,7 @@ use crate::command::{Command, Expire};
 use crate::id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
 use crate::keys::Keys;
 use crate::limits::{LimitsError, LogLimits};
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::time::LogTime;
 use std::time::Duration;
 
@@ -96,10 +96,8 @@ impl Machine {
     pub fn apply(&mut self, entry: &Entry) -> Result<Applied, OutOfOrder> {
         let position = Position { index: entry.index, epoch: entry.epoch };
         self.skip(position)?;
-        self.log_time = match self.mutation.is(Mutant::LogTimeFalls) {
-            true => entry.stamp,
-            false => self.log_time.max(entry.stamp),
-        };
+        seam!(self, LogTimeFalls => self.log_time = entry.stamp);
+        self.log_time = self.log_time.max(entry.stamp);
         let mut ended = Vec::new();
         let reply = match &entry.command {
             Command::Open(open) => Reply::Opened(self.open(position, open, &mut ended)),
@@ -165,7 +163,8 @@ impl Machine {
     }
 
     fn end(&mut self, id: LogSessionId, reason: EndReason, ended: &mut Vec<(LogSessionId, EndReason)>) -> bool {
-        let kept = if self.mutation.is(Mutant::EndedForgotten) { 0 } else { self.limits.ended_sessions };
+        let mut kept = self.limits.ended_sessions;
+        seam!(self, EndedForgotten => kept = 0);
         let found = self.sessions.end(id, reason, kept);
         if found {
             ended.push((id, reason));
@@ -181,19 +180,26 @@ impl Machine {
         ended: &mut Vec<(LogSessionId, EndReason)>,
     ) -> Result<(), NotExpired> {
         let session = self.sessions.open.get(&expire.session).ok_or(NotExpired::NotOpen)?;
-        if expire.epoch != at.epoch && !self.mutation.is(Mutant::ExpiryIgnoresEpoch) {
-            return Err(NotExpired::StaleEpoch { current: at.epoch });
-        }
-        if !self.mutation.is(Mutant::ExpiryIgnoresActivity) {
-            if expire.activity != session.activity {
-                return Err(NotExpired::Active);
-            }
-            if self.log_time.since(session.active_at) < session.ttl {
-                return Err(NotExpired::TooEarly);
-            }
-        }
+        self.check_expiry_epoch(at, expire)?;
+        self.check_silence(session, expire)?;
         self.end(expire.session, EndReason::Expired, ended);
         Ok(())
+    }
+
+    fn check_expiry_epoch(&self, at: Position, expire: Expire) -> Result<(), NotExpired> {
+        seam!(self, ExpiryIgnoresEpoch => return Ok(()));
+        if expire.epoch == at.epoch { Ok(()) } else { Err(NotExpired::StaleEpoch { current: at.epoch }) }
+    }
+
+    fn check_silence(&self, session: &Session, expire: Expire) -> Result<(), NotExpired> {
+        seam!(self, ExpiryIgnoresActivity => return Ok(()));
+        if expire.activity != session.activity {
+            Err(NotExpired::Active)
+        } else if self.log_time.since(session.active_at) < session.ttl {
+            Err(NotExpired::TooEarly)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Opening sessions: names, bounds, eviction (LS1, LS2, LS7).
 
 use super::Machine;
-use super::answer::{Opened, Rejected};
+use super::answer::{ApplyRejection, Opened};
 use super::outcome::Field;
 use super::session::{EndReason, Session};
 use crate::command::{DurableClient, Open};
 use crate::id::{LogSessionId, Position};
 use crate::limits::micros;
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -26,13 +26,9 @@ impl Machine {
         at: Position,
         open: &Open,
         ended: &mut Vec<(LogSessionId, EndReason)>,
-    ) -> Result<Opened, Rejected> {
-        if !self.mutation.is(Mutant::TtlUnchecked) {
-            self.check_open(open)?;
-        }
-        if open.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
-            return Err(Rejected::StaleEpoch { current: at.epoch });
-        }
+    ) -> Result<Opened, ApplyRejection> {
+        self.check_open(open)?;
+        self.check_epoch(at, open.epoch)?;
         let replaced = match open.client.as_ref().map_or(Ok(Name::Free), |client| self.name(client, open.nonce))? {
             Name::Own(session) => return Ok(Opened { session, replaced: None }),
             Name::Replaced(session) => Some(session),
@@ -60,39 +56,42 @@ impl Machine {
         Ok(Opened { session: id, replaced })
     }
 
-    fn check_open(&self, open: &Open) -> Result<(), Rejected> {
+    fn check_open(&self, open: &Open) -> Result<(), ApplyRejection> {
+        seam!(self, TtlUnchecked => return Ok(()));
         let (min, max, found) = (micros(self.limits.ttl_min), micros(self.limits.ttl_max), micros(open.ttl));
         if found < min || found > max {
-            return Err(Rejected::OutOfRange { field: Field::Ttl, found, min, max });
+            return Err(ApplyRejection::OutOfRange { field: Field::Ttl, found, min, max });
         }
         if let Some(client) = &open.client {
             let (found, max) = (client.name.len() as u64, self.limits.client_name_bytes);
             if found == 0 || found > max {
-                return Err(Rejected::OutOfRange { field: Field::ClientName, found, min: 1, max });
+                return Err(ApplyRejection::OutOfRange { field: Field::ClientName, found, min: 1, max });
             }
         }
         Ok(())
     }
 
     /// Compares the client's knowledge of its name with the state (LS2).
-    fn name(&self, client: &DurableClient, nonce: u64) -> Result<Name, Rejected> {
+    fn name(&self, client: &DurableClient, nonce: u64) -> Result<Name, ApplyRejection> {
         let Some(holder) = self.sessions.holder(&client.name) else { return Ok(Name::Free) };
         if holder.nonce == nonce {
-            Ok(Name::Own(holder.id))
-        } else if client.replaces == Some(holder.id) || self.mutation.is(Mutant::OpenUncompared) {
+            return Ok(Name::Own(holder.id));
+        }
+        seam!(self, OpenUncompared => return Ok(Name::Replaced(holder.id)));
+        if client.replaces == Some(holder.id) {
             Ok(Name::Replaced(holder.id))
         } else {
-            Err(Rejected::NameHeld { holder: holder.id })
+            Err(ApplyRejection::NameHeld { holder: holder.id })
         }
     }
 
     /// Returns the session to evict so that one more fits (LS7).
-    fn room(&self, replaced: Option<LogSessionId>) -> Result<Option<LogSessionId>, Rejected> {
+    fn room(&self, replaced: Option<LogSessionId>) -> Result<Option<LogSessionId>, ApplyRejection> {
+        seam!(self, SessionsUncapped => return Ok(None));
         let limit = self.limits.sessions;
-        if replaced.is_some() || (self.sessions.open.len() as u64) < limit || self.mutation.is(Mutant::SessionsUncapped)
-        {
+        if replaced.is_some() || (self.sessions.open.len() as u64) < limit {
             return Ok(None);
         }
-        self.sessions.idle_longest(self.log_time, self.mutation).map(Some).ok_or(Rejected::SessionsFull { limit })
+        self.sessions.idle_longest(self.log_time, self.mutation).map(Some).ok_or(ApplyRejection::SessionsFull { limit })
     }
 }

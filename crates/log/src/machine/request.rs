@@ -1,13 +1,13 @@
 //! The apply rule (A3), step by step, and the execution of bodies.
 
-use super::answer::{Fate, Rejected, RequestAnswer};
+use super::answer::{ApplyRejection, Fate, RequestAnswer};
 use super::outcome::{Outcome, Reason, Response};
 use super::session::EndReason;
 use super::{Machine, Session};
 use crate::command::{Body, Put, Request};
-use crate::id::{LogSessionId, Position, RequestId};
+use crate::id::{Epoch, LogSessionId, Position, RequestId};
 use crate::limits::LogLimits;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -16,49 +16,78 @@ type Ending = Vec<(LogSessionId, EndReason)>;
 impl Machine {
     pub(super) fn request(&mut self, at: Position, request: &Request, ended: &mut Ending) -> RequestAnswer {
         let verdict = self.decide(at, request, ended);
-        let about = match request.body {
-            Body::Fence(fenced) => Some(fenced),
-            _ if self.mutation.is(Mutant::PreviousFateOmitted) => None,
-            _ if request.previous > 0 => Some(RequestId::new(request.session, request.previous)),
-            _ => None,
-        };
-        RequestAnswer { id: request.id(), verdict, previous: about.map(|id| (id, self.peek(id))) }
+        let previous = self.previous(request).map(|id| (id, self.peek(id)));
+        RequestAnswer { id: request.id(), verdict, previous }
     }
 
-    fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, Rejected> {
-        request.check().map_err(|field| Rejected::Invalid { field })?;
+    /// Returns the request whose fate the answer carries (A5).
+    fn previous(&self, request: &Request) -> Option<RequestId> {
+        if let Body::Fence(fenced) = request.body {
+            return Some(fenced);
+        }
+        seam!(self, PreviousFateOmitted => return None);
+        (request.previous > 0).then(|| RequestId::new(request.session, request.previous))
+    }
+
+    fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, ApplyRejection> {
+        request.check().map_err(|field| ApplyRejection::Invalid { field })?;
         // Step 1, log time, precedes every command. Step 2:
         let Some(session) = self.sessions.open.get(&request.session) else {
             return self.decide_without_session(at, request, ended);
         };
-        // Step 3.
-        if let Some(outcome) = session.outcome(request.number)
-            && !self.mutation.is(Mutant::OutcomesForgotten)
-        {
+        // Steps 3 to 6.
+        if let Some(outcome) = self.stored_outcome(session, request.number) {
             return Ok(outcome.clone());
         }
-        // Step 4.
-        if request.number < session.floor && !self.mutation.is(Mutant::SupersededExecuted) {
-            return Err(if request.number <= session.horizon { Rejected::TooOld } else { Rejected::Superseded });
-        }
-        // Step 5.
-        if request.epoch != at.epoch && !self.mutation.is(Mutant::EpochIgnored) {
-            return Err(Rejected::StaleEpoch { current: at.epoch });
-        }
-        // Step 6.
-        let missing = request.previous;
-        if missing >= request.abandon_below && missing >= session.floor && !self.mutation.is(Mutant::GapIgnored) {
-            return Err(Rejected::Gap { missing });
-        }
+        self.check_floor(session, request.number)?;
+        self.check_epoch(at, request.epoch)?;
+        self.check_gap(session, request)?;
         self.check_window(session, request)?;
         // Step 7.
-        let late = request.deadline.is_some_and(|deadline| self.log_time > deadline);
-        let outcome = if late && !self.mutation.is(Mutant::DeadlineIgnored) {
+        let outcome = if self.is_late(request) {
             Outcome::NotApplied { index: at.index, reason: Reason::Expired }
         } else {
             self.execute(at, request, ended)
         };
         Ok(self.store(at, request, outcome, ended))
+    }
+
+    /// Step 3: a copy of a request that took effect gets its outcome.
+    fn stored_outcome<'a>(&self, session: &'a Session, number: u64) -> Option<&'a Arc<Outcome>> {
+        seam!(self, OutcomesForgotten => return None);
+        session.outcome(number)
+    }
+
+    /// Step 4: a number below the floor never takes effect.
+    fn check_floor(&self, session: &Session, number: u64) -> Result<(), ApplyRejection> {
+        seam!(self, SupersededExecuted => return Ok(()));
+        if number >= session.floor {
+            Ok(())
+        } else if number <= session.horizon {
+            Err(ApplyRejection::TooOld)
+        } else {
+            Err(ApplyRejection::Superseded)
+        }
+    }
+
+    /// Step 5: a command that another leader should have appended does nothing.
+    pub(super) fn check_epoch(&self, at: Position, epoch: Epoch) -> Result<(), ApplyRejection> {
+        seam!(self, EpochIgnored => return Ok(()));
+        if epoch == at.epoch { Ok(()) } else { Err(ApplyRejection::StaleEpoch { current: at.epoch }) }
+    }
+
+    /// Step 6: a pipelined request waits for the one before it, unless the client has abandoned that one.
+    fn check_gap(&self, session: &Session, request: &Request) -> Result<(), ApplyRejection> {
+        seam!(self, GapIgnored => return Ok(()));
+        let missing = request.previous;
+        let waits = missing >= request.abandon_below && missing >= session.floor;
+        if waits { Err(ApplyRejection::Gap { missing }) } else { Ok(()) }
+    }
+
+    /// Step 7: after its deadline, a request is not executed.
+    fn is_late(&self, request: &Request) -> bool {
+        seam!(self, DeadlineIgnored => return false);
+        request.deadline.is_some_and(|deadline| self.log_time > deadline)
     }
 
     /// Step 2: an ended session executes nothing but still returns its outcomes (LS8).
@@ -67,26 +96,26 @@ impl Machine {
         at: Position,
         request: &Request,
         ended: &mut Ending,
-    ) -> Result<Arc<Outcome>, Rejected> {
-        let Some(over) = self.sessions.ended.get(&request.session) else { return Err(Rejected::SessionUnknown) };
+    ) -> Result<Arc<Outcome>, ApplyRejection> {
+        let Some(over) = self.sessions.ended.get(&request.session) else { return Err(ApplyRejection::SessionUnknown) };
         let reason = over.reason;
         match over.fate(request.number) {
-            Fate::Done(outcome) => Ok(outcome),
-            Fate::TooOld => Err(Rejected::TooOld),
-            _ if self.mutation.is(Mutant::EndedSessionsExecute) => Ok(Arc::new(self.execute(at, request, ended))),
-            _ => Err(Rejected::SessionEnded(reason)),
+            Fate::Done(outcome) => return Ok(outcome),
+            Fate::TooOld => return Err(ApplyRejection::TooOld),
+            Fate::Never | Fate::Open => {}
         }
+        seam!(self, EndedSessionsExecute => return Ok(Arc::new(self.execute(at, request, ended))));
+        Err(ApplyRejection::SessionEnded(reason))
     }
 
     /// Rejects a request of a client that never raises `abandon_below`, before its outcomes fill the memory (F5).
-    fn check_window(&self, session: &Session, request: &Request) -> Result<(), Rejected> {
+    fn check_window(&self, session: &Session, request: &Request) -> Result<(), ApplyRejection> {
+        seam!(self, WindowIgnored => return Ok(()));
         let (count, bytes) = session.kept_from(session.wanted.max(request.abandon_below));
-        if self.mutation.is(Mutant::WindowIgnored) {
-            Ok(())
-        } else if count >= self.limits.window {
-            Err(Rejected::WindowFull { limit: self.limits.window })
+        if count >= self.limits.window {
+            Err(ApplyRejection::WindowFull { limit: self.limits.window })
         } else if bytes >= self.limits.outcome_bytes {
-            Err(Rejected::WindowFull { limit: self.limits.outcome_bytes })
+            Err(ApplyRejection::WindowFull { limit: self.limits.outcome_bytes })
         } else {
             Ok(())
         }
@@ -101,10 +130,16 @@ impl Machine {
         }
         // A session that ends itself does so last, so that this outcome is kept as well.
         let asked = outcome.is_applied() && request.body == Body::End(request.session);
-        if asked || (request.last && !self.mutation.is(Mutant::LastStaysOpen)) {
+        if asked || self.is_last(request) {
             self.end(request.session, EndReason::Requested, ended);
         }
         outcome
+    }
+
+    /// Whether the session ends with this request (LS4).
+    fn is_last(&self, request: &Request) -> bool {
+        seam!(self, LastStaysOpen => return false);
+        request.last
     }
 
     fn execute(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Outcome {
@@ -112,11 +147,7 @@ impl Machine {
         let executed = match &request.body {
             Body::Fence(fenced) => self.fence(at, *fenced),
             Body::End(session) => self.end_by_request(request.session, *session, ended),
-            Body::Put(put) if self.mutation.is(Mutant::CompareIgnored) => {
-                let put = Put { if_revision: None, ..put.clone() };
-                self.keys.put(&limits, &put).map(Response::Changed)
-            }
-            Body::Put(put) => self.keys.put(&limits, put).map(Response::Changed),
+            Body::Put(put) => self.keys.put(&limits, &as_compared(put, self.mutation)).map(Response::Changed),
             Body::Delete(delete) => self.keys.delete(&limits, delete).map(Response::Changed),
             Body::DeleteRange(delete) => self.keys.delete_range(&limits, delete).map(Response::Changed),
             Body::Membership(change) => self.configure(at, change),
@@ -134,9 +165,8 @@ impl Machine {
             // The session may still be opened later; the fence would not hold then.
             return Err(Reason::NoSession);
         }
-        if !self.mutation.is(Mutant::FenceDoesNothing)
-            && let Some(session) = self.sessions.open.get_mut(&fenced.session)
-        {
+        seam!(self, FenceDoesNothing => return Ok(Response::Fenced));
+        if let Some(session) = self.sessions.open.get_mut(&fenced.session) {
             session.floor = session.floor.max(fenced.number.saturating_add(1));
         }
         Ok(Response::Fenced)
@@ -159,12 +189,15 @@ impl Machine {
 /// Returns the limits for keys: those of the state, or those of a mutant.
 fn limits_of_keys(limits: &LogLimits, mutation: Mutation) -> Cow<'_, LogLimits> {
     const ANY: u64 = u64::MAX;
-    if mutation.is(Mutant::KeyBoundsIgnored) {
-        let any = LogLimits { key_bytes: ANY, value_bytes: ANY, store_bytes: ANY, range_keys: ANY, ..limits.clone() };
-        Cow::Owned(any)
-    } else if mutation.is(Mutant::PreviousUnbounded) {
-        Cow::Owned(LogLimits { response_bytes: ANY, ..limits.clone() })
-    } else {
-        Cow::Borrowed(limits)
-    }
+    let without_bounds =
+        || LogLimits { key_bytes: ANY, value_bytes: ANY, store_bytes: ANY, range_keys: ANY, ..limits.clone() };
+    seam!(in mutation, KeyBoundsIgnored => return Cow::Owned(without_bounds()));
+    seam!(in mutation, PreviousUnbounded => return Cow::Owned(LogLimits { response_bytes: ANY, ..limits.clone() }));
+    Cow::Borrowed(limits)
+}
+
+/// Returns the put with its compare (K3), or without it under a mutant.
+fn as_compared(put: &Put, mutation: Mutation) -> Cow<'_, Put> {
+    seam!(in mutation, CompareIgnored => return Cow::Owned(Put { if_revision: None, ..put.clone() }));
+    Cow::Borrowed(put)
 }

@@ -4,7 +4,7 @@ use super::answer::Fate;
 use super::outcome::Outcome;
 use crate::id::LogSessionId;
 use crate::limits::LogLimits;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::time::LogTime;
 use crate::tree::Keyed;
 use smol_str::SmolStr;
@@ -65,23 +65,38 @@ impl Session {
         limits: &LogLimits,
         mutation: Mutation,
     ) {
-        if outcome.is_applied() || !mutation.is(Mutant::FloorOnlyAtSuccess) {
-            self.floor = self.floor.max(number + 1);
-        }
-        if !mutation.is(Mutant::WantedForgotten) {
-            self.wanted = self.wanted.max(wanted);
-        }
+        self.raise_floor(number, &outcome, mutation);
+        self.raise_wanted(wanted, mutation);
         // Numbers take effect in rising order, so this is the end of the list unless a mutant switches the rule off.
         let at = self.outcomes.partition_point(|(kept, _)| *kept < number);
         self.outcomes.insert(at, (number, outcome));
         self.drop_old(limits, mutation);
     }
 
+    /// Every outcome raises the floor, whether it is a success or not (F1).
+    fn raise_floor(&mut self, number: u64, outcome: &Outcome, mutation: Mutation) {
+        seam!(in mutation, FloorOnlyAtSuccess => if !outcome.is_applied() { return });
+        self.floor = self.floor.max(number + 1);
+    }
+
+    fn raise_wanted(&mut self, wanted: u64, mutation: Mutation) {
+        seam!(in mutation, WantedForgotten => return);
+        self.wanted = self.wanted.max(wanted);
+    }
+
+    /// Returns the count of outcomes that the client no longer wants (F3).
+    fn unwanted(&self, mutation: Mutation) -> usize {
+        seam!(in mutation, WantedDropped => return self.outcomes.len());
+        self.outcomes.partition_point(|(number, _)| *number < self.wanted)
+    }
+
+    fn raise_horizon(&mut self, number: u64, mutation: Mutation) {
+        seam!(in mutation, HorizonForgotten => return);
+        self.horizon = number;
+    }
+
     fn drop_old(&mut self, limits: &LogLimits, mutation: Mutation) {
-        let unwanted = match mutation.is(Mutant::WantedDropped) {
-            true => self.outcomes.len(),
-            false => self.outcomes.partition_point(|(number, _)| *number < self.wanted),
-        };
+        let unwanted = self.unwanted(mutation);
         let (mut count, mut bytes) = (unwanted as u64, 0);
         for (_, outcome) in self.outcomes.iter().take(unwanted) {
             bytes += outcome.bytes();
@@ -90,9 +105,7 @@ impl Session {
             let Some((number, outcome)) = self.outcomes.pop_front() else { return };
             count -= 1;
             bytes -= outcome.bytes();
-            if !mutation.is(Mutant::HorizonForgotten) {
-                self.horizon = number;
-            }
+            self.raise_horizon(number, mutation);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::answer::Fate;
 use super::session::{EndReason, Ended, Holder, Session};
 use crate::id::LogSessionId;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::time::LogTime;
 use crate::tree::Tree;
 use std::collections::VecDeque;
@@ -68,8 +68,11 @@ impl Sessions {
 
     /// Returns the session to evict, if there is one (LS7).
     pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<LogSessionId> {
-        let is_idle = |session: &Session| log_time.since(session.active_at) >= session.ttl;
-        let idle = self.open.iter().filter(|session| is_idle(session) || mutation.is(Mutant::BusyEvicted));
+        let is_idle = |session: &Session| {
+            seam!(in mutation, BusyEvicted => return true);
+            log_time.since(session.active_at) >= session.ttl
+        };
+        let idle = self.open.iter().filter(|session| is_idle(session));
         idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
     }
 

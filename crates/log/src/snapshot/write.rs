@@ -4,7 +4,7 @@ use super::{FRAME_CONTENT_BYTES, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Sect
 use crate::codec::{Writer, state};
 use crate::keys::KeyRecord;
 use crate::machine::{Ended, Machine, Session};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::tree;
 use std::sync::Arc;
 
@@ -103,11 +103,13 @@ fn close(w: Writer) -> Vec<u8> {
 /// Returns the state to write: all of it, unless a mutant removes a part (LH1).
 pub(super) fn as_written(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
-    if machine.mutation.is(Mutant::SnapshotWithoutOutcomes) {
-        let sessions: Vec<Arc<Session>> = machine.sessions.open.iter().cloned().collect();
-        for session in sessions {
-            machine.sessions.open.insert(Arc::new(Session { outcomes: Default::default(), ..(*session).clone() }));
-        }
-    }
+    seam!(machine, SnapshotWithoutOutcomes => drop_outcomes(&mut machine));
     machine
+}
+
+fn drop_outcomes(machine: &mut Machine) {
+    let sessions: Vec<Arc<Session>> = machine.sessions.open.iter().cloned().collect();
+    for session in sessions {
+        machine.sessions.open.insert(Arc::new(Session { outcomes: Default::default(), ..(*session).clone() }));
+    }
 }

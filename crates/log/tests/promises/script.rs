@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use convoke_log::command::{Body, DurableClient, Expire, Open, Request};
-use convoke_log::machine::{Applied, EndReason, Fate, NotExpired, Opened, Outcome, Rejected, Reply, RequestAnswer};
+use convoke_log::machine::{
+    Applied, ApplyRejection, EndReason, Fate, NotExpired, Opened, Outcome, Reply, RequestAnswer,
+};
 use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, RequestId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +59,7 @@ impl Script {
         &mut self,
         nonce: u64,
         client: Option<(&str, Option<LogSessionId>)>,
-    ) -> Result<Opened, Rejected> {
+    ) -> Result<Opened, ApplyRejection> {
         let client = client.map(|(name, replaces)| DurableClient { name: name.into(), replaces });
         match self.apply(&Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
             Reply::Opened(opened) => opened,

@@ -8,11 +8,13 @@ pub use status::{Counters, NodeStatus};
 
 use crate::changes::MemberChange;
 use crate::connection::ClientConnection;
+use crate::dispatch::Inbound;
 use crate::event_loop::{Call, EventLoop, Input, WatchRequest};
 use crate::events::TimelineEvent;
-use crate::shared::{Ending, LogConnection, Phase, Shared, stopped};
+use crate::shared::{Ending, Phase, Shared, stopped};
 use crate::view::MemberPage;
 use crate::watch::WatchHandle;
+use convoke_base::framing::Preamble;
 use convoke_core::filter::Filter;
 use convoke_core::member::Member;
 use convoke_core::node::{Resume, ServiceView, WatchSelection};
@@ -58,9 +60,10 @@ impl NodeHandle {
         &self.shared.client_address
     }
 
-    /// Returns the receiver of future log connections on the peer port. A receiver from an earlier call gets no more.
-    pub fn log_connections(&self) -> mpsc::Receiver<LogConnection> {
-        self.shared.log_connections()
+    /// Returns the receiver of future connections on the peer port that begin with this preamble of another plane. A
+    /// receiver from an earlier call gets no more.
+    pub fn connections(&self, preamble: Preamble) -> mpsc::Receiver<Inbound> {
+        self.shared.dispatch.receive(preamble)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Accepting peers. The number of unidentified connections and the time they may take are limited.
 
-use super::{Connected, send_input};
+use super::{Connected, REGISTRY_PREAMBLE, send_input};
 use crate::counters::add;
+use crate::dispatch::Inbound;
 use crate::event_loop::Input;
 use crate::shared::Shared;
-use convoke_base::framing::{LOG_PREAMBLE, REGISTRY_PREAMBLE};
+use convoke_base::framing::{PREAMBLE_PREFIX, Preamble};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ impl Acceptor {
                     waiting.spawn(read_preamble(stream, address, permit, self.shared.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(node = %self.shared.id, "peer accept failed error={error}");
+                    tracing::warn!(node = %self.shared.id, %error, "peer accept failed");
                     tokio::time::sleep(ERROR_PAUSE).await;
                 }
             }
@@ -53,17 +54,21 @@ impl Acceptor {
 
 /// Reads the preamble, which identifies the plane and rejects other protocols.
 async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
-    let mut preamble = [0; REGISTRY_PREAMBLE.len()];
+    let mut preamble = Preamble::default();
     let read = stream.read_exact(&mut preamble);
     match tokio::time::timeout(shared.network.handshake_timeout, read).await {
         Err(_) => add(&shared.counting.handshakes_timed_out, 1),
         // A port scan or health check: the connection ended without a preamble.
         Ok(Err(_)) => {}
-        Ok(Ok(_)) if preamble == LOG_PREAMBLE => shared.hand_over(stream, address),
-        Ok(Ok(_)) if preamble != REGISTRY_PREAMBLE => shared.garbage(address, "it does not use the peer protocol"),
-        Ok(Ok(_)) => {
+        Ok(Ok(_)) if preamble == REGISTRY_PREAMBLE => {
             let connected = Connected { stream, address, unidentified: Some(permit) };
             send_input(&shared, Input::Accepted(Box::new(connected))).await;
         }
+        Ok(Ok(_)) if preamble.starts_with(PREAMBLE_PREFIX) => {
+            let dispatched = shared.dispatch.send(preamble, Inbound { stream, address });
+            let counting = &shared.counting;
+            add(if dispatched { &counting.connections_dispatched } else { &counting.connections_undispatched }, 1);
+        }
+        Ok(Ok(_)) => shared.garbage(address, "it does not use the peer protocol"),
     }
 }

@@ -1,10 +1,9 @@
 //! Connecting to a peer. Names are resolved with every attempt, because their addresses may change.
 
-use super::{Connected, send_input, socket};
+use super::{Connected, REGISTRY_PREAMBLE, send_input, socket};
 use crate::counters::add;
 use crate::event_loop::Input;
 use crate::shared::Shared;
-use convoke_base::framing::REGISTRY_PREAMBLE;
 use convoke_core::node::DialId;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +20,7 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared:
         Ok(connected) => Input::Dialed { generation, dial, connected: Box::new(connected) },
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
-            tracing::debug!(node = %shared.id, %address, "peer dial failed error={error}");
+            tracing::debug!(node = %shared.id, %address, %error, "peer dial failed");
             Input::DialFailed { generation, dial }
         }
     };

@@ -15,6 +15,7 @@ pub(crate) use writer::{Full, Queue};
 
 use crate::event_loop::Input;
 use crate::shared::Shared;
+use convoke_base::framing::Preamble;
 use convoke_core::node::LinkId;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ use tokio::task::JoinSet;
 const RECEIVE_BUFFER_BYTES: u32 = 512 * 1024;
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 64 * 1024;
+
+/// Identifies connections between nodes of the registry.
+const REGISTRY_PREAMBLE: Preamble = *b"CONVOKER";
 
 /// A connection that is ready to carry frames.
 #[derive(Debug)]

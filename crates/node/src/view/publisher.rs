@@ -2,8 +2,8 @@
 
 use super::View;
 use super::services::Service;
-use crate::changes::{ChangeKind, Changes};
-use convoke_core::member::{Member, Status};
+use crate::changes::Changes;
+use convoke_core::member::{ChangeKind, Member, Status};
 use foldhash::fast::FixedState;
 use imbl::OrdMap;
 use smol_str::SmolStr;
@@ -51,7 +51,8 @@ impl Publisher {
             } else {
                 let old = members.get(change.id());
                 if kept.is_some() {
-                    self.recorded.push((ChangeKind::of(old, &change), change.clone()));
+                    let kind = ChangeKind::between(old, Some(&change));
+                    self.recorded.extend(kind.map(|kind| (kind, change.clone())));
                 }
                 match old {
                     Some(old) if old.service() == change.service() => self.recount(old, &change),

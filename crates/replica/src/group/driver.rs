@@ -6,9 +6,9 @@
 use super::{adopt, probe};
 use crate::handle::{Edit, LogHandle};
 use crate::net::message::Probed;
-use crate::plane::{Member, Plane};
+use crate::plane::{LocalReplica, Plane};
 use crate::raft::Membership;
-use crate::state::State;
+use crate::state::deposed;
 use convoke_log::command::{Body, GroupChange, ReplicaLocation};
 use convoke_log::machine::Configuration;
 use convoke_log::{Epoch, ReplicaId};
@@ -46,21 +46,21 @@ enum Step {
 }
 
 /// Runs the driver. It acts only while this replica leads.
-pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
-    let state = member.engine.state.clone();
-    let mut progress = state.progress();
+pub(crate) async fn drive(plane: Arc<Plane>, local: LocalReplica) {
+    let state = local.engine.state.clone();
+    let (mut led, mut configured) = (state.term().led(), state.configured());
     let mut reminded = Instant::now();
     let mut last = None;
     loop {
         let epoch = state.term().epoch();
         let number = state.machine().configuration().number;
         let pause = match epoch {
-            Some(epoch) if last != Some((epoch, number)) || number <= member.identity.inherited => {
+            Some(epoch) if last != Some((epoch, number)) || number <= local.identity.inherited => {
                 // A leader that has left the group gets no more messages, not even the result of its last step.
                 let stepped = tokio::select! {
                     biased;
-                    stepped = step(&plane, &member, epoch) => stepped,
-                    () = deposed(&state, epoch) => Ok(false),
+                    stepped = step(&plane, &local, epoch) => stepped,
+                    () = deposed(&mut led, epoch) => Ok(false),
                 };
                 match stepped {
                     Ok(true) => {
@@ -85,13 +85,13 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             // A follower learns the group's configuration from the leader's entries.
             _ => {
                 plane.obstructed(None);
-                let arrived = observe(&plane, &member);
+                let arrived = observe(&plane, &local);
                 if let Some(epoch) = epoch.filter(|_| arrived) {
                     // As above: a deposed leader may never get an answer.
                     tokio::select! {
                         biased;
-                        () = follow_moves(&plane, &member) => {}
-                        () = deposed(&state, epoch) => {}
+                        () = follow_moves(&plane, &local) => {}
+                        () = deposed(&mut led, epoch) => {}
                     }
                 }
                 if arrived { POLL } else { POLL_PENDING }
@@ -101,16 +101,10 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
             sleep(pause).await;
         } else {
             let changed = async {
-                // Entries are frequent; only a new configuration or a new term matters.
-                loop {
-                    if progress.changed().await.is_err() {
-                        return;
-                    }
-                    let now = (state.term().epoch(), state.machine().configuration().number);
-                    if now != (epoch, number) {
-                        return;
-                    }
-                    sleep(Duration::from_millis(20)).await;
+                tokio::select! {
+                    biased;
+                    _ = led.wait_for(|led| *led != epoch) => {}
+                    _ = configured.wait_for(|configured| *configured != number) => {}
                 }
             };
             let _ = timeout(pause, changed).await;
@@ -118,23 +112,16 @@ pub(crate) async fn drive(plane: Arc<Plane>, member: Member) {
     }
 }
 
-/// Waits until this replica no longer leads in an epoch.
-async fn deposed(state: &State, epoch: Epoch) {
-    while state.term().epoch() == Some(epoch) {
-        sleep(POLL_PENDING).await;
-    }
-}
-
 /// Records new addresses of replicas that have moved (M5). A move is accepted if the replica answers at the new address
 /// and no longer at the recorded one.
-async fn follow_moves(plane: &Arc<Plane>, member: &Member) {
-    let machine = member.engine.state.machine();
+async fn follow_moves(plane: &Arc<Plane>, local: &LocalReplica) {
+    let machine = local.engine.state.machine();
     let configuration = machine.configuration();
     for (_, place) in configuration.replicas() {
         let Some(address) = plane.current_address(&place.node).filter(|address| *address != place.address) else {
             continue;
         };
-        if is_at(plane, member, place, &place.address).await || !is_at(plane, member, place, &address).await {
+        if is_at(plane, local, place, &place.address).await || !is_at(plane, local, place, &address).await {
             continue;
         }
         let edit = Edit::Move { node: place.node.clone(), address: address.clone() };
@@ -151,39 +138,39 @@ async fn follow_moves(plane: &Arc<Plane>, member: &Member) {
     }
 }
 
-async fn is_at(plane: &Arc<Plane>, member: &Member, place: &ReplicaLocation, address: &str) -> bool {
-    let is_it = |probed: Probed| probed.node == place.node && probed.log == Some(member.engine.log);
+async fn is_at(plane: &Arc<Plane>, local: &LocalReplica, place: &ReplicaLocation, address: &str) -> bool {
+    let is_it = |probed: Probed| probed.node == place.node && probed.log == Some(local.engine.log);
     probe(plane, address).await.is_ok_and(is_it)
 }
 
 /// Publishes the engine's progress at a replica that does not lead, and returns whether the change is complete. A
 /// removed replica does not receive the final entry; for it, the change is complete when the leader reports a group
 /// without it.
-fn observe(plane: &Plane, member: &Member) -> bool {
-    let engine = &member.engine;
+fn observe(plane: &Plane, local: &LocalReplica) -> bool {
+    let engine = &local.engine;
     let machine = engine.state.machine();
     let wanted = machine.configuration();
     let outside = engine.is_recorded_removed() && engine.group_after_removal().is_some();
-    let arrived = outside || next_step(wanted, &membership(member)) == Step::Arrived;
+    let arrived = outside || next_step(wanted, &membership(local)) == Step::Arrived;
     if wanted.number > 0 && arrived {
         plane.settled.send_if_modified(|settled| std::mem::replace(settled, wanted.number) != wanted.number);
     }
     arrived
 }
 
-fn membership(member: &Member) -> Membership {
-    member.engine.raft.metrics().borrow_watched().membership_config.membership().clone()
+fn membership(local: &LocalReplica) -> Membership {
+    local.engine.raft.metrics().borrow_watched().membership_config.membership().clone()
 }
 
 /// Takes one step. Returns true if none was left.
-async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool, String> {
-    let machine = member.engine.state.machine();
+async fn step(plane: &Arc<Plane>, local: &LocalReplica, epoch: Epoch) -> Result<bool, String> {
+    let machine = local.engine.state.machine();
     let wanted = machine.configuration().clone();
-    if wanted.number <= member.identity.inherited {
-        record(plane, member, &wanted).await?;
+    if wanted.number <= local.identity.inherited {
+        record(plane, local, &wanted).await?;
         return Ok(false);
     }
-    let (raft, current) = (&member.engine.raft, membership(member));
+    let (raft, current) = (&local.engine.raft, membership(local));
     let failed = |error: &dyn std::fmt::Display| error.to_string();
     match next_step(&wanted, &current) {
         Step::Arrived => {
@@ -191,7 +178,7 @@ async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool,
             return Ok(true);
         }
         Step::Add(id, place) => {
-            adopt(plane, member, id, &place).await.map_err(|error| failed(&error))?;
+            adopt(plane, local, id, &place).await.map_err(|error| failed(&error))?;
             raft.add_learner(id, place, false).await.map_err(|error| failed(&error))?;
         }
         Step::Move(id, place) => {
@@ -199,7 +186,7 @@ async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool,
             raft.change_membership(moved, true).await.map_err(|error| failed(&error))?;
         }
         Step::Voters(voters) => {
-            caught_up(member, &voters)?;
+            caught_up(local, &voters)?;
             let changed = ChangeMembers::ReplaceAllVoters(voters);
             raft.change_membership(changed, true).await.map_err(|error| failed(&error))?;
         }
@@ -208,7 +195,7 @@ async fn step(plane: &Arc<Plane>, member: &Member, epoch: Epoch) -> Result<bool,
             raft.change_membership(removed, false).await.map_err(|error| failed(&error))?;
         }
     }
-    tracing::info!(node = %plane.config.node, %epoch, group = %membership(member), "group changed");
+    tracing::info!(node = %plane.config.node, %epoch, group = %membership(local), "group changed");
     Ok(false)
 }
 
@@ -231,8 +218,8 @@ fn next_step(wanted: &Configuration, current: &Membership) -> Step {
 }
 
 /// Checks that new voters have caught up, so that they do not delay commits.
-fn caught_up(member: &Member, voters: &BTreeSet<u64>) -> Result<(), String> {
-    let metrics = member.engine.raft.metrics();
+fn caught_up(local: &LocalReplica, voters: &BTreeSet<u64>) -> Result<(), String> {
+    let metrics = local.engine.raft.metrics();
     let metrics = metrics.borrow_watched();
     let present: BTreeSet<u64> = metrics.membership_config.membership().voter_ids().collect();
     let last = metrics.last_log_index.unwrap_or(0);
@@ -247,8 +234,8 @@ fn caught_up(member: &Member, voters: &BTreeSet<u64>) -> Result<(), String> {
 }
 
 /// Records the engine's group if no configuration of this log is recorded yet: the founders.
-async fn record(plane: &Arc<Plane>, member: &Member, before: &Configuration) -> Result<(), String> {
-    let current = membership(member);
+async fn record(plane: &Arc<Plane>, local: &LocalReplica, before: &Configuration) -> Result<(), String> {
+    let current = membership(local);
     let voters: BTreeSet<u64> = current.voter_ids().collect();
     let split = |voting: bool| -> BTreeMap<ReplicaId, ReplicaLocation> {
         let side = current.nodes().filter(|(id, _)| voters.contains(id) == voting);

@@ -8,7 +8,7 @@
 //! its disk must not return under an id with which it has voted (M2); it must be replaced.
 
 use super::adopt;
-use crate::plane::{Member, Plane};
+use crate::plane::{LocalReplica, Plane};
 use convoke_log::command::ReplicaLocation;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tokio::time::{Instant, sleep};
 const REMIND: Duration = Duration::from_secs(10);
 
 /// Asks every other founder until each has agreed. After a restart it continues with those that have not.
-pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
-    let mut identity = (*member.identity).clone();
-    let Some(founding) = &member.identity.founding else { return };
+pub(crate) async fn gather(plane: Arc<Plane>, local: LocalReplica) {
+    let mut identity = (*local.identity).clone();
+    let Some(founding) = &local.identity.founding else { return };
     let others = founding.nodes().filter(|(id, _)| **id != identity.replica && !identity.agreed.contains(id));
     let mut missing: Vec<(u64, ReplicaLocation)> = others.map(|(id, place)| (*id, place.clone())).collect();
     // Restore the state of before the restart first: a founder that was removed since must not be asked.
-    let known = member.engine.store.committed().map_or(0, |committed| committed.index + 1);
-    if member.engine.reach(known).await.is_err() {
+    let known = local.engine.store.committed().map_or(0, |committed| committed.index + 1);
+    if local.engine.reach(known).await.is_err() {
         return;
     }
     let mut reminded = Instant::now();
@@ -32,10 +32,10 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
         let mut still = Vec::new();
         for (id, place) in missing {
             // Removed in the meantime.
-            if !is_wanted(&member, id) {
+            if !is_wanted(&local, id) {
                 continue;
             }
-            match adopt(&plane, &member, id, &place).await {
+            match adopt(&plane, &local, id, &place).await {
                 Ok(()) => {
                     identity.agreed.insert(id);
                     let saved = plane.disk().map_or(Ok(()), |disk| identity.save(&*disk));
@@ -60,8 +60,8 @@ pub(crate) async fn gather(plane: Arc<Plane>, member: Member) {
 }
 
 /// Returns whether a founder is still part of the recorded configuration.
-fn is_wanted(member: &Member, id: u64) -> bool {
-    let machine = member.engine.state.machine();
+fn is_wanted(local: &LocalReplica, id: u64) -> bool {
+    let machine = local.engine.state.machine();
     let configuration = machine.configuration();
     configuration.number == 0 || configuration.replica(convoke_log::ReplicaId(id)).is_some()
 }

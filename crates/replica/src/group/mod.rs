@@ -8,25 +8,25 @@ pub(crate) mod seek;
 use crate::net::client::{ANSWER_TIMEOUTS, link};
 use crate::net::link::LinkError;
 use crate::net::message::{Adopt, Probed, Target, kind};
-use crate::plane::{Member, Plane};
+use crate::plane::{LocalReplica, Plane};
 use convoke_log::command::ReplicaLocation;
 
 /// Asks the node at an address about itself.
 pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
-    let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
-    let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, patience);
+    let timeout = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
+    let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, timeout);
     let answer = link.ask(kind::PROBE, Vec::new()).await?;
     Probed::decode(&answer).map_err(|error| LinkError::Rejected { address: address.to_owned(), why: error.to_string() })
 }
 
 /// Makes a node a replica of this log.
-async fn adopt(plane: &Plane, member: &Member, replica: u64, place: &ReplicaLocation) -> Result<(), LinkError> {
-    let patience = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
-    let link = link(&plane.config, &plane.dialer, &plane.counting, &place.address, None, patience);
+async fn adopt(plane: &Plane, local: &LocalReplica, replica: u64, place: &ReplicaLocation) -> Result<(), LinkError> {
+    let timeout = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
+    let link = link(&plane.config, &plane.dialer, &plane.counting, &place.address, None, timeout);
     let adopt = Adopt {
-        target: Target { log: member.identity.log, replica },
+        target: Target { log: local.identity.log, replica },
         node: place.node.clone(),
-        state: member.identity.genesis.clone(),
+        state: local.identity.genesis.clone(),
     };
     link.ask(kind::ADOPT, adopt.encode()).await.map(drop)
 }

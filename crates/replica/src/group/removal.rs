@@ -26,7 +26,8 @@ const REMOVAL_POLLS: u32 = 50;
 pub(crate) enum Verdict {
     /// The group continues without this replica.
     Removed(Group),
-    Member,
+    /// The group includes this replica.
+    InGroup,
     /// No leader answered.
     NoLeader,
 }
@@ -36,7 +37,7 @@ impl Verdict {
     pub(crate) fn record(self, without: &mut Option<Group>) -> bool {
         match self {
             Verdict::Removed(group) => without.replace(group).is_none(),
-            Verdict::Member => {
+            Verdict::InGroup => {
                 *without = None;
                 false
             }
@@ -83,7 +84,8 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
             tracing::warn!(
                 node = %plane.config.node,
                 replica = %me,
-                "replica removed from group; to add the node again, stop it, move its log directory away, start it and run `convoke log add`"
+                hint = "to add the node again, stop it, move its log directory away, start it and run `convoke log add`",
+                "replica removed from group"
             );
         }
         polls = if is_leaving() { polls.saturating_add(1) } else { 0 };
@@ -102,7 +104,7 @@ fn judge(log: u128, me: ReplicaId, known: Option<Epoch>, answers: &[Probed]) -> 
         Some(Probed { group, .. }) if group.members.iter().all(|member| member.replica != me) => {
             Verdict::Removed(group.clone())
         }
-        Some(_) => Verdict::Member,
+        Some(_) => Verdict::InGroup,
         None => Verdict::NoLeader,
     }
 }
@@ -141,9 +143,9 @@ mod tests {
         assert_eq!(judged(&[report(2, 7, without.clone())]), Verdict::NoLeader, "a follower may lag");
         assert_eq!(judged(&[report(1, 8, without.clone())]), Verdict::NoLeader, "another log");
         assert_eq!(judged(&[report(1, 7, group(3, 1, &[1, 2]))]), Verdict::NoLeader, "an older epoch");
-        assert_eq!(judged(&[report(1, 7, own.clone())]), Verdict::Member);
+        assert_eq!(judged(&[report(1, 7, own.clone())]), Verdict::InGroup);
         let newer = group(6, 2, &[1, 2, 3]);
-        assert_eq!(judged(&[report(1, 7, without), report(2, 7, newer)]), Verdict::Member, "the newest leader wins");
+        assert_eq!(judged(&[report(1, 7, without), report(2, 7, newer)]), Verdict::InGroup, "the newest leader wins");
         assert_eq!(judged(&[]), Verdict::NoLeader);
     }
 
@@ -157,6 +159,6 @@ mod tests {
         assert_eq!(without, Some(reported));
         assert!(!Verdict::Removed(later.clone()).record(&mut without), "the same removal with other members");
         assert_eq!(without, Some(later));
-        assert!(!Verdict::Member.record(&mut without) && without.is_none());
+        assert!(!Verdict::InGroup.record(&mut without) && without.is_none());
     }
 }

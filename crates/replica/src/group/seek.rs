@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_of_those_who_agree_begins_and_the_others_wait() {
+    fn of_agreeing_nodes_the_lowest_begins_and_the_others_wait() {
         let all = [probed("b", 2, &LIST), probed("c", 3, &LIST), probed("a", 1, &LIST)];
         let Verdict::Begin(members) = judge("a", 1, &list(), &all) else { panic!("a begins") };
         assert_eq!(members.iter().map(|place| place.node.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_in_the_list_or_disagrees_about_it_begins_nothing() {
+    fn a_node_outside_the_list_or_with_another_list_begins_nothing() {
         let all = [probed("b", 2, &LIST), probed("c", 3, &LIST)];
         assert_eq!(judge("a", 1, &list(), &all), Verdict::Wait);
         let all = [probed("a", 1, &LIST), probed("b", 2, &["a:1"])];

@@ -90,10 +90,10 @@ impl LogHandle {
     }
 
     /// Waits until the engine has reached a recorded configuration or a later one.
-    pub async fn settled(&self, number: u64, patience: Duration) -> Result<(), ChangeError> {
+    pub async fn settled(&self, number: u64, timeout: Duration) -> Result<(), ChangeError> {
         let mut watch = self.plane.settled.subscribe();
         let arrived = watch.wait_for(|settled| *settled >= number);
-        match tokio::time::timeout(patience, arrived).await {
+        match tokio::time::timeout(timeout, arrived).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(SubmitError::from(LogRejection::Stopped).into()),
             Err(_) => Err(ChangeError::NotSettled),

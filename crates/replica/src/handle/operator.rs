@@ -6,7 +6,7 @@ use crate::rejection::LogRejection;
 use crate::rejection::SubmitError;
 use convoke_log::RequestId;
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::machine::{Fate, Rejected, RequestAnswer};
+use convoke_log::machine::{ApplyRejection, Fate, RequestAnswer};
 use std::time::Duration;
 
 /// Long enough for a few requests. If the leader is lost in between, the session expires.
@@ -40,8 +40,10 @@ impl LogHandle {
         let open = Open { epoch, ttl: SESSION_TTL, nonce, client: None };
         let session = match self.open(open).await?.opened {
             Ok(opened) => opened.session,
-            Err(Rejected::StaleEpoch { current }) => return Err(LogRejection::StaleEpoch { current }.into()),
-            Err(Rejected::SessionsFull { limit }) => return Err(LogRejection::Busy { what: "sessions", limit }.into()),
+            Err(ApplyRejection::StaleEpoch { current }) => return Err(LogRejection::StaleEpoch { current }.into()),
+            Err(ApplyRejection::SessionsFull { limit }) => {
+                return Err(LogRejection::Busy { what: "sessions", limit }.into());
+            }
             Err(_) => return Err(SubmitError::Unknown),
         };
         let answered = self.submit(Request::new(session, 1, epoch, body)).await;

@@ -4,9 +4,10 @@ use super::LogHandle;
 use crate::counters::add;
 use crate::engine::Engine;
 use crate::rejection::{LogRejection, SubmitError};
+use crate::state::deposed;
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
-use convoke_log::machine::{Applied, Opened, Rejected, Reply, RequestAnswer};
+use convoke_log::machine::{Applied, ApplyRejection, Opened, Reply, RequestAnswer};
 use convoke_log::{Command, Epoch, LogSessionId, LogTime};
 use openraft::error::ClientWriteError;
 
@@ -22,7 +23,7 @@ pub struct Answered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAnswered {
     /// The session, or why none was opened.
-    pub opened: Result<Opened, Rejected>,
+    pub opened: Result<Opened, ApplyRejection>,
     pub log_time: LogTime,
 }
 
@@ -78,8 +79,7 @@ impl LogHandle {
         // Do not hold the engine while waiting: a stop waits until it is released.
         let led = self.engine().map(|engine| engine.state.term().led());
         if let Ok(mut led) = led {
-            // An error means that the replica has stopped.
-            let _ = led.wait_for(|led| *led != Some(epoch)).await;
+            deposed(&mut led, epoch).await;
         }
     }
 }

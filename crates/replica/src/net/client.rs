@@ -30,15 +30,15 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    fn client(&self, target: u64, node: &ReplicaLocation, patience: Duration) -> Client {
+    fn client(&self, target: u64, node: &ReplicaLocation, timeout: Duration) -> Client {
         let to = Target { log: self.log, replica: target };
         let network = self.clone();
-        let link = network.link(node, to, patience);
-        Client { link, network, node: node.clone(), to, patience }
+        let link = network.link(node, to, timeout);
+        Client { link, network, node: node.clone(), to, answer_timeout: timeout }
     }
 
-    fn link(&self, node: &ReplicaLocation, to: Target, patience: Duration) -> Link {
-        link(&self.config, &self.dialer, &self.counting, &node.address, Some((to, node)), patience)
+    fn link(&self, node: &ReplicaLocation, to: Target, timeout: Duration) -> Link {
+        link(&self.config, &self.dialer, &self.counting, &node.address, Some((to, node)), timeout)
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn link(
     counting: &Arc<Counting>,
     address: &str,
     to: Option<(Target, &ReplicaLocation)>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Link {
     Link::open(LinkConfig {
         dialer: dialer.clone(),
@@ -57,7 +57,7 @@ pub(crate) fn link(
         node: to.map(|(_, replica)| replica.node.clone()),
         hello: Hello { cluster: config.cluster.clone(), node: config.node.clone(), to: to.map(|(target, _)| target) },
         rpc_timeout: config.timers.rpc_timeout,
-        patience,
+        answer_timeout: timeout,
         queue: config.limits.appends_in_flight + 16,
         frame_bytes: config.limits.frame_bytes,
         counting: counting.clone(),
@@ -84,7 +84,7 @@ pub(crate) struct Client {
     network: Network,
     node: ReplicaLocation,
     to: Target,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 fn rpc_error(error: &LinkError) -> RPCError<Types> {
@@ -164,7 +164,7 @@ impl RaftNetworkV2<Types> for Client {
         };
         if sent.is_err() {
             // The connection may be dead without an error, and its remaining content is useless.
-            self.link = self.network.link(&self.node, self.to, self.patience);
+            self.link = self.network.link(&self.node, self.to, self.answer_timeout);
         }
         sent
     }

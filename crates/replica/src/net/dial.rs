@@ -39,15 +39,15 @@ impl Dial for TcpDial {
 
 /// TCP connections with a function that finds nodes.
 #[derive(Clone, Copy)]
-pub struct Guided<F>(pub F);
+pub struct DialWithLookup<F>(pub F);
 
-impl<F> Debug for Guided<F> {
+impl<F> Debug for DialWithLookup<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guided")
+        f.write_str("DialWithLookup")
     }
 }
 
-impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> Dial for Guided<F> {
+impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> Dial for DialWithLookup<F> {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
         TcpDial.dial(address)
     }

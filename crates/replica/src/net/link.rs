@@ -28,7 +28,7 @@ pub(crate) struct LinkConfig {
     pub(crate) hello: Hello,
     pub(crate) rpc_timeout: Duration,
     /// A connection with an answer overdue for this time is considered dead.
-    pub(crate) patience: Duration,
+    pub(crate) answer_timeout: Duration,
     /// Maximum number of queued requests.
     pub(crate) queue: usize,
     pub(crate) frame_bytes: usize,
@@ -93,9 +93,10 @@ impl Link {
     }
 
     /// Queues a request and waits for space.
-    pub(crate) async fn send_waiting(&self, kind: u8, content: Vec<u8>, patience: Duration) -> Pending {
+    pub(crate) async fn send_waiting(&self, kind: u8, content: Vec<u8>, timeout: Duration) -> Pending {
         let (reply, answer) = oneshot::channel();
-        let sent = timeout(patience, self.outgoing.send(Question { kind, content, reply: Some(reply) })).await;
+        let sent =
+            tokio::time::timeout(timeout, self.outgoing.send(Question { kind, content, reply: Some(reply) })).await;
         match sent {
             Ok(Ok(())) => Pending(Ok(answer)),
             _ => Pending(Err(LinkError::Overdue(self.address.clone()))),
@@ -107,9 +108,9 @@ impl Link {
         self.answer_within(pending, self.rpc_timeout).await
     }
 
-    pub(crate) async fn answer_within(&self, pending: Pending, patience: Duration) -> Result<Bytes, LinkError> {
+    pub(crate) async fn answer_within(&self, pending: Pending, timeout: Duration) -> Result<Bytes, LinkError> {
         let answer = match pending.0 {
-            Ok(answer) => match timeout(patience, answer).await {
+            Ok(answer) => match tokio::time::timeout(timeout, answer).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(_)) => Err(LinkError::Broken(self.address.clone())),
                 Err(_) => Err(LinkError::Overdue(self.address.clone())),
@@ -131,10 +132,10 @@ impl Link {
         &self,
         kind: u8,
         content: Vec<u8>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), LinkError> {
         let sent = self.outgoing.send(Question { kind, content, reply: None });
-        match timeout(patience, sent).await {
+        match tokio::time::timeout(timeout, sent).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(LinkError::Broken(self.address.clone())),
             Err(_) => Err(LinkError::Overdue(self.address.clone())),
@@ -246,8 +247,8 @@ async fn run_connection(
     tokio::select! {
         biased;
         error = read_answers(config, read, waiting) => error.unwrap_or_else(broken),
-        () = write_requests(write, first, questions, waiting, config.patience) => broken(),
-        () = overdue(waiting, config.patience) => LinkError::Overdue(config.address.clone()),
+        () = write_requests(write, first, questions, waiting, config.answer_timeout) => broken(),
+        () = overdue(waiting, config.answer_timeout) => LinkError::Overdue(config.address.clone()),
     }
 }
 
@@ -258,7 +259,7 @@ async fn write_requests(
     first: Question,
     questions: &mut mpsc::Receiver<Question>,
     waiting: &Waiting,
-    patience: Duration,
+    timeout: Duration,
 ) {
     let mut buffer = BytesMut::new();
     let mut next = Some(first);
@@ -272,7 +273,7 @@ async fn write_requests(
             write.write_all(&buffer).await?;
             write.flush().await
         };
-        if !matches!(timeout(patience, written).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(timeout, written).await, Ok(Ok(()))) {
             return;
         }
         buffer.clear();
@@ -310,10 +311,10 @@ async fn read_answers(
 }
 
 /// Ends when the oldest request is overdue.
-async fn overdue(waiting: &Waiting, patience: Duration) {
+async fn overdue(waiting: &Waiting, timeout: Duration) {
     loop {
         let oldest = waiting.oldest();
-        let deadline = oldest.unwrap_or_else(Instant::now) + patience;
+        let deadline = oldest.unwrap_or_else(Instant::now) + timeout;
         if oldest.is_some() && deadline <= Instant::now() {
             return;
         }

@@ -8,5 +8,8 @@ pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod server;
 
-pub use convoke_base::framing::LOG_PREAMBLE;
-pub use dial::{Dial, Duplex, Guided, TcpDial};
+use convoke_base::framing::Preamble;
+
+/// Identifies connections between replicas of the log on a peer port.
+pub const LOG_PREAMBLE: Preamble = *b"CONVOKEL";
+pub use dial::{Dial, DialWithLookup, Duplex, TcpDial};

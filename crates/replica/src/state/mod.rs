@@ -9,7 +9,7 @@ mod term;
 
 pub(crate) use image::Image;
 pub(crate) use snapshots::Snapshots;
-pub(crate) use term::Term;
+pub(crate) use term::{Term, deposed};
 
 use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
 use convoke_base::Time;
@@ -37,6 +37,8 @@ pub(crate) struct State {
     term: Mutex<Term>,
     /// Applied index, for waiting tasks.
     progress: watch::Sender<u64>,
+    /// Number of the recorded configuration, for waiting tasks.
+    configured: watch::Sender<u64>,
 }
 
 impl State {
@@ -46,6 +48,7 @@ impl State {
             over,
             started: Instant::now(),
             progress: watch::Sender::new(machine.applied().index),
+            configured: watch::Sender::new(machine.configuration().number),
             machine: Mutex::new(Arc::new(machine)),
             term: Mutex::default(),
         }
@@ -73,6 +76,19 @@ impl State {
     /// Returns a receiver for the applied index. It also fires when a command turns out not to be appended.
     pub(crate) fn progress(&self) -> watch::Receiver<u64> {
         self.progress.subscribe()
+    }
+
+    /// Returns a receiver for the number of the recorded configuration.
+    pub(crate) fn configured(&self) -> watch::Receiver<u64> {
+        self.configured.subscribe()
+    }
+
+    /// Wakes tasks that wait for what was applied.
+    fn publish(&self) {
+        let machine = self.machine();
+        let number = machine.configuration().number;
+        self.configured.send_if_modified(|configured| std::mem::replace(configured, number) != number);
+        self.progress.send_replace(machine.applied().index);
     }
 
     pub(crate) fn wake_waiting(&self) {
@@ -152,7 +168,7 @@ impl StateMachine {
             answers.push((responder, Effect(effect)));
         }
         drop(term);
-        shared.progress.send_replace(shared.machine().applied().index);
+        shared.publish();
         Ok(answers)
     }
 
@@ -238,7 +254,7 @@ impl RaftStateMachine<Types> for StateMachine {
             term.end();
             *self.shared.lock_machine() = image.machine.clone();
         }
-        self.shared.progress.send_replace(image.machine.applied().index);
+        self.shared.publish();
         Ok(())
     }
 

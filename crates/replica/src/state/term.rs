@@ -26,6 +26,12 @@ pub(crate) struct Admitted {
     pub(crate) stamp: LogTime,
 }
 
+/// Waits until the replica of this receiver no longer leads in an epoch.
+pub(crate) async fn deposed(led: &mut watch::Receiver<Option<Epoch>>, epoch: Epoch) {
+    // An error means that the replica has stopped.
+    let _ = led.wait_for(|led| *led != Some(epoch)).await;
+}
+
 impl Term {
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.leadership.as_ref().map(|leadership| leadership.first().epoch)

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together};
 use convoke_replica::{ChangeError, Edit, Role, offline};
-use convoke_testkit::{PATIENCE, eventually};
+use convoke_testkit::{TEST_TIMEOUT, eventually};
 use std::io::Cursor;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +78,7 @@ async fn a_recovered_survivor_starts_a_new_log_and_the_group_grows_again() {
     std::fs::remove_dir_all(config.data_dir.as_ref().unwrap()).unwrap();
     hosts.push(Host::start(config).await);
     let number = handle.change(&add).await.unwrap();
-    handle.settled(number, PATIENCE).await.unwrap();
+    handle.settled(number, TEST_TIMEOUT).await.unwrap();
     agree(&hosts).await;
     eventually("it is a learner", async || hosts[1].handle().status().role == Role::Learner).await;
     let nothing = offline::recover(&disks.of("z"), "z", "x:1").await;

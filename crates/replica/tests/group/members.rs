@@ -4,12 +4,12 @@ use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together};
 use convoke_log::command::Body;
 use convoke_log::machine::Outcome;
 use convoke_replica::{ChangeError, Edit, Role};
-use convoke_testkit::{PATIENCE, eventually};
+use convoke_testkit::{TEST_TIMEOUT, eventually};
 
 async fn change(hosts: &[Host], edit: Edit) {
     let handle = hosts[leader(hosts).await].handle();
     let number = handle.change(&edit).await.unwrap();
-    handle.settled(number, PATIENCE).await.unwrap();
+    handle.settled(number, TEST_TIMEOUT).await.unwrap();
 }
 
 fn voters(host: &Host) -> Vec<String> {
@@ -191,7 +191,7 @@ async fn a_pending_change_reports_its_obstacle() {
     let mut present = absent.clone();
     present.join = vec![hosts[0].config.address.clone()];
     let _present = Host::start(present).await;
-    handle.settled(number, PATIENCE).await.unwrap();
+    handle.settled(number, TEST_TIMEOUT).await.unwrap();
     assert_eq!((handle.obstacle(), handle.status().obstacle), (None, None));
 }
 
@@ -229,7 +229,7 @@ async fn a_leader_that_leaves_a_group_of_two_detects_its_removal() {
         change(&hosts, Edit::Promote { node: "b".into() }).await;
         let leaving = hosts[0].handle();
         let number = leaving.change(&Edit::Remove { node: "a".into() }).await.unwrap();
-        leaving.settled(number, PATIENCE).await.unwrap();
+        leaving.settled(number, TEST_TIMEOUT).await.unwrap();
         eventually("it is removed", async || leaving.status().role == Role::Removed).await;
     });
     futures_util::future::join_all(rounds).await;

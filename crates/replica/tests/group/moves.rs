@@ -1,7 +1,7 @@
 //! Nodes that changed their address (M5).
 
 use crate::cluster::{Client, Disks, Host, agree, get, leader, together_by};
-use convoke_replica::{Dial, Guided};
+use convoke_replica::{Dial, DialWithLookup};
 use convoke_testkit::{eventually, free_address};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ impl Known {
 
     fn dialer(&self) -> Arc<dyn Dial> {
         let known = self.0.clone();
-        Arc::new(Guided(move |node: &str| known.lock().unwrap().get(node).cloned()))
+        Arc::new(DialWithLookup(move |node: &str| known.lock().unwrap().get(node).cloned()))
     }
 }
 

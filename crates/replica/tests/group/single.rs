@@ -2,7 +2,7 @@
 
 use crate::cluster::{Client, Disks, Host, config, get, leader};
 use convoke_log::command::{Body, DurableClient as Name, Open, Put, Request};
-use convoke_log::machine::{Fate, Outcome, Rejected};
+use convoke_log::machine::{ApplyRejection, Fate, Outcome};
 use convoke_log::{LogSessionId, RequestId};
 use convoke_replica::{Config, Consistency, LogRejection, Role, SubmitError};
 use convoke_testkit::{eventually, free_address};
@@ -50,7 +50,7 @@ async fn copies_get_the_same_answer_and_abandoned_requests_stay_abandoned() {
     let second = client.next(epoch, Body::delete("a"));
     handle.submit(second.clone()).await.unwrap();
     let late = handle.submit(first).await.unwrap();
-    assert_eq!(late.answer.verdict, Err(Rejected::Superseded));
+    assert_eq!(late.answer.verdict, Err(ApplyRejection::Superseded));
     let copy = handle.submit(second).await.unwrap();
     assert!(matches!(copy.answer.verdict.as_deref(), Ok(Outcome::Applied { .. })));
     assert_eq!(get(&hosts, "a").await, None);
@@ -68,7 +68,7 @@ async fn resolve_makes_a_fate_final() {
     assert_eq!(handle.peek(lost, Consistency::Linearizable).await, Ok(Fate::Open));
     assert_eq!(handle.resolve(lost).await, Ok(Fate::Never));
     let late = client.next(handle.epoch().unwrap(), Body::put("a", "2"));
-    assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(Rejected::Superseded));
+    assert_eq!(handle.submit(late).await.unwrap().answer.verdict, Err(ApplyRejection::Superseded));
 }
 
 /// F8: the session may still be opened, so no final answer is possible, and nothing is appended.

@@ -1,37 +1,8 @@
-//! Conversion of members to their gRPC and JSON forms.
+//! Members as JSON.
 
-use convoke_core::member::{Member, Metadata, Owner, Status};
-use convoke_proto::v1;
+use convoke_core::member::{Member, Metadata, Owner};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-
-pub(crate) fn wire_member(member: &Member) -> v1::Member {
-    let owner = member.owner();
-    v1::Member {
-        id: member.id().to_owned(),
-        service: member.service().to_owned(),
-        locality: member.locality().to_owned(),
-        revision: member.revision().to_owned(),
-        created: member.created(),
-        address: member.address().to_owned(),
-        endpoints: member.endpoints().to_map(),
-        weight: member.weight().into(),
-        metadata: member.metadata().to_map(),
-        status: wire_status(member.status()).into(),
-        drained: member.drained(),
-        owner: Some(v1::Owner { node: owner.node.to_owned(), since: owner.since }),
-        version: member.version().to_string(),
-        client: member.client().to_owned(),
-    }
-}
-
-pub(crate) fn wire_status(status: Status) -> v1::Status {
-    match status {
-        Status::Up => v1::Status::Up,
-        Status::Down => v1::Status::Down,
-        Status::Left => v1::Status::Left,
-    }
-}
 
 /// A member that serializes in the form of `convoke_proto::json::Member` without a copy of its strings.
 #[derive(Clone, Debug)]
@@ -121,7 +92,7 @@ mod tests {
         let _client = TestClient::attach(node, "c", vec![AttachMember { spec, takeover: false }, plain]).await;
         for id in ["a \"quoted\" id", "b"] {
             let member = node.member(id).unwrap();
-            let copied = serde_json::to_string(&json::Member::from(wire_member(&member))).unwrap();
+            let copied = serde_json::to_string(&json::Member::from(convoke_convert::member(&member))).unwrap();
             let written = JsonMember(member);
             assert_eq!(serde_json::to_string(&written).unwrap(), copied);
             assert!(copied.len() <= 2 * written.size_hint());

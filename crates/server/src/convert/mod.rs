@@ -1,10 +1,13 @@
-//! Conversions between the core's types and the wire types.
+//! Conversions between the core's types and the wire types. Those that the simulator needs too are in
+//! `convoke-convert`.
 
 mod member;
-mod request;
 mod sentences;
 mod views;
 
-pub(crate) use member::{JsonMember, wire_member};
-pub(crate) use request::{attach_member, filter, metadata_update, version, versions};
-pub(crate) use views::{explanation, log_degraded, millis, nodes, services, status};
+pub(crate) use convoke_convert::{
+    attach, attach_member, attached, change, event, filter, member as wire_member, metadata_update, millis, notice,
+    rejected_member, resume, version, versioned,
+};
+pub(crate) use member::JsonMember;
+pub(crate) use views::{explanation, log_degraded, nodes, services, status};

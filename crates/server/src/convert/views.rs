@@ -1,6 +1,6 @@
 //! Conversion of the node's status, peers and services for operators.
 
-use super::member::wire_status;
+use super::millis;
 use super::sentences::sentences;
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
@@ -9,7 +9,6 @@ use convoke_node::{NodeHandle, NodeStatus};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 pub(crate) fn status(
     node: &NodeHandle,
@@ -126,8 +125,8 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId) -> v1::Explai
     let text = |node: &Option<NodeId>| node.as_ref().map(ToString::to_string).unwrap_or_default();
     v1::ExplainResponse {
         id: explanation.id.clone(),
-        status: wire_status(explanation.shown).into(),
-        stated: wire_status(explanation.stated).into(),
+        status: v1::Status::from(explanation.shown).into(),
+        stated: v1::Status::from(explanation.stated).into(),
         version: explanation.version.to_string(),
         owner: explanation.written.origin.node.to_string(),
         written: explanation.written.to_string(),
@@ -153,8 +152,4 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId) -> v1::Explai
         }),
         sentences: sentences(explanation, own),
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

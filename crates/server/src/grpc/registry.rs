@@ -1,13 +1,12 @@
 //! `convoke.v1.Registry`.
 
 use super::attach::AttachStream;
-use crate::convert::{filter, versions, wire_member};
+use crate::convert::{filter, wire_member};
 use crate::error::{no_member, rejected};
 use crate::listing::list;
 use crate::surface::{Gates, Surface};
-use convoke_core::node::Resume;
+use convoke_proto::v1;
 use convoke_proto::v1::registry_server;
-use convoke_proto::{Error, v1};
 use futures_util::stream::Empty;
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
@@ -46,14 +45,4 @@ impl registry_server::Registry for Registry {
         let member = self.0.readable()?.member(&id).ok_or_else(|| no_member(&id))?;
         Ok(Response::new(v1::GetResponse { member: Some(wire_member(&member)) }))
     }
-}
-
-pub(super) fn wire_resume(resume: Option<v1::Resume>) -> Result<Resume, Error> {
-    let Some(v1::Resume { token, recent, known }) = resume else { return Ok(Resume::Fresh) };
-    let known = known.map(|known| versions("known", known.versions)).transpose()?;
-    Ok(match (token.is_empty(), known) {
-        (false, known) => Resume::Token { token, recent: versions("recent", recent)?, known },
-        (true, Some(known)) => Resume::Known(known),
-        (true, None) => Resume::Fresh,
-    })
 }

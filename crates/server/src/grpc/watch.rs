@@ -1,17 +1,17 @@
 //! `Registry.Watch`: the batches of the node's watch as single events, with snapshots in parts.
 
-use crate::convert::{filter, wire_member};
-use crate::encoded::{EncodedChanges, Kind};
+use crate::convert::{self, filter, wire_member};
+use crate::encoded::EncodedChanges;
 use crate::error::rejected;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
 use crate::watchers::{Watcher, Watching};
 use ::http::header::USER_AGENT;
 use bytes::{BufMut, Bytes};
-use convoke_core::member::{Member, Space};
-use convoke_core::node::{ResetReason, StreamEvent, WatchSelection};
+use convoke_core::member::{ChangeKind, Member, Space};
+use convoke_core::node::{StreamEvent, WatchSelection};
 use convoke_node::WatchHandle;
-use convoke_proto::v1::watch_event::{self, Event, reset};
+use convoke_proto::v1::watch_event::{Event, Snapshot};
 use convoke_proto::{Error, ErrorCode, LowMemoryCodec, LowMemoryEncoder, MESSAGE_BYTES_MAX, PART_BYTES, v1};
 use futures_core::Stream;
 use prost::Message as _;
@@ -45,7 +45,7 @@ async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Res
     let headers = metadata.into_headers();
     let watcher = Watcher::new("grpc", connection, headers.get(USER_AGENT), &filter);
     let interest = WatchSelection { space: Space::Member, filter };
-    let resume = super::registry::wire_resume(resume)?;
+    let resume = convert::resume(resume)?;
     let watch = surface.node.watch(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     Ok(Response::new(WatchStream::new(watch, surface.encoded.clone(), watching)))
@@ -131,33 +131,22 @@ impl WatchStream {
                     bytes += member.encoded_len();
                     members.push(member);
                 }
-                Event::Snapshot(watch_event::Snapshot { members })
+                v1::WatchEvent { event: Some(Event::Snapshot(Snapshot { members })) }
             }
-            StreamEvent::CaughtUp => Event::CaughtUp(watch_event::CaughtUp {}),
-            StreamEvent::Registered(member) => return self.change(Kind::Registered, &member),
-            StreamEvent::Updated(member) => return self.change(Kind::Updated, &member),
-            StreamEvent::StatusChanged(member) => return self.change(Kind::StatusChanged, &member),
-            StreamEvent::OwnerChanged(member) => return self.change(Kind::OwnerChanged, &member),
-            StreamEvent::Unregistered { id, version } => {
-                Event::Unregistered(v1::Versioned { id, version: version.to_string() })
-            }
-            StreamEvent::Reset(reason) => Event::Reset(watch_event::Reset { reason: reset_reason(reason).into() }),
-            StreamEvent::Mark(token) => Event::Mark(watch_event::Mark { token }),
+            StreamEvent::Registered(member) => return self.change(ChangeKind::Registered, &member),
+            StreamEvent::Updated(member) => return self.change(ChangeKind::Updated, &member),
+            StreamEvent::StatusChanged(member) => return self.change(ChangeKind::StatusChanged, &member),
+            StreamEvent::OwnerChanged(member) => return self.change(ChangeKind::OwnerChanged, &member),
+            event @ (StreamEvent::CaughtUp
+            | StreamEvent::Unregistered { .. }
+            | StreamEvent::Reset(_)
+            | StreamEvent::Mark(_)) => convert::event(event),
         };
-        Some(Message::Event(Box::new(v1::WatchEvent { event: Some(event) })))
+        Some(Message::Event(Box::new(event)))
     }
 
-    fn change(&self, kind: Kind, member: &Member) -> Option<Message> {
+    fn change(&self, kind: ChangeKind, member: &Member) -> Option<Message> {
         Some(Message::Change(self.encoded.event(kind, member)))
-    }
-}
-
-fn reset_reason(reason: ResetReason) -> reset::Reason {
-    match reason {
-        ResetReason::Overflow => reset::Reason::Overflow,
-        ResetReason::TooOld => reset::Reason::TooOld,
-        ResetReason::Ahead => reset::Reason::Ahead,
-        ResetReason::Unreadable => reset::Reason::Unreadable,
     }
 }
 

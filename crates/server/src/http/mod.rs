@@ -14,6 +14,7 @@ mod peer_client;
 mod reads;
 mod routes;
 mod sessions;
+mod sse;
 mod ui;
 mod watch;
 mod watchers;

@@ -4,7 +4,7 @@ use crate::error::invalid;
 use convoke_log::codec::CodecError;
 use convoke_log::command::{Body, Delete, DeleteRange, Put, Request};
 use convoke_log::keys::{KeyRange, KeyRecord};
-use convoke_log::machine::{Fate, Field, Outcome, Reason, Rejected, Response};
+use convoke_log::machine::{ApplyRejection, Fate, Field, Outcome, Reason, Response};
 use convoke_log::{Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
@@ -95,19 +95,19 @@ pub(crate) fn rejection(why: &LogRejection) -> Error {
 }
 
 /// Converts a rejection of the log's state machine.
-fn rejected(why: &Rejected) -> Error {
+fn rejected(why: &ApplyRejection) -> Error {
     // The log uses microseconds, its clients milliseconds.
-    if let Rejected::OutOfRange { field: Field::Ttl, found, min, max } = *why {
+    if let ApplyRejection::OutOfRange { field: Field::Ttl, found, min, max } = *why {
         let [found, min, max] = [found, min, max].map(|micros| micros / 1_000);
         let message = format!("ttl_ms is {found}; it must be between {min} and {max}");
         return Error::new(why.code(), message).field("ttl_ms").limit(max);
     }
     let error = Error::new(why.code(), why.to_string());
     match why {
-        Rejected::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
-        Rejected::WindowFull { limit } | Rejected::SessionsFull { limit } => error.limit(*limit),
-        Rejected::Invalid { field } => error.field(field.as_str()),
-        Rejected::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
+        ApplyRejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        ApplyRejection::WindowFull { limit } | ApplyRejection::SessionsFull { limit } => error.limit(*limit),
+        ApplyRejection::Invalid { field } => error.field(field.as_str()),
+        ApplyRejection::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
         _ => error,
     }
 }
@@ -168,7 +168,7 @@ pub(crate) fn answer(answered: &Answered) -> Message {
         Ok(outcome) => (decided(outcome), None),
         Err(why) => {
             let kind = match why {
-                Rejected::SessionUnknown | Rejected::TooOld => Kind::TooOld,
+                ApplyRejection::SessionUnknown | ApplyRejection::TooOld => Kind::TooOld,
                 why if why.is_final() => Kind::Never,
                 _ => Kind::Open,
             };
@@ -205,7 +205,7 @@ pub(crate) fn opened(answered: &OpenAnswered) -> Message {
             log_time_us,
             held_by: None,
         }),
-        Err(Rejected::NameHeld { holder }) => {
+        Err(ApplyRejection::NameHeld { holder }) => {
             Message::Opened(v1::SessionOpened { held_by: Some(holder.0), log_time_us, ..v1::SessionOpened::default() })
         }
         Err(why) => Message::Rejected(rejected(why).into()),

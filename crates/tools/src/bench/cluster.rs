@@ -3,16 +3,13 @@
 use crate::args::BenchCommon;
 use convoke_cli::{CLIENT_PORT, CommandError, ConnectArgs, Result, call, with_port};
 use convoke_client::log::{Ambassador, ReplicaChange};
+use convoke_lab::{NodeCommand, NodeError, NodeProcess, Places};
 use convoke_proto::v1;
 use std::fs;
-use std::io;
-use std::os::unix::process::CommandExt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
 
 /// Time for a node to become ready, even with very many members to receive.
 const READY_WITHIN: Duration = Duration::from_secs(300);
@@ -88,7 +85,7 @@ impl Cluster {
     pub(super) async fn add(&mut self) -> Result<&Node> {
         let Some(directory) = &self.directory else { return Err(needs_own()) };
         let id = format!("n{}", self.nodes.len() + 1);
-        let join = self.nodes.first().map(|node| node.peers.as_str());
+        let join = self.nodes.first().map(|node| node.places.peers);
         let node = Node::start(&directory.0, &id, join, self.binary.as_deref()).await?;
         self.nodes.push(node);
         self.nodes.last().ok_or_else(needs_own)
@@ -104,7 +101,7 @@ impl Cluster {
         if self.nodes.is_empty() {
             return self.given.clone();
         }
-        self.nodes.iter().map(|node| node.clients.clone()).collect()
+        self.nodes.iter().map(Node::clients).collect()
     }
 
     /// The address for the client, watcher or connection with this number.
@@ -115,7 +112,7 @@ impl Cluster {
 
     /// CPU time that all nodes have used so far, if they were started here.
     pub(super) fn cpu(&self) -> Option<Duration> {
-        (!self.nodes.is_empty()).then(|| self.nodes.iter().filter_map(|node| super::usage::cpu(node.id()?)).sum())
+        (!self.nodes.is_empty()).then(|| self.nodes.iter().filter_map(|node| super::usage::cpu(node.id())).sum())
     }
 }
 
@@ -138,87 +135,56 @@ fn needs_own() -> CommandError {
     CommandError::usage("this benchmark measures nodes that it starts itself: leave out --addr")
 }
 
-/// A node that was started here.
+/// A node that was started here. Peers reach it without a relay, which would be measured too.
 #[derive(Debug)]
 pub(super) struct Node {
-    process: Process,
-    /// Kept open so that the node can continue to write.
-    _lines: Lines<BufReader<ChildStdout>>,
-    pub(super) clients: String,
-    pub(super) peers: String,
+    process: NodeProcess,
+    places: Places,
 }
 
 impl Node {
-    async fn start(directory: &Path, id: &str, join: Option<&str>, binary: Option<&Path>) -> Result<Node> {
-        let failed = |what: &str, error: io::Error| CommandError::failed(format!("cannot {what} a node: {error}"));
+    async fn start(directory: &Path, id: &str, join: Option<SocketAddr>, binary: Option<&Path>) -> Result<Node> {
         let binary = match binary {
             Some(binary) => binary.to_owned(),
-            None => std::env::current_exe().map_err(|error| failed("find the binary of", error))?,
+            None => std::env::current_exe()
+                .map_err(|error| CommandError::failed(format!("cannot find the binary of a node: {error}")))?,
         };
         let log = directory.join(format!("{id}.log"));
-        let stderr = fs::File::create(&log).map_err(|error| failed("write the log of", error))?;
-        let mut command = std::process::Command::new(binary);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CONVOKE_")) {
-            command.env_remove(name);
+        let mut command = NodeCommand::new(&binary, id, 0, &directory.join(id), &log);
+        command.option("--log-level", "warn");
+        if let Some(join) = join {
+            command.option("--join", join.to_string());
         }
-        command.args(["start", "--id", id, "--log-level", "warn"]);
-        // Ends the node however the benchmark ends. For the kernel the parent is the thread that starts the node: this
-        // is the main thread, on which everything runs that is not spawned.
-        command.args(["--end-with", &std::process::id().to_string()]);
-        command.args(["--client-port", "0", "--peer-port", "0", "--dns-port", "0", "--data-dir"]);
-        command.arg(directory.join(id)).args(join.map(|join| ["--join", join]).into_iter().flatten());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        // Ctrl-C is for the benchmark, which ends its nodes itself.
-        command.process_group(0);
-        let mut process = Process(Command::from(command).spawn().map_err(|error| failed("start", error))?);
-        let stdout = process.0.stdout.take().ok_or_else(|| CommandError::failed("a node has no stdout"))?;
-        let mut lines = BufReader::new(stdout).lines();
-        let ready = tokio::time::timeout(READY_WITHIN, ready(&mut lines)).await;
-        match ready {
-            Ok(Some((clients, peers))) => Ok(Node { process, _lines: lines, clients, peers }),
-            Ok(None) => {
-                let output = fs::read_to_string(&log).unwrap_or_default();
-                let last = output.lines().last().unwrap_or("no output");
-                Err(CommandError::failed(format!("node {id} did not start: {last}")))
-            }
-            Err(_) => Err(CommandError::failed(format!("node {id} was not ready within {READY_WITHIN:?}"))),
-        }
+        // The kernel ends the node with the thread that starts it: this is the main thread, on which everything runs
+        // that is not spawned.
+        let failed = |error: NodeError| CommandError::failed(error.to_string());
+        let mut process = command.spawn().map_err(failed)?;
+        let places = process.ready(READY_WITHIN).await.map_err(failed)?;
+        Ok(Node { process, places })
+    }
+
+    /// Client address.
+    pub(super) fn clients(&self) -> String {
+        self.places.clients.to_string()
     }
 
     /// Process id.
-    pub(super) fn id(&self) -> Option<u32> {
-        self.process.0.id()
+    pub(super) fn id(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Resident memory in bytes.
     pub(super) fn resident(&self) -> Result<u64> {
-        let resident = self.id().and_then(super::usage::resident);
+        let resident = super::usage::resident(self.id());
         resident.ok_or_else(|| CommandError::failed("cannot read the memory of a node: this works on Linux only"))
     }
 }
 
-/// Kills the process when dropped, and waits for its end.
-#[derive(Debug)]
-struct Process(Child);
-
-impl Drop for Process {
+/// The node writes to its directory, which is removed afterwards.
+impl Drop for Node {
     fn drop(&mut self) {
-        let _ = self.0.start_kill();
-        while matches!(self.0.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.process.kill_and_wait();
     }
-}
-
-/// Reads the addresses from the line that reports that the node is ready; `None` if the output ends before.
-async fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<(String, String)> {
-    while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(places) = line.strip_prefix("ready: ") {
-            let place = |name: &str| places.split(", ").find_map(|place| place.strip_prefix(name)).map(str::to_owned);
-            return place("clients ").zip(place("peers "));
-        }
-    }
-    None
 }
 
 /// Removes the directory and its content when dropped.

@@ -37,7 +37,7 @@ pub(super) async fn join(common: &BenchCommon, load: &JoinLoad) -> Result<Report
     let began = Instant::now();
     let fresh = cluster.add().await?;
     let joined_in = began.elapsed();
-    let served = served(&connect(&fresh.clients).await?, load.members).await?;
+    let served = served(&connect(&fresh.clients()).await?, load.members).await?;
     let served_in = began.elapsed();
     let resident = fresh.resident()?;
 

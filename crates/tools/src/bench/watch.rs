@@ -119,8 +119,8 @@ pub(super) async fn idle(common: &BenchCommon, load: &WatchLoad, count: u32) -> 
     };
     let (before_own, before_shared) = (own.resident()?, shared.resident()?);
     let tally = Tally::new(common.duration);
-    let mut held = open_watches(&own.clients, count, 1, &tally).await?;
-    held.extend(open_watches(&shared.clients, count, load.shared, &tally).await?);
+    let mut held = open_watches(&own.clients(), count, 1, &tally).await?;
+    held.extend(open_watches(&shared.clients(), count, load.shared, &tally).await?);
     // Memory that is only needed to connect may be freed.
     let mut workers = JoinSet::new();
     let end = tally.end();

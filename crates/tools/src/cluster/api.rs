@@ -86,7 +86,7 @@ pub(crate) struct ClusterInfo {
     pub(crate) nodes: Vec<NodeInfo>,
     /// Number of clients that the manager runs, by service.
     pub(crate) clients: BTreeMap<String, usize>,
-    pub(crate) faults: Vec<WayFault>,
+    pub(crate) faults: Vec<DirectionFault>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ pub(crate) struct NodeInfo {
 
 /// A fault of the traffic from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WayFault {
+pub(crate) struct DirectionFault {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) cut: bool,

@@ -2,7 +2,7 @@
 
 use super::api::{Clusters, Manager, SERVICE, check_name};
 use super::manager::directory;
-use crate::http::{self, Answer, Unanswered};
+use crate::http::{self, Answer, HttpClientError};
 use convoke_cli::{CommandError, Result, exit};
 use convoke_lab::StateDir;
 use convoke_proto::json::ErrorBody;
@@ -39,7 +39,7 @@ impl ManagerClient {
             loop {
                 match self.who().await {
                     // A manager that is ending still accepts connections, and closes them.
-                    Err(Unanswered::Broken(_)) => sleep(POLL_INTERVAL).await,
+                    Err(HttpClientError::Broken(_)) => sleep(POLL_INTERVAL).await,
                     answer => return answer,
                 }
             }
@@ -59,7 +59,7 @@ impl ManagerClient {
         }
     }
 
-    async fn who(&self) -> Result<Vec<u8>, Unanswered> {
+    async fn who(&self) -> Result<Vec<u8>, HttpClientError> {
         http::request(&self.address, Method::GET, "/healthz", None).await?.body().await
     }
 
@@ -118,7 +118,7 @@ impl ManagerClient {
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<T> {
         let answer = self.open(method, path, body).await?;
         let body = answer.body().await.map_err(|why| self.error(why))?;
-        serde_json::from_slice(&body).map_err(|error| self.error(Unanswered::Broken(error.to_string())))
+        serde_json::from_slice(&body).map_err(|error| self.error(HttpClientError::Broken(error.to_string())))
     }
 
     /// An answer whose body has not been read. Rejections are errors.
@@ -131,16 +131,16 @@ impl ManagerClient {
         let body = answer.body().await.map_err(|why| self.error(why))?;
         match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(rejected) => Err(rejected.error.into()),
-            Err(_) => Err(self.error(Unanswered::Broken(status.to_string()))),
+            Err(_) => Err(self.error(HttpClientError::Broken(status.to_string()))),
         }
     }
 
-    pub(crate) fn error(&self, why: Unanswered) -> CommandError {
+    pub(crate) fn error(&self, why: HttpClientError) -> CommandError {
         match why {
-            Unanswered::Rejected => {
+            HttpClientError::Refused => {
                 CommandError::unreachable(format!("no cluster manager at {}: it has just ended", self.address))
             }
-            Unanswered::Broken(why) => {
+            HttpClientError::Broken(why) => {
                 CommandError::unreachable(format!("the cluster manager at {} did not answer: {why}", self.address))
             }
         }

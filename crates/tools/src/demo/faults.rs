@@ -7,7 +7,7 @@ use super::view::Counts;
 use super::world::World;
 use convoke_cli::output::counted;
 use convoke_cli::{CommandError, Result};
-use convoke_lab::{NodeError, Way};
+use convoke_lab::{Direction, NodeError};
 use convoke_proto::Error;
 use convoke_proto::v1::NodeState;
 use serde_json::json;
@@ -52,15 +52,15 @@ impl Before {
 
 async fn partition(world: &World, a: usize, b: usize) -> Result {
     let (here, there) = (world.id(a).to_owned(), world.id(b).to_owned());
-    let ways = |way: Way| [way, way.back()].to_vec();
+    let directions = |direction: Direction| [direction, direction.back()].to_vec();
     let text = format!("connection between {here} and {there} cut");
-    cut_and_heal(world, [a, b], "partition", &text, ways).await
+    cut_and_heal(world, [a, b], "partition", &text, directions).await
 }
 
 async fn one_way(world: &World, from: usize, to: usize) -> Result {
     let (here, there) = (world.id(to).to_owned(), world.id(from).to_owned());
     let text = format!("connection from {there} to {here} cut in one direction");
-    cut_and_heal(world, [to, from], "one-way", &text, |way| vec![way.back()]).await
+    cut_and_heal(world, [to, from], "one-way", &text, |direction| vec![direction.back()]).await
 }
 
 /// Cuts connections between two nodes for a while. The first node is the observer.
@@ -69,18 +69,19 @@ async fn cut_and_heal(
     [a, b]: [usize; 2],
     what: &str,
     text: &str,
-    cut: impl Fn(Way) -> Vec<Way>,
+    cut: impl Fn(Direction) -> Vec<Direction>,
 ) -> Result {
     let (here, there) = (world.id(a), world.id(b));
     let before = Before::at(world).await;
-    let (network, ways) = {
+    let (network, directions) = {
         let cluster = world.cluster.lock().await;
-        let way = cluster.way(here, there).ok_or_else(|| CommandError::failed("a node of the demo is missing"))?;
-        (cluster.network().clone(), cut(way))
+        let direction =
+            cluster.direction(here, there).ok_or_else(|| CommandError::failed("a node of the demo is missing"))?;
+        (cluster.network().clone(), cut(direction))
     };
     let owned = world.watchers.read().await[a].look(|view| view.up_at(there));
     let begin = Instant::now();
-    ways.iter().for_each(|way| network.cut(*way));
+    directions.iter().for_each(|direction| network.cut(*direction));
     world.printer.event(Tone::Fault, what, json!({ "at": here, "from": there, "members": owned.len() }), text)?;
 
     let until = begin + world.scaled(LASTS);
@@ -97,7 +98,7 @@ async fn cut_and_heal(
     }
     sleep_until(until).await;
     let (kept, of) = kept(world, a, &owned).await;
-    ways.iter().for_each(|way| network.heal(*way));
+    directions.iter().for_each(|direction| network.heal(*direction));
     let lasted = begin.elapsed();
     let linked = |links: &super::links::Links| {
         links.state(here, there) == Some(NodeState::Up) && links.state(there, here) == Some(NodeState::Up)

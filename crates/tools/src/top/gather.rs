@@ -2,7 +2,7 @@
 
 use super::metrics;
 use super::model::Answers;
-use crate::http::{self, Unanswered};
+use crate::http::{self, HttpClientError};
 use convoke_cli::{CommandError, NodeChannel, Result};
 use convoke_proto::{Error, v1};
 use hyper::{Method, StatusCode};
@@ -71,9 +71,9 @@ async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
 }
 
 async fn get(address: &str, path: &str) -> Result<(StatusCode, Vec<u8>)> {
-    let failed = |why: Unanswered| match why {
-        Unanswered::Rejected => CommandError::unreachable("connection refused"),
-        Unanswered::Broken(why) => CommandError::unreachable(why),
+    let failed = |why: HttpClientError| match why {
+        HttpClientError::Refused => CommandError::unreachable("connection refused"),
+        HttpClientError::Broken(why) => CommandError::unreachable(why),
     };
     let answer = http::request(address, Method::GET, path, None).await.map_err(failed)?;
     let status = answer.status();

@@ -2,6 +2,7 @@
 
 use super::metrics::{self, Sample};
 use convoke_client::Event;
+use convoke_core::member::ChangeKind;
 use convoke_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -130,11 +131,11 @@ impl Model {
 
     pub(crate) fn happened(&mut self, now: Instant, event: &Event) {
         let (what, member) = match event {
-            Event::Registered(member) => ("register", member),
-            Event::Updated(member) => ("update", member),
+            Event::Registered(member) => (ChangeKind::Registered.as_str(), member),
+            Event::Updated(member) => (ChangeKind::Updated.as_str(), member),
             Event::StatusChanged(member) => (member.status.as_str(), member),
-            Event::OwnerChanged(member) => ("owner", member),
-            Event::Unregistered { member, .. } => ("unregister", member),
+            Event::OwnerChanged(member) => (ChangeKind::OwnerChanged.as_str(), member),
+            Event::Unregistered { member, .. } => (ChangeKind::Unregistered.as_str(), member),
             // The other panels show existing members.
             Event::Snapshot(_) | Event::CaughtUp | Event::Reset(_) => return,
         };

@@ -5,7 +5,7 @@ use super::client::Client;
 use super::cluster::LogEntry;
 use super::{Check, Tally, Violation};
 use convoke_log::command::{Body, Request};
-use convoke_log::machine::{Applied, Fate, Outcome, Rejected, Reply, RequestAnswer};
+use convoke_log::machine::{Applied, ApplyRejection, Fate, Outcome, Reply, RequestAnswer};
 use convoke_log::{Command, LogSessionId, LogTime, Machine, Position, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -195,7 +195,9 @@ impl Checks {
     pub(super) fn answered(&mut self, answer: &RequestAnswer, body: Option<&Body>) -> Check {
         match &answer.verdict {
             Ok(outcome) => self.record_final(answer.id, Final::Done(outcome.clone()))?,
-            Err(Rejected::Superseded | Rejected::SessionEnded(_)) => self.record_final(answer.id, Final::Never)?,
+            Err(ApplyRejection::Superseded | ApplyRejection::SessionEnded(_)) => {
+                self.record_final(answer.id, Final::Never)?
+            }
             Err(_) => {}
         }
         let Some((id, fate)) = &answer.previous else { return Ok(()) };
@@ -256,9 +258,9 @@ impl Checks {
                     _ => {}
                 },
             },
-            Err(Rejected::Gap { .. }) => self.count("gap"),
-            Err(Rejected::StaleEpoch { .. }) => self.count("copy crossed into another epoch"),
-            Err(Rejected::Superseded) => self.count("abandoned request superseded"),
+            Err(ApplyRejection::Gap { .. }) => self.count("gap"),
+            Err(ApplyRejection::StaleEpoch { .. }) => self.count("copy crossed into another epoch"),
+            Err(ApplyRejection::Superseded) => self.count("abandoned request superseded"),
             Err(_) => {}
         }
     }

@@ -4,7 +4,7 @@ use super::reads::ReadRequest;
 use convoke_base::Time;
 use convoke_log::command::{DurableClient as ClientName, Open, Request};
 use convoke_log::keys::Keys;
-use convoke_log::machine::{Fate, Opened, Rejected, RequestAnswer};
+use convoke_log::machine::{ApplyRejection, Fate, Opened, RequestAnswer};
 use convoke_log::{Command, Epoch, LogSessionId, LogTime, RequestId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Client {
         Command::Open(Open { epoch: self.epoch, ttl: self.ttl, nonce: self.nonce(), client })
     }
 
-    pub(super) fn opened(&mut self, opened: Result<Opened, Rejected>, now: Time) {
+    pub(super) fn opened(&mut self, opened: Result<Opened, ApplyRejection>, now: Time) {
         match opened {
             Ok(opened) if self.session.is_none() => {
                 self.session = Some(opened.session);
@@ -97,7 +97,7 @@ impl Client {
                 self.outstanding.clear();
                 self.issued.clear();
             }
-            Err(Rejected::NameHeld { holder }) => self.holder = Some(holder),
+            Err(ApplyRejection::NameHeld { holder }) => self.holder = Some(holder),
             _ => {}
         }
     }
@@ -165,7 +165,7 @@ impl Client {
                 self.outstanding.remove(&answer.id.number);
                 Reaction::Nothing
             }
-            Err(Rejected::SessionEnded(_) | Rejected::SessionUnknown) => {
+            Err(ApplyRejection::SessionEnded(_) | ApplyRejection::SessionUnknown) => {
                 self.gone();
                 Reaction::SessionGone
             }

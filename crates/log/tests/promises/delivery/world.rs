@@ -10,7 +10,7 @@ use convoke_base::Time;
 use convoke_log::command::Body;
 use convoke_log::keys::Keys;
 use convoke_log::leader::{KeepAlive, NotAppended};
-use convoke_log::machine::{Fate, Opened, Rejected, Reply, RequestAnswer};
+use convoke_log::machine::{ApplyRejection, Fate, Opened, Reply, RequestAnswer};
 use convoke_log::{Command, LogLimits, LogSessionId, LogTime, Mutation, RequestId};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(super) enum Wire {
 #[derive(Debug)]
 pub(super) enum ToClient {
     /// Answer to an open, with its nonce.
-    Opened(u64, Result<Opened, Rejected>),
+    Opened(u64, Result<Opened, ApplyRejection>),
     Answer(RequestAnswer, Body, LogTime),
     Read(ReadRequest, Keys),
     /// The session is not open; the fate of the request.
@@ -283,7 +283,7 @@ impl World {
                 }
                 let fate = match &answer.verdict {
                     Ok(outcome) => Fate::Done(outcome.clone()),
-                    Err(Rejected::Superseded | Rejected::SessionEnded(_)) => Fate::Never,
+                    Err(ApplyRejection::Superseded | ApplyRejection::SessionEnded(_)) => Fate::Never,
                     Err(_) => Fate::Open,
                 };
                 self.linear.fate(answer.id, &fate, tick);

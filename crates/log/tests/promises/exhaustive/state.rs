@@ -3,7 +3,7 @@
 use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::leader::{Barrier, Leadership, NotAppended};
-use convoke_log::machine::{Rejected, Reply};
+use convoke_log::machine::{ApplyRejection, Reply};
 use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ impl System {
             let before = machine.keys().revision();
             let applied = machine.apply(&Entry { index, epoch, stamp: LogTime::ZERO, command }).unwrap();
             let superseded =
-                matches!(&applied.reply, Reply::Request(answer) if answer.verdict == Err(Rejected::Superseded));
+                matches!(&applied.reply, Reply::Request(answer) if answer.verdict == Err(ApplyRejection::Superseded));
             each(index as u8, slot, machine.keys().revision() > before, superseded);
         }
         machine

@@ -3,7 +3,7 @@
 use super::sessions::{History, Session};
 use super::steps::{RecordParts, parts};
 use convoke_log::command::{Body, GroupChange, Request};
-use convoke_log::machine::{Configuration, EndReason, Fate, Outcome, Reason, Rejected, Response};
+use convoke_log::machine::{ApplyRejection, Configuration, EndReason, Fate, Outcome, Reason, Response};
 use convoke_log::{Command, Entry, LogLimits, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,8 +79,8 @@ impl ModelFate {
 /// Answer of an entry, in a form that both sides can produce.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ModelReply {
-    Opened(Result<(u64, Option<u64>), Rejected>),
-    Request(Result<ModelOutcome, Rejected>, Option<(RequestId, ModelFate)>),
+    Opened(Result<(u64, Option<u64>), ApplyRejection>),
+    Request(Result<ModelOutcome, ApplyRejection>, Option<(RequestId, ModelFate)>),
     Expired(bool),
 }
 
@@ -150,26 +150,26 @@ impl Model {
         }
     }
 
-    fn request(&mut self, entry: &Entry, request: &Request) -> Result<ModelOutcome, Rejected> {
+    fn request(&mut self, entry: &Entry, request: &Request) -> Result<ModelOutcome, ApplyRejection> {
         let (id, number) = (request.session.0, request.number);
         match self.fate(id, number) {
             ModelFate::Done(outcome) => return Ok(outcome),
-            ModelFate::TooOld if !self.remembered(id) => return Err(Rejected::SessionUnknown),
-            ModelFate::TooOld => return Err(Rejected::TooOld),
+            ModelFate::TooOld if !self.remembered(id) => return Err(ApplyRejection::SessionUnknown),
+            ModelFate::TooOld => return Err(ApplyRejection::TooOld),
             ModelFate::Never if self.end_of(id).is_some() => {
-                return Err(Rejected::SessionEnded(self.end_of(id).unwrap()));
+                return Err(ApplyRejection::SessionEnded(self.end_of(id).unwrap()));
             }
-            ModelFate::Never => return Err(Rejected::Superseded),
-            ModelFate::Open if !self.is_open(id) => return Err(Rejected::SessionUnknown),
+            ModelFate::Never => return Err(ApplyRejection::Superseded),
+            ModelFate::Open if !self.is_open(id) => return Err(ApplyRejection::SessionUnknown),
             ModelFate::Open => {}
         }
         if request.epoch != entry.epoch {
-            return Err(Rejected::StaleEpoch { current: entry.epoch });
+            return Err(ApplyRejection::StaleEpoch { current: entry.epoch });
         }
         let history = &self.sessions[&id].history;
         // A predecessor is missing if it is wanted and may still take effect.
         if request.previous >= request.abandon_below && history.may_come(request.previous) {
-            return Err(Rejected::Gap { missing: request.previous });
+            return Err(ApplyRejection::Gap { missing: request.previous });
         }
         history.room(request.abandon_below, &self.limits)?;
         let expired = request.deadline.is_some_and(|deadline| self.log_time > deadline.as_micros());

@@ -2,7 +2,7 @@
 
 use super::reference::{Model, ModelFate, ModelOutcome};
 use convoke_log::command::{Expire, Open};
-use convoke_log::machine::{EndReason, Field, Rejected};
+use convoke_log::machine::{ApplyRejection, EndReason, Field};
 use convoke_log::{Entry, LogLimits, LogSessionId};
 
 #[derive(Debug)]
@@ -65,14 +65,14 @@ impl History {
     }
 
     /// F5.
-    pub(super) fn room(&self, abandon_below: u64, limits: &LogLimits) -> Result<(), Rejected> {
+    pub(super) fn room(&self, abandon_below: u64, limits: &LogLimits) -> Result<(), ApplyRejection> {
         let from = self.wanted().max(abandon_below);
         let kept: Vec<u64> =
             self.outcomes.iter().filter(|(done, _, _)| *done >= from).map(|(_, _, o)| o.bytes()).collect();
         if kept.len() as u64 >= limits.window {
-            Err(Rejected::WindowFull { limit: limits.window })
+            Err(ApplyRejection::WindowFull { limit: limits.window })
         } else if kept.iter().sum::<u64>() >= limits.outcome_bytes {
-            Err(Rejected::WindowFull { limit: limits.outcome_bytes })
+            Err(ApplyRejection::WindowFull { limit: limits.outcome_bytes })
         } else {
             Ok(())
         }
@@ -80,19 +80,19 @@ impl History {
 }
 
 impl Model {
-    pub(super) fn open(&mut self, entry: &Entry, open: &Open) -> Result<(u64, Option<u64>), Rejected> {
+    pub(super) fn open(&mut self, entry: &Entry, open: &Open) -> Result<(u64, Option<u64>), ApplyRejection> {
         let ttl = u64::try_from(open.ttl.as_micros()).unwrap();
         if !(10..=60).contains(&ttl) {
-            return Err(Rejected::OutOfRange { field: Field::Ttl, found: ttl, min: 10, max: 60 });
+            return Err(ApplyRejection::OutOfRange { field: Field::Ttl, found: ttl, min: 10, max: 60 });
         }
         if let Some(client) = &open.client
             && (client.name.is_empty() || client.name.len() > 3)
         {
             let found = client.name.len() as u64;
-            return Err(Rejected::OutOfRange { field: Field::ClientName, found, min: 1, max: 3 });
+            return Err(ApplyRejection::OutOfRange { field: Field::ClientName, found, min: 1, max: 3 });
         }
         if open.epoch != entry.epoch {
-            return Err(Rejected::StaleEpoch { current: entry.epoch });
+            return Err(ApplyRejection::StaleEpoch { current: entry.epoch });
         }
         let mut replaced = None;
         if let Some(client) = &open.client {
@@ -101,7 +101,7 @@ impl Model {
             match holder {
                 Some(holder) if self.sessions[&holder].nonce == open.nonce => return Ok((holder, None)),
                 Some(holder) if client.replaces == Some(LogSessionId(holder)) => replaced = Some(holder),
-                Some(holder) => return Err(Rejected::NameHeld { holder: LogSessionId(holder) }),
+                Some(holder) => return Err(ApplyRejection::NameHeld { holder: LogSessionId(holder) }),
                 None => {}
             }
         }
@@ -109,7 +109,7 @@ impl Model {
         if replaced.is_none() && open_now.len() as u64 >= self.limits.sessions {
             let idle = |id: &&u64| self.log_time - self.sessions[id].active_at >= self.sessions[id].ttl;
             let longest = open_now.iter().filter(idle).min_by_key(|id| (self.sessions[id].active_at, **id));
-            let evicted = *longest.ok_or(Rejected::SessionsFull { limit: self.limits.sessions })?;
+            let evicted = *longest.ok_or(ApplyRejection::SessionsFull { limit: self.limits.sessions })?;
             self.end(evicted, EndReason::Evicted);
         }
         if let Some(replaced) = replaced {

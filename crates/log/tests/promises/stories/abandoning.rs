@@ -2,7 +2,7 @@
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
-use convoke_log::machine::{Fate, Rejected};
+use convoke_log::machine::{ApplyRejection, Fate};
 
 /// The motivating example: remove A, abandon, retry, add A again; then the first copy arrives.
 #[test]
@@ -16,7 +16,7 @@ fn the_first_copy_of_a_removal_arrives_after_a_was_added_again() {
     applied(&log.submit(client, 4, Body::put("A", "node again")));
 
     let answer = log.deliver(&first_attempt);
-    assert_eq!(answer.verdict, Err(Rejected::Superseded));
+    assert_eq!(answer.verdict, Err(ApplyRejection::Superseded));
     assert_eq!(log.value("A").as_deref(), Some("node again"));
 }
 
@@ -30,12 +30,12 @@ fn a_delayed_copy_crosses_leaders_snapshots_and_restarts() {
     applied(&log.submit(client, 2, Body::put("A", "1")));
     log.restart();
     log.elect(3);
-    assert_eq!(log.deliver(&delayed).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&delayed).verdict, Err(ApplyRejection::Superseded));
     log.restart();
     log.elect(1);
     // Even with the current epoch, which no client would send.
     let stamped = Request { epoch: log.epoch, ..delayed };
-    assert_eq!(log.deliver(&stamped).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&stamped).verdict, Err(ApplyRejection::Superseded));
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
 
@@ -47,7 +47,7 @@ fn a_request_of_the_same_leader_in_an_earlier_term_is_rejected() {
     let early = log.request(client, 1, Body::put("A", "1"));
     log.elect(2);
     log.elect(1);
-    assert_eq!(log.deliver(&early).verdict, Err(Rejected::StaleEpoch { current: log.epoch }));
+    assert_eq!(log.deliver(&early).verdict, Err(ApplyRejection::StaleEpoch { current: log.epoch }));
     assert_eq!((log.value("A"), log.peek(client, 1)), (None, Fate::Open), "nothing is stored");
     // a retry keeps everything except the epoch.
     applied(&log.deliver(&Request { epoch: log.epoch, ..early }));
@@ -63,7 +63,7 @@ fn a_later_request_supersedes_even_if_it_did_nothing() {
     let later = log.submit(client, 2, Body::compare_and_set("A", "2", 77));
     assert!(!later.verdict.unwrap().is_applied());
     assert_eq!(later.previous.unwrap().1, Fate::Never);
-    assert_eq!(log.deliver(&early).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&early).verdict, Err(ApplyRejection::Superseded));
 }
 
 /// F1: the numbers of a session take effect in rising order, abandoned or not.
@@ -74,7 +74,7 @@ fn a_request_without_a_waiting_client_is_not_executed_out_of_order() {
     let skipped = Request { abandon_below: 1, ..log.request(client, 2, Body::put("A", "2")) };
     let careless = Request { abandon_below: 1, previous: 0, ..log.request(client, 3, Body::put("A", "3")) };
     applied(&log.deliver(&careless));
-    assert_eq!(log.deliver(&skipped).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&skipped).verdict, Err(ApplyRejection::Superseded));
     assert_eq!(log.value("A").as_deref(), Some("3"));
 }
 
@@ -85,7 +85,7 @@ fn an_abandoned_end_of_session_comes_too_late() {
     let client = log.open();
     let end = log.request(client, 1, Body::End(client));
     applied(&log.submit(client, 2, Body::put("A", "1")));
-    assert_eq!(log.deliver(&end).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&end).verdict, Err(ApplyRejection::Superseded));
     assert!(log.machine.session(client).is_some());
 }
 

@@ -2,7 +2,7 @@
 
 use crate::script::{Script, TTL, applied};
 use convoke_log::command::{Body, Expire, Open, Put, Request};
-use convoke_log::machine::{Fate, Field, Outcome, Reason, Rejected, Reply, Response};
+use convoke_log::machine::{ApplyRejection, Fate, Field, Outcome, Reason, Reply, Response};
 use convoke_log::{Command, Entry, LogLimits, LogSessionId, LogTime, Position};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn a2_malformed_requests_are_rejected_and_name_the_field() {
             command: Command::Request(request),
         };
         let Reply::Request(answer) = log.machine.apply(&entry).unwrap().reply else { panic!() };
-        assert_eq!(answer.verdict, Err(Rejected::Invalid { field }));
+        assert_eq!(answer.verdict, Err(ApplyRejection::Invalid { field }));
     };
     check(Request { number: 0, ..good.clone() }, Field::Number);
     check(Request { number: u64::MAX, ..good.clone() }, Field::Number);
@@ -59,7 +59,7 @@ fn step_1_log_time_never_falls() {
 fn step_2_an_unknown_session_executes_nothing() {
     let mut log = Script::new();
     let answer = log.submit(LogSessionId(77), 1, Body::put("A", "1"));
-    assert_eq!((answer.verdict, log.value("A")), (Err(Rejected::SessionUnknown), None));
+    assert_eq!((answer.verdict, log.value("A")), (Err(ApplyRejection::SessionUnknown), None));
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn step_4_beyond_the_horizon_it_is_too_old_and_not_executed() {
     }
     // Number 18 abandoned the sixteen before it: they and it are kept, including number 1.
     assert!(log.deliver(&oldest).verdict.is_ok());
-    assert_eq!(log.deliver(&skipped).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&skipped).verdict, Err(ApplyRejection::Superseded));
     for number in [19, 20] {
         applied(&log.submit(client, number, Body::put("A", number.to_string())));
     }
-    assert_eq!(log.deliver(&oldest).verdict, Err(Rejected::TooOld));
-    assert_eq!(log.deliver(&skipped).verdict, Err(Rejected::TooOld));
+    assert_eq!(log.deliver(&oldest).verdict, Err(ApplyRejection::TooOld));
+    assert_eq!(log.deliver(&skipped).verdict, Err(ApplyRejection::TooOld));
     assert_eq!(log.machine.session(client).unwrap().horizon, 3);
     assert_eq!(log.value("A").as_deref(), Some("20"));
 }
@@ -115,10 +115,10 @@ fn step_6_a_pipelined_request_waits_for_the_one_before_it() {
     };
     let (first, second, third) = (pipelined(1, &log), pipelined(2, &log), pipelined(3, &log));
     let early = log.deliver(&third);
-    assert_eq!(early.verdict, Err(Rejected::Gap { missing: 2 }));
+    assert_eq!(early.verdict, Err(ApplyRejection::Gap { missing: 2 }));
     assert_eq!(early.previous.unwrap().1, Fate::Open);
     applied(&log.deliver(&first));
-    assert_eq!(log.deliver(&third).verdict, Err(Rejected::Gap { missing: 2 }));
+    assert_eq!(log.deliver(&third).verdict, Err(ApplyRejection::Gap { missing: 2 }));
     applied(&log.deliver(&second));
     applied(&log.deliver(&third));
     assert_eq!(log.value("A").as_deref(), Some("3"));
@@ -132,7 +132,7 @@ fn step_6_an_abandoned_request_is_not_waited_for() {
     let next = log.request(client, 2, Body::put("A", "2"));
     assert_eq!((next.previous, next.abandon_below), (1, 2));
     applied(&log.deliver(&next));
-    assert_eq!(log.deliver(&given_up).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&given_up).verdict, Err(ApplyRejection::Superseded));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn f5_a_client_that_never_abandons_is_rejected() {
     for number in 1..=3 {
         applied(&log.deliver(&wanting(&log, number, 1)));
     }
-    assert_eq!(log.deliver(&wanting(&log, 4, 1)).verdict, Err(Rejected::WindowFull { limit: 3 }));
+    assert_eq!(log.deliver(&wanting(&log, 4, 1)).verdict, Err(ApplyRejection::WindowFull { limit: 3 }));
     applied(&log.deliver(&wanting(&log, 4, 2)));
     assert!(matches!(log.peek(client, 1), Fate::Done(_)), "no longer wanted, still kept");
 }
@@ -182,7 +182,7 @@ fn f3_f5_large_outcomes_are_bounded_in_bytes() {
     for number in 1..=3 {
         applied(&log.deliver(&put(&log, number, 1)));
     }
-    assert_eq!(log.deliver(&put(&log, 4, 1)).verdict, Err(Rejected::WindowFull { limit: 2_000 }));
+    assert_eq!(log.deliver(&put(&log, 4, 1)).verdict, Err(ApplyRejection::WindowFull { limit: 2_000 }));
     for number in 4..=9 {
         applied(&log.deliver(&put(&log, number, number)));
     }

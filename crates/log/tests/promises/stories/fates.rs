@@ -2,7 +2,7 @@
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, Request};
-use convoke_log::machine::{Fate, Outcome, Reason, Rejected, Response};
+use convoke_log::machine::{ApplyRejection, Fate, Outcome, Reason, Response};
 use convoke_log::{LogLimits, LogSessionId, RequestId};
 
 #[test]
@@ -26,7 +26,7 @@ fn f6_a_fence_makes_the_fate_of_an_own_request_final() {
     let fence = log.submit(client, 2, Body::Fence(unknown.id()));
     assert!(matches!(**applied(&fence), Outcome::Applied { response: Response::Fenced, .. }));
     assert_eq!(fence.previous, Some((unknown.id(), Fate::Never)));
-    assert_eq!(log.deliver(&unknown).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&unknown).verdict, Err(ApplyRejection::Superseded));
 }
 
 /// An operator, or another node's endpoint, resolves for a client without using its numbers.
@@ -42,7 +42,7 @@ fn f6_a_fence_may_name_a_request_of_another_session() {
     let third = log.request(client, 3, Body::put("A", "3"));
     let fence = log.submit(operator, 2, Body::Fence(third.id()));
     assert_eq!(fence.previous, Some((third.id(), Fate::Never)));
-    assert_eq!(log.deliver(&third).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&third).verdict, Err(ApplyRejection::Superseded));
     applied(&log.submit(client, 4, Body::put("A", "4")));
 }
 
@@ -90,7 +90,7 @@ fn ls8_an_ended_session_keeps_its_outcomes_and_executes_nothing() {
     assert_eq!(applied(&log.deliver(&end)), &ended, "including the outcome of the end");
     let reason = convoke_log::machine::EndReason::Requested;
     for request in [open, log.request(client, 4, Body::put("A", "4"))] {
-        assert_eq!(log.deliver(&request).verdict, Err(Rejected::SessionEnded(reason)));
+        assert_eq!(log.deliver(&request).verdict, Err(ApplyRejection::SessionEnded(reason)));
         assert_eq!(log.machine.peek(request.id()), Fate::Never);
     }
     assert_eq!(log.value("A").as_deref(), Some("1"));
@@ -110,7 +110,7 @@ fn ls4_the_last_request_ends_its_session() {
         assert!(log.machine.session(client).is_none());
         assert_eq!(log.deliver(&last).verdict, Ok(outcome), "a copy changes nothing");
         let later = log.deliver(&log.request(client, 2, Body::put("A", "3"))).verdict;
-        assert_eq!(later, Err(Rejected::SessionEnded(convoke_log::machine::EndReason::Requested)));
+        assert_eq!(later, Err(ApplyRejection::SessionEnded(convoke_log::machine::EndReason::Requested)));
     }
     assert_eq!(log.value("A").as_deref(), Some("1"));
 }
@@ -127,7 +127,7 @@ fn ls8_a_bounded_number_of_ended_sessions_is_kept() {
         .collect();
     assert_eq!(log.peek(sessions[0], 1), Fate::TooOld);
     let copy: Request = log.request(sessions[0], 1, Body::End(sessions[0]));
-    assert_eq!(log.deliver(&copy).verdict, Err(Rejected::SessionUnknown));
+    assert_eq!(log.deliver(&copy).verdict, Err(ApplyRejection::SessionUnknown));
     assert!(matches!(log.peek(sessions[1], 1), Fate::Done(_)));
     assert!(matches!(log.peek(sessions[2], 1), Fate::Done(_)));
     // A session above the applied index is open.

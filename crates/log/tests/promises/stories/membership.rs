@@ -2,7 +2,7 @@
 
 use crate::script::{Script, applied};
 use convoke_log::command::{Body, GroupChange, ReplicaLocation};
-use convoke_log::machine::{Field, Outcome, Reason, Rejected};
+use convoke_log::machine::{ApplyRejection, Field, Outcome, Reason};
 use convoke_log::{LogLimits, LogSessionId, ReplicaId};
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn the_first_copy_of_a_removal_arrives_after_another_replica_was_added() {
     applied(&log.submit(client, 3, change(number, &[1, 2])));
     let shrunk = log.machine.configuration().number;
     applied(&log.submit(client, 4, change(shrunk, &[1, 2, 4])));
-    assert_eq!(log.deliver(&first_attempt).verdict, Err(Rejected::Superseded));
+    assert_eq!(log.deliver(&first_attempt).verdict, Err(ApplyRejection::Superseded));
     assert_eq!(voters(&log), [1, 2, 4]);
 }
 

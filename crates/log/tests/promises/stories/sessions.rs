@@ -2,7 +2,7 @@
 
 use crate::script::{Script, TTL, applied};
 use convoke_log::command::{Body, DurableClient, Open};
-use convoke_log::machine::{EndReason, Fate, Field, Opened, Rejected, Reply};
+use convoke_log::machine::{ApplyRejection, EndReason, Fate, Field, Opened, Reply};
 use convoke_log::{Command, Epoch, LogLimits, LogSessionId, LogTime};
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ fn ls2_a_restarted_client_fences_its_predecessor() {
     let old = log.try_open(1, Some(("job", None))).unwrap().session;
     let delayed = log.request(old, 1, Body::put("A", "old"));
     // The new process does not know the old session; the answer names it.
-    assert_eq!(log.try_open(2, Some(("job", None))), Err(Rejected::NameHeld { holder: old }));
+    assert_eq!(log.try_open(2, Some(("job", None))), Err(ApplyRejection::NameHeld { holder: old }));
     let opened = log.try_open(2, Some(("job", Some(old)))).unwrap();
     assert_eq!(opened.replaced, Some(old));
     assert_eq!(log.ended, [(old, EndReason::Replaced)]);
     applied(&log.submit(opened.session, 1, Body::put("A", "new")));
-    assert_eq!(log.deliver(&delayed).verdict, Err(Rejected::SessionEnded(EndReason::Replaced)));
+    assert_eq!(log.deliver(&delayed).verdict, Err(ApplyRejection::SessionEnded(EndReason::Replaced)));
     assert_eq!(log.value("A").as_deref(), Some("new"));
 }
 
@@ -28,7 +28,7 @@ fn ls2_a_delayed_open_of_the_predecessor_does_not_fence_its_successor() {
     let second = log.try_open(2, Some(("job", Some(first)))).unwrap().session;
     let third = log.try_open(3, Some(("job", Some(second)))).unwrap().session;
     for (nonce, replaces) in [(1, None), (2, Some(first))] {
-        assert_eq!(log.try_open(nonce, Some(("job", replaces))), Err(Rejected::NameHeld { holder: third }));
+        assert_eq!(log.try_open(nonce, Some(("job", replaces))), Err(ApplyRejection::NameHeld { holder: third }));
     }
     assert!(log.machine.session(third).is_some());
 }
@@ -64,12 +64,12 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_rejected() {
         }
     };
     let (current, other) = (Epoch::new(1, 1), Epoch::new(1, 2));
-    assert_eq!(open(other, TTL, None), Err(Rejected::StaleEpoch { current }));
+    assert_eq!(open(other, TTL, None), Err(ApplyRejection::StaleEpoch { current }));
     let short = open(current, Duration::from_millis(999), None);
     let (min, max) = (1_000_000, 86_400_000_000);
-    assert_eq!(short, Err(Rejected::OutOfRange { field: Field::Ttl, found: 999_000, min, max }));
+    assert_eq!(short, Err(ApplyRejection::OutOfRange { field: Field::Ttl, found: 999_000, min, max }));
     for (name, found) in [(String::new(), 0), ("x".repeat(257), 257)] {
-        let rejected = Rejected::OutOfRange { field: Field::ClientName, found, min: 1, max: 256 };
+        let rejected = ApplyRejection::OutOfRange { field: Field::ClientName, found, min: 1, max: 256 };
         assert_eq!(open(current, TTL, Some(name)), Err(rejected));
     }
     assert_eq!(log.machine.session_count(), 0);
@@ -84,7 +84,7 @@ fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
             log.open()
         })
         .collect();
-    assert_eq!(log.try_open(0, None), Err(Rejected::SessionsFull { limit: 3 }), "no session is idle");
+    assert_eq!(log.try_open(0, None), Err(ApplyRejection::SessionsFull { limit: 3 }), "no session is idle");
     // The first session becomes the most recently active one.
     log.now = LogTime::ZERO + Duration::from_secs(5);
     applied(&log.submit(sessions[0], 1, Body::put("A", "1")));
@@ -97,7 +97,7 @@ fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
     assert_eq!(log.peek(sessions[1], 1), Fate::Never);
     assert!(log.try_open(0, None).is_ok());
     assert_eq!(log.ended[1..], [(sessions[2], EndReason::Evicted)]);
-    assert_eq!(log.try_open(0, None), Err(Rejected::SessionsFull { limit: 3 }));
+    assert_eq!(log.try_open(0, None), Err(ApplyRejection::SessionsFull { limit: 3 }));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Conversion of the node's answers to messages for the client.
 
 use super::{AttachStream, State, dropped};
-use crate::convert::millis;
+use crate::convert;
 use crate::error::rejected;
 use crate::traces;
 use convoke_core::Rejection;
-use convoke_core::node::{Attached, Notice};
+use convoke_core::node::Attached;
 use convoke_node::{Delivery, OperationResult};
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use std::vec;
@@ -72,7 +72,7 @@ impl AttachStream {
                 }
                 self.settle();
             }
-            Delivery::Notice(core_notice) => self.outgoing.push_back(ServerMessage::Notice(notice(core_notice))),
+            Delivery::Notice(notice) => self.outgoing.push_back(ServerMessage::Notice(convert::notice(notice))),
             // The heartbeats of this stream request an answer, which reports the rejection.
             Delivery::HeartbeatRejected { .. } => {}
             Delivery::Closed(_) => self.end_with(dropped()),
@@ -185,17 +185,11 @@ impl AttachStream {
     /// Accepted. A large answer is sent in parts.
     fn attached(&mut self, claim: u64, attached: Attached) {
         self.session = Some(attached.session);
-        let head = v1::Attached {
-            claim,
-            node: self.surface.node.id().to_string(),
-            heartbeat_interval_ms: millis(attached.heartbeat_interval),
-            timeout_ms: millis(attached.timeout),
-            ..v1::Attached::default()
-        };
+        let head = convert::attached(claim, self.surface.node.id().as_str(), &attached);
         let mut part = Part { message: head.clone(), bytes: 0 };
         for (id, version) in attached.versions {
             part.make_room(&head, &mut self.outgoing);
-            part.add_version(v1::Versioned { id, version: version.to_string() });
+            part.add_version(convert::versioned(id, version));
         }
         for (id, rejection) in attached.rejected {
             part.make_room(&head, &mut self.outgoing);
@@ -231,26 +225,12 @@ impl Part {
 
     fn add_rejected(&mut self, id: String, rejection: Rejection) {
         self.bytes += id.len() + rejection.message.len() + 2 * OVERHEAD;
-        self.message.rejected.push(v1::RejectedMember { id, error: Some(rejected(rejection).into()) });
+        self.message.rejected.push(convert::rejected_member(id, rejection));
     }
 }
 
 pub(super) fn answer(seq: u64, error: Error) -> v1::Answer {
     v1::Answer { seq, error: Some(error.into()), ..v1::Answer::default() }
-}
-
-fn notice(notice: Notice) -> v1::Notice {
-    use v1::notice::{Handover, Lost, Notice as WireNotice, Superseded, TakenOver};
-    let wire_notice = match notice {
-        Notice::Lost { known } => WireNotice::Lost(Lost { known }),
-        Notice::Superseded { known } => WireNotice::Superseded(Superseded { known }),
-        Notice::TakenOver { id } => WireNotice::TakenOver(TakenOver { id }),
-        Notice::Handover { target: Some(target) } => {
-            WireNotice::Handover(Handover { node: target.node.to_string(), address: target.client_address })
-        }
-        Notice::Handover { target: None } => WireNotice::Handover(Handover::default()),
-    };
-    v1::Notice { notice: Some(wire_notice) }
 }
 
 /// Unreachable: every operation has one kind of answer.

@@ -1,12 +1,10 @@
 //! An attach that arrives in parts: the parts are collected and executed as one attach.
 
 use crate::config::ServerLimits;
-use crate::convert::attach_member;
-use convoke_core::member::Liveness;
+use crate::convert::{attach, attach_member};
 use convoke_core::node::{Attach, AttachMember};
 use convoke_proto::{Error, ErrorCode, v1};
 use prost::Message;
-use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -78,20 +76,7 @@ impl Parts {
         if let Some(rejection) = self.rejection.take() {
             return Err(rejection);
         }
-        let liveness = match last.liveness() {
-            v1::Liveness::Fast => Liveness::Fast,
-            v1::Liveness::Normal | v1::Liveness::Unspecified => Liveness::Normal,
-        };
-        Ok(Box::new(Attach {
-            client: last.client,
-            nonce: last.nonce,
-            claim: last.claim,
-            previous_claim: last.previous_claim,
-            liveness,
-            timeout: (last.timeout_ms > 0).then(|| Duration::from_millis(last.timeout_ms)),
-            members,
-            unregistered,
-        }))
+        Ok(Box::new(attach(last, members, unregistered)))
     }
 }
 
@@ -99,6 +84,7 @@ impl Parts {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
     use super::*;
+    use std::time::Duration;
 
     fn part(ids: &[&str], more: bool) -> v1::Attach {
         let register = |id: &&str| v1::Register {

@@ -1,18 +1,10 @@
-//! Encoding of events as server-sent events.
+//! The events of the node and of its members as server-sent events.
 
-use super::position::Position;
+use super::position::HistoryPosition;
+use crate::http::sse::{self, CaughtUp, Reset};
 use convoke_core::node::RegistryEvent;
 use convoke_node::{MemberChange, NodeEvent, TimelineEvent};
 use serde::Serialize;
-use std::fmt::Write;
-
-#[derive(Serialize)]
-struct Reset {
-    reason: &'static str,
-}
-
-#[derive(Serialize)]
-struct CaughtUp {}
 
 #[derive(Serialize)]
 struct Missed {
@@ -44,26 +36,26 @@ struct MemberEvent<'a> {
     version: String,
 }
 
-pub(super) fn reset(text: &mut String, position: &Position) {
+pub(super) fn reset(text: &mut String, position: &HistoryPosition) {
     write(text, "reset", position, &Reset { reason: "another-incarnation" });
 }
 
-pub(super) fn caught_up(text: &mut String, position: &Position) {
+pub(super) fn caught_up(text: &mut String, position: &HistoryPosition) {
     write(text, "caught-up", position, &CaughtUp {});
 }
 
-pub(super) fn missed(text: &mut String, position: &Position, count: u64) {
+pub(super) fn missed(text: &mut String, position: &HistoryPosition, count: u64) {
     write(text, "missed", position, &Missed { count });
 }
 
-pub(super) fn node_event(text: &mut String, position: &Position, event: &TimelineEvent) {
+pub(super) fn node_event(text: &mut String, position: &HistoryPosition, event: &TimelineEvent) {
     let what = &event.what;
     let json =
         NodeEventJson { at: event.wall_ms, subject: subject(what), warning: what.is_warning(), text: what.to_string() };
     write(text, "node", position, &json);
 }
 
-pub(super) fn change(text: &mut String, position: &Position, change: &MemberChange) {
+pub(super) fn change(text: &mut String, position: &HistoryPosition, change: &MemberChange) {
     let member = &change.member;
     let json = MemberEvent {
         at: change.wall_ms,
@@ -77,10 +69,8 @@ pub(super) fn change(text: &mut String, position: &Position, change: &MemberChan
     write(text, change.kind.as_str(), position, &json);
 }
 
-fn write(text: &mut String, event: &str, position: &Position, data: &impl Serialize) {
-    // Strings and numbers always serialize.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    let _ = write!(text, "event: {event}\nid: {position}\ndata: {data}\n\n");
+fn write(text: &mut String, event: &str, position: &HistoryPosition, data: &impl Serialize) {
+    sse::write_event(text, event, |text| position.write(text), |text| text.push_str(&sse::json(data)));
 }
 
 fn subject(what: &NodeEvent) -> &str {

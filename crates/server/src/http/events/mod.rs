@@ -8,7 +8,7 @@ mod position;
 
 use super::extract::Query;
 use super::http_error::{HttpError, event_stream};
-use super::watch::LAST_EVENT_ID;
+use super::sse::{self, KEEP_ALIVE};
 use crate::convert;
 use crate::error::rejected;
 use crate::surface::{Gates, Surface};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use convoke_core::filter::Filter;
 use convoke_node::NodeHandle;
 use futures_core::Stream;
-use position::Position;
+use position::HistoryPosition;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -45,8 +45,7 @@ pub(crate) async fn events(
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
     let nonce = surface.node.status().await.map_err(rejected)?.incarnation.nonce;
-    let last = headers.get(LAST_EVENT_ID).and_then(|text| text.to_str().ok()).filter(|text| !text.is_empty());
-    let position = last.map(|text| Position::read(nonce, text));
+    let position = sse::last_event_id(&headers).map(|last| HistoryPosition::read(nonce, last?));
     let keep_alive = surface.config.timeouts.keep_alive;
     let (send, receive) = mpsc::channel(1);
     let reporter = Reporter {
@@ -54,7 +53,7 @@ pub(crate) async fn events(
         filter,
         // The reader's position is of another incarnation: its stream restarts with a reset.
         reset: position == Some(None),
-        position: position.flatten().unwrap_or(Position::start(nonce)),
+        position: position.flatten().unwrap_or(HistoryPosition::start(nonce)),
         keep_alive,
         send,
     };
@@ -66,7 +65,7 @@ pub(crate) async fn events(
 struct Reporter {
     node: NodeHandle,
     filter: Filter,
-    position: Position,
+    position: HistoryPosition,
     reset: bool,
     keep_alive: Duration,
     send: mpsc::Sender<Bytes>,
@@ -96,7 +95,7 @@ impl Reporter {
                 _ = node_events.recv() => {}
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(self.keep_alive) => {
-                    text.push_str(": still here\n\n");
+                    text.push_str(KEEP_ALIVE);
                     continue;
                 }
             }

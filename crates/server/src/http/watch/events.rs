@@ -2,9 +2,10 @@
 
 use super::position::{Position, Scope};
 use crate::encoded::{self, EncodedChanges};
+use crate::http::sse::{self, CaughtUp, KEEP_ALIVE, Reset};
 use crate::watchers::Watching;
 use bytes::Bytes;
-use convoke_core::member::Member;
+use convoke_core::member::{ChangeKind, Member};
 use convoke_core::node::{ResetReason, StreamEvent};
 use convoke_core::version::Version;
 use convoke_node::WatchHandle;
@@ -24,8 +25,6 @@ use tokio::time::{Instant, Sleep};
 
 /// Largest text sent in one chunk.
 const CHUNK: usize = 32 * 1024;
-/// Typical size of one change.
-const EVENT: usize = 1024;
 
 pub(super) struct Events {
     watch: WatchHandle,
@@ -49,14 +48,6 @@ pub(super) struct Events {
 
 /// Released when the stream ends: the permit of the watcher limit and the entry in the list of watchers.
 pub(super) type Held = (OwnedSemaphorePermit, Watching);
-
-#[derive(Serialize)]
-struct Reset {
-    reason: &'static str,
-}
-
-#[derive(Serialize)]
-struct CaughtUp {}
 
 impl Events {
     /// `position` is the reader's position, `reset` the reason why its state is invalid.
@@ -108,16 +99,17 @@ impl Events {
                         self.write_with("snapshot", |_, text| text.push_str(&encoded::json(&member)));
                     }
                 }
-                StreamEvent::Registered(member) => self.write_change("register", &member),
-                StreamEvent::Updated(member) => self.write_change("update", &member),
-                StreamEvent::StatusChanged(member) => self.write_change("status", &member),
-                StreamEvent::OwnerChanged(member) => self.write_change("owner", &member),
+                StreamEvent::Registered(member) => self.write_change(ChangeKind::Registered, &member),
+                StreamEvent::Updated(member) => self.write_change(ChangeKind::Updated, &member),
+                StreamEvent::StatusChanged(member) => self.write_change(ChangeKind::StatusChanged, &member),
+                StreamEvent::OwnerChanged(member) => self.write_change(ChangeKind::OwnerChanged, &member),
                 StreamEvent::Unregistered { id, version } => {
                     if self.sent.remove(&id) == Some(version) {
                         self.skipped();
                     } else {
                         self.advance(&id, version);
-                        self.write("unregister", &UnregisterEvent { id, version: version.to_string() });
+                        let data = UnregisterEvent { id, version: version.to_string() };
+                        self.write(ChangeKind::Unregistered.as_str(), &data);
                     }
                 }
                 StreamEvent::CaughtUp => {
@@ -139,15 +131,13 @@ impl Events {
         }
     }
 
-    fn write_change(&mut self, event: &str, member: &Member) {
+    fn write_change(&mut self, kind: ChangeKind, member: &Member) {
         self.advance(member.id(), member.version());
-        self.write_with(event, |encoded, text| encoded.write_json(member, text));
+        self.write_with(kind.as_str(), |encoded, text| encoded.write_json(member, text));
     }
 
     fn write(&mut self, event: &str, data: &impl Serialize) {
-        // These types always serialize.
-        let data = serde_json::to_string(data).unwrap_or_default();
-        self.write_with(event, |_, text| text.push_str(&data));
+        self.write_with(event, |_, text| text.push_str(&sse::json(data)));
     }
 
     /// Advances the position beyond a member that is about to be sent. If a mark follows directly, the event carries the
@@ -167,14 +157,8 @@ impl Events {
     }
 
     fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
-        self.text.reserve(EVENT);
-        self.text.push_str("event: ");
-        self.text.push_str(event);
-        self.text.push_str("\nid: ");
-        self.scope.write(&self.position, &mut self.text);
-        self.text.push_str("\ndata: ");
-        data(&self.encoded, &mut self.text);
-        self.text.push_str("\n\n");
+        let id = |text: &mut String| self.scope.write(&self.position, text);
+        sse::write_event(&mut self.text, event, id, |text| data(&self.encoded, text));
     }
 
     /// An event was not sent. If a mark follows it, the mark is still sent.
@@ -184,11 +168,9 @@ impl Events {
         }
     }
 
-    /// Advances the reader's position without an event: a browser only stores an id that comes without data.
+    /// Advances the reader's position without an event.
     fn write_position(&mut self) {
-        self.text.push_str("id: ");
-        self.scope.write(&self.position, &mut self.text);
-        self.text.push_str("\n\n");
+        sse::write_id(&mut self.text, |text| self.scope.write(&self.position, text));
     }
 
     fn send_chunk(&mut self) -> Poll<Option<Result<Bytes, Infallible>>> {
@@ -228,7 +210,7 @@ impl Stream for Events {
                         return Poll::Pending;
                     }
                     if this.last_sent.elapsed() >= this.keep_alive {
-                        this.text.push_str(": still here\n\n");
+                        this.text.push_str(KEEP_ALIVE);
                         this.idle_timer.as_mut().reset(Instant::now() + this.keep_alive);
                         return this.send_chunk();
                     }

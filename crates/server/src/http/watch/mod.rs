@@ -4,14 +4,14 @@ mod events;
 mod position;
 
 use super::extract::Query;
-use super::http_error::HttpError;
-use super::http_error::event_stream;
+use super::http_error::{HttpError, event_stream};
+use super::sse;
 use crate::convert;
 use crate::error::rejected;
 use crate::service::ClientConnection;
 use crate::surface::{Gates, Surface};
 use crate::watchers::Watcher;
-use ::http::{HeaderMap, HeaderName, header};
+use ::http::{HeaderMap, header};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -21,8 +21,6 @@ use events::Events;
 use position::{Position, Scope};
 use serde::Deserialize;
 use std::sync::Arc;
-
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -58,8 +56,8 @@ pub(crate) async fn watch(
 
 /// Returns the position of a reader and, if it cannot be resumed, the reason of the reset.
 fn resume(scope: Scope, headers: &HeaderMap) -> (Position, Option<&'static str>) {
-    let Some(text) = headers.get(LAST_EVENT_ID).filter(|text| !text.is_empty()) else { return (Position::Start, None) };
-    match text.to_str().ok().and_then(|text| scope.read(text)) {
+    let Some(last) = sse::last_event_id(headers) else { return (Position::Start, None) };
+    match last.and_then(|text| scope.read(text)) {
         Some(Position::Start) => (Position::Start, Some("incomplete")),
         Some(position) => (position, None),
         None => (Position::Start, Some("unreadable")),

@@ -1,6 +1,6 @@
 //! The clusters of the manager, from the reservation of their name until they are removed.
 
-use crate::cluster::api::{CLUSTERS_MAX, ClusterInfo, CreateRequest, NodeInfo, Progress, WayFault, check_name};
+use crate::cluster::api::{CLUSTERS_MAX, ClusterInfo, CreateRequest, DirectionFault, NodeInfo, Progress, check_name};
 use crate::cluster::manager::faults::node_error;
 use crate::cluster::manager::local_clients::LocalClients;
 use crate::cluster::settings;
@@ -261,14 +261,15 @@ pub(crate) fn describe(cluster: &LocalCluster, local_clients: &LocalClients) -> 
         pid: node.pid(),
         log: node.log().display().to_string(),
     });
-    let ways = cluster.network().ways();
-    let affected: BTreeSet<_> = ways.cuts().chain(ways.delays().map(|(way, _)| way)).collect();
-    let faults = affected.into_iter().filter_map(|way| {
-        Some(WayFault {
-            from: cluster.id_of(way.from)?.to_owned(),
-            to: cluster.id_of(way.to)?.to_owned(),
-            cut: ways.is_cut(way),
-            delay_ms: u64::try_from(ways.delay(way).as_millis()).unwrap_or(u64::MAX),
+    let link_faults = cluster.network().faults();
+    let affected: BTreeSet<_> =
+        link_faults.cuts().chain(link_faults.delays().map(|(direction, _)| direction)).collect();
+    let faults = affected.into_iter().filter_map(|direction| {
+        Some(DirectionFault {
+            from: cluster.id_of(direction.from)?.to_owned(),
+            to: cluster.id_of(direction.to)?.to_owned(),
+            cut: link_faults.is_cut(direction),
+            delay_ms: u64::try_from(link_faults.delay(direction).as_millis()).unwrap_or(u64::MAX),
         })
     });
     let (name, nodes, faults) = (cluster.name().to_owned(), nodes.collect(), faults.collect());

@@ -1,7 +1,7 @@
 //! Applies faults to the connections and processes of a cluster.
 
 use crate::cluster::api::Fault;
-use convoke_lab::{LocalCluster, NodeError, Way};
+use convoke_lab::{Direction, LocalCluster, NodeError};
 use convoke_proto::{Error, ErrorCode};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,36 +12,36 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 pub(crate) async fn apply(cluster: &mut LocalCluster, fault: Fault) -> Result<(), Error> {
     match fault {
         Fault::Drop { nodes } => {
-            let ways = both_ways(cluster, &nodes)?;
-            ways.iter().for_each(|way| cluster.network().reset(*way));
+            let directions = both_directions(cluster, &nodes)?;
+            directions.iter().for_each(|direction| cluster.network().reset(*direction));
         }
         Fault::Blackhole { nodes } if nodes.is_empty() => {
             return Err(invalid("nodes", "name one or two nodes"));
         }
         Fault::Blackhole { nodes } => {
-            let ways = both_ways(cluster, &nodes)?;
-            ways.iter().for_each(|way| cluster.network().cut(*way));
+            let directions = both_directions(cluster, &nodes)?;
+            directions.iter().for_each(|direction| cluster.network().cut(*direction));
         }
         Fault::Partition { groups } => {
-            let ways = across(cluster, groups)?;
-            ways.iter().for_each(|way| cluster.network().cut(*way));
+            let directions = across(cluster, groups)?;
+            directions.iter().for_each(|direction| cluster.network().cut(*direction));
         }
         Fault::OneWay { from, to } => {
-            let way = way(cluster, &from, &to)?;
-            cluster.network().cut(way);
+            let direction = direction(cluster, &from, &to)?;
+            cluster.network().cut(direction);
         }
         Fault::Delay { ms, .. } if Duration::from_millis(ms) > DELAY_MAX => {
             let limit = u64::try_from(DELAY_MAX.as_millis()).unwrap_or(u64::MAX);
             return Err(invalid("ms", &format!("{ms} ms is too long: use at most {limit} ms")).limit(limit));
         }
         Fault::Delay { ms, nodes } => {
-            let ways = both_ways(cluster, &nodes)?;
-            ways.iter().for_each(|way| cluster.network().delay(*way, Duration::from_millis(ms)));
+            let directions = both_directions(cluster, &nodes)?;
+            directions.iter().for_each(|direction| cluster.network().delay(*direction, Duration::from_millis(ms)));
         }
         Fault::Heal { nodes } if nodes.is_empty() => cluster.network().heal_all(),
         Fault::Heal { nodes } => {
-            let ways = both_ways(cluster, &nodes)?;
-            ways.iter().for_each(|way| cluster.network().heal(*way));
+            let directions = both_directions(cluster, &nodes)?;
+            directions.iter().for_each(|direction| cluster.network().heal(*direction));
         }
         Fault::Pause { node } => done(cluster.pause(&node), cluster, &node)?,
         Fault::Resume { node } => done(cluster.resume(&node), cluster, &node)?,
@@ -85,18 +85,18 @@ fn invalid(field: &str, message: &str) -> Error {
     Error::new(ErrorCode::InvalidArgument, message).field(field)
 }
 
-fn way(cluster: &LocalCluster, from: &str, to: &str) -> Result<Way, Error> {
+fn direction(cluster: &LocalCluster, from: &str, to: &str) -> Result<Direction, Error> {
     if let Some(missing) = [from, to].into_iter().find(|id| cluster.node(id).is_none()) {
         return Err(unknown(cluster, missing));
     }
     if from == to {
         return Err(invalid("to", &format!("{from} cannot be cut from itself: name two nodes")));
     }
-    cluster.way(from, to).ok_or_else(|| unknown(cluster, from))
+    cluster.direction(from, to).ok_or_else(|| unknown(cluster, from))
 }
 
 /// Both directions between all nodes, between one and all others, or between two.
-fn both_ways(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Way>, Error> {
+fn both_directions(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Direction>, Error> {
     let ids = || cluster.nodes().iter().map(convoke_lab::LocalNode::id);
     let pairs: Vec<(String, String)> = match nodes {
         [] => ids().flat_map(|a| ids().filter(move |b| a < *b).map(move |b| (a.to_owned(), b.to_owned()))).collect(),
@@ -105,16 +105,16 @@ fn both_ways(cluster: &LocalCluster, nodes: &[String]) -> Result<Vec<Way>, Error
         [a, b] => vec![(a.clone(), b.clone())],
         _ => return Err(invalid("nodes", "name at most two nodes")),
     };
-    let mut ways = Vec::new();
+    let mut directions = Vec::new();
     for (a, b) in pairs {
-        let way = way(cluster, &a, &b)?;
-        ways.extend([way, way.back()]);
+        let direction = direction(cluster, &a, &b)?;
+        directions.extend([direction, direction.back()]);
     }
-    Ok(ways)
+    Ok(directions)
 }
 
 /// Both directions between groups. Nodes that are not named form the last group.
-fn across(cluster: &LocalCluster, mut groups: Vec<Vec<String>>) -> Result<Vec<Way>, Error> {
+fn across(cluster: &LocalCluster, mut groups: Vec<Vec<String>>) -> Result<Vec<Direction>, Error> {
     let mut named = BTreeSet::new();
     for id in groups.iter().flatten() {
         if cluster.node(id).is_none() {
@@ -130,12 +130,12 @@ fn across(cluster: &LocalCluster, mut groups: Vec<Vec<String>>) -> Result<Vec<Wa
     if groups.len() < 2 {
         return Err(invalid("groups", "all nodes are in one group: name fewer nodes or several groups"));
     }
-    let mut ways = Vec::new();
+    let mut directions = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         for (a, b) in groups[index + 1..].iter().flatten().flat_map(|b| group.iter().map(move |a| (a, b))) {
-            let way = way(cluster, a, b)?;
-            ways.extend([way, way.back()]);
+            let direction = direction(cluster, a, b)?;
+            directions.extend([direction, direction.back()]);
         }
     }
-    Ok(ways)
+    Ok(directions)
 }

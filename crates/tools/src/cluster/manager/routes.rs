@@ -30,7 +30,7 @@ const BODY_MAX: usize = 64 * 1024;
 /// More lines than any answer has.
 const LINES_MAX: usize = NODES_MAX + 8;
 
-type Answer = Result<Response, Rejected>;
+type Answer = Result<Response, ErrorResponse>;
 
 pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
     Router::new()
@@ -43,7 +43,9 @@ pub(crate) fn router(clusters: Arc<Clusters>) -> Router {
         .route("/clusters/{name}/faults", post(fault))
         .route("/clusters/{name}/health", get(check))
         .route("/clusters/{name}/sd/prometheus", get(targets))
-        .fallback(async || Rejected(Error::new(ErrorCode::NotFound, "no such path: see docs/demo-and-clusters.md")))
+        .fallback(async || {
+            ErrorResponse(Error::new(ErrorCode::NotFound, "no such path: see docs/demo-and-clusters.md"))
+        })
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(middleware::from_fn_with_state(clusters.clone(), admit))
         .with_state(clusters)
@@ -57,7 +59,7 @@ async fn admit(State(clusters): State<Arc<Clusters>>, request: Request, next: Ne
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     if headers.contains_key(header::ORIGIN) || !["127.0.0.1", "localhost"].contains(&host) {
         let message = "the cluster manager accepts only local requests: use http://127.0.0.1";
-        return Rejected(Error::new(ErrorCode::PermissionDenied, message)).into_response();
+        return ErrorResponse(Error::new(ErrorCode::PermissionDenied, message)).into_response();
     }
     next.run(request).await
 }
@@ -98,7 +100,7 @@ async fn info(State(clusters): State<Arc<Clusters>>, Path(name): Path<String>) -
     answer(&look(&clusters, &name).await?)
 }
 
-async fn look(clusters: &Clusters, name: &str) -> Result<ClusterInfo, Rejected> {
+async fn look(clusters: &Clusters, name: &str) -> Result<ClusterInfo, ErrorResponse> {
     let entry = clusters.find(name)?;
     let cluster = entry.cluster.lock().await;
     let cluster = cluster.as_ref().ok_or_else(|| not_complete(&entry))?;
@@ -251,12 +253,12 @@ fn not_complete(entry: &Entry) -> Error {
     )
 }
 
-fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> Result<T, Rejected> {
+fn finished<T>(joined: Result<T, tokio::task::JoinError>) -> Result<T, ErrorResponse> {
     joined.map_err(|error| Error::new(ErrorCode::Internal, format!("internal error: {error}")).into())
 }
 
 /// Accepts only the content type JSON: web pages of other origins cannot send it without a preflight request.
-fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Rejected> {
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ErrorResponse> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         let message = "send JSON, with content-type: application/json";
@@ -272,15 +274,15 @@ fn answer(value: &impl Serialize) -> Answer {
 }
 
 /// A rejection as a response.
-pub(crate) struct Rejected(Error);
+pub(crate) struct ErrorResponse(Error);
 
-impl From<Error> for Rejected {
-    fn from(error: Error) -> Rejected {
-        Rejected(error)
+impl From<Error> for ErrorResponse {
+    fn from(error: Error) -> ErrorResponse {
+        ErrorResponse(error)
     }
 }
 
-impl IntoResponse for Rejected {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&ErrorBody { error: self.0 }).unwrap_or_default();

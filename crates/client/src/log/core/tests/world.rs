@@ -4,7 +4,7 @@ use super::super::{Body, CallId, Core, Decided, Issuing, LaneId, LinkId, Output}
 use crate::log::Options;
 use crate::{Error, ErrorCode};
 use convoke_log::command::{Command, DurableClient, Open, Put, Request};
-use convoke_log::machine::{Fate, Outcome, Rejected, Reply};
+use convoke_log::machine::{ApplyRejection, Fate, Outcome, Reply};
 use convoke_log::{Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, ReplicaId, RequestId};
 use convoke_proto::v1;
 use convoke_proto::v1::fate::Kind;
@@ -233,7 +233,7 @@ impl World {
                 log_time_us: log_time,
                 held_by: None,
             }),
-            Reply::Opened(Err(Rejected::NameHeld { holder })) => {
+            Reply::Opened(Err(ApplyRejection::NameHeld { holder })) => {
                 Message::Opened(v1::SessionOpened { held_by: Some(holder.0), ..v1::SessionOpened::default() })
             }
             Reply::Opened(Err(why)) => panic!("{why}"),

@@ -1,4 +1,4 @@
-//! Connections of the log plane, which a node only passes on.
+//! Connections of other planes, which a node only passes on.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 
 async fn dial(node: &Node) -> TcpStream {
     let mut stream = TcpStream::connect(node.local_address()).await.unwrap();
-    stream.write_all(b"CONVOKELhello").await.unwrap();
+    stream.write_all(b"CONVOKEXhello").await.unwrap();
     stream
 }
 
 #[tokio::test]
-async fn log_connections_are_passed_on_with_the_bytes_after_the_preamble() {
+async fn connections_are_passed_on_with_the_bytes_after_the_preamble() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
-    let mut connections = node.log_connections();
+    let mut connections = node.connections(*b"CONVOKEX");
     let mut dialed = dial(&node).await;
     let mut connection = connections.recv().await.unwrap();
     assert_eq!(connection.address, dialed.local_addr().unwrap());
@@ -28,14 +28,14 @@ async fn log_connections_are_passed_on_with_the_bytes_after_the_preamble() {
     dialed.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"yes");
     let counters = node.counters().await.unwrap().network;
-    assert_eq!((counters.log_connections, counters.connections_malformed), (1, 0));
+    assert_eq!((counters.connections_dispatched, counters.connections_malformed), (1, 0));
 }
 
 #[tokio::test]
-async fn log_connections_are_closed_without_a_log_plane() {
+async fn connections_without_a_receiver_are_closed() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
     let mut dialed = dial(&node).await;
     let mut nothing = [0; 1];
     assert!(!matches!(dialed.read(&mut nothing).await, Ok(1..)));
-    eventually("it was counted", async || node.counters().await.unwrap().network.log_connections_rejected == 1).await;
+    eventually("it was counted", async || node.counters().await.unwrap().network.connections_undispatched == 1).await;
 }

@@ -1,22 +1,44 @@
-//! Conversion of client requests. Invalid input is rejected here with the name of the field, or by the core's own
+//! Requests of clients. Invalid input is rejected here with the name of the field, or by the core's own
 //! checks.
 
-use crate::error::invalid;
 use convoke_core::filter::Filter;
-use convoke_core::member::{MemberSpec, MetadataUpdate, UpdateMode};
-use convoke_core::node::AttachMember;
+use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
+use convoke_core::node::{Attach, AttachMember, Resume};
 use convoke_core::version::Version;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-pub(crate) fn filter(text: &str) -> Result<Filter, Error> {
+pub fn filter(text: &str) -> Result<Filter, Error> {
     Filter::parse(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         Error::new(ErrorCode::InvalidFilter, error.to_string()).field("filter").at(line, column)
     })
 }
 
-pub(crate) fn attach_member(register: v1::Register) -> Result<AttachMember, Error> {
+pub fn invalid(field: &str, message: impl Into<String>) -> Error {
+    Error::new(ErrorCode::InvalidArgument, message).field(field)
+}
+
+/// Converts the last part of an attach. The members and ids are those of all its parts.
+pub fn attach(last: v1::Attach, members: Vec<AttachMember>, unregistered: Vec<String>) -> Attach {
+    let liveness = match last.liveness() {
+        v1::Liveness::Fast => Liveness::Fast,
+        v1::Liveness::Normal | v1::Liveness::Unspecified => Liveness::Normal,
+    };
+    Attach {
+        client: last.client,
+        nonce: last.nonce,
+        claim: last.claim,
+        previous_claim: last.previous_claim,
+        liveness,
+        timeout: (last.timeout_ms > 0).then(|| Duration::from_millis(last.timeout_ms)),
+        members,
+        unregistered,
+    }
+}
+
+pub fn attach_member(register: v1::Register) -> Result<AttachMember, Error> {
     let Some(member) = register.member else { return Err(invalid("member", "register names no member")) };
     Ok(AttachMember { spec: spec(member)?, takeover: register.takeover })
 }
@@ -40,7 +62,7 @@ fn spec(member: v1::MemberSpec) -> Result<MemberSpec, Error> {
 }
 
 /// Returns the update and the version that it expects.
-pub(crate) fn metadata_update(update: v1::Update) -> Result<(String, MetadataUpdate, Option<Version>), Error> {
+pub fn metadata_update(update: v1::Update) -> Result<(String, MetadataUpdate, Option<Version>), Error> {
     let mut changes: BTreeMap<String, Option<String>> =
         update.set.into_iter().map(|(key, value)| (key, Some(value))).collect();
     for key in update.delete {
@@ -57,12 +79,23 @@ pub(crate) fn metadata_update(update: v1::Update) -> Result<(String, MetadataUpd
     Ok((update.id, MetadataUpdate { mode, changes }, expected))
 }
 
-pub(crate) fn version(field: &str, text: &str) -> Result<Version, Error> {
+pub fn version(field: &str, text: &str) -> Result<Version, Error> {
     text.parse::<Version>().map_err(|error| invalid(field, error.to_string()))
 }
 
-pub(crate) fn versions(field: &str, texts: BTreeMap<String, String>) -> Result<BTreeMap<String, Version>, Error> {
+pub fn versions(field: &str, texts: BTreeMap<String, String>) -> Result<BTreeMap<String, Version>, Error> {
     texts.into_iter().map(|(id, text)| Ok((id, version(field, &text)?))).collect()
+}
+
+/// Converts the position from which a watch resumes.
+pub fn resume(resume: Option<v1::Resume>) -> Result<Resume, Error> {
+    let Some(v1::Resume { token, recent, known }) = resume else { return Ok(Resume::Fresh) };
+    let known = known.map(|known| versions("known", known.versions)).transpose()?;
+    Ok(match (token.is_empty(), known) {
+        (false, known) => Resume::Token { token, recent: versions("recent", recent)?, known },
+        (true, Some(known)) => Resume::Known(known),
+        (true, None) => Resume::Fresh,
+    })
 }
 
 #[cfg(test)]
