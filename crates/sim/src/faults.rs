@@ -63,6 +63,12 @@ faults! {
     WatcherReconnect: 6, "watcher reconnect";
     Ghost: 5, "replaced process sends heartbeats";
     Congestion: 5, "growing delay in one direction";
+    HttpLostAnswer: 0, "HTTP: lost answer";
+    HttpLateRequest: 0, "HTTP: late request";
+    HttpClientCrash: 0, "HTTP: client crash";
+    HttpForgedSecret: 0, "HTTP: forged secret";
+    HttpNodeBusy: 0, "HTTP: full queue of a node";
+    HttpTableFull: 0, "HTTP: full session table";
 }
 
 impl Fault {
@@ -79,7 +85,26 @@ impl Fault {
     /// Faults that any plan may use. The others are limited to themes: adding them here would change the runs of old
     /// seeds.
     pub fn everyday() -> impl Iterator<Item = Fault> {
-        Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
+        let other = |fault: &Fault| matches!(fault, Fault::Ghost | Fault::Congestion) || fault.is_http();
+        Fault::ALL.iter().copied().filter(move |fault| !other(fault))
+    }
+
+    /// Faults that must reach their minimum count in a run of many seeds.
+    pub fn required() -> impl Iterator<Item = Fault> {
+        Fault::everyday().chain(Fault::ALL.iter().copied().filter(|fault| fault.is_http()))
+    }
+
+    /// Whether the HTTP clients and the nodes that serve them generate the fault (`crates/sim/src/http`).
+    fn is_http(self) -> bool {
+        matches!(
+            self,
+            Fault::HttpLostAnswer
+                | Fault::HttpLateRequest
+                | Fault::HttpClientCrash
+                | Fault::HttpForgedSecret
+                | Fault::HttpNodeBusy
+                | Fault::HttpTableFull
+        )
     }
 }
 
@@ -299,7 +324,13 @@ impl World {
             | Fault::ClientRestart
             | Fault::ClientLateMessage
             | Fault::DuplicateRequest
-            | Fault::DuplicateId => false,
+            | Fault::DuplicateId
+            | Fault::HttpLostAnswer
+            | Fault::HttpLateRequest
+            | Fault::HttpClientCrash
+            | Fault::HttpForgedSecret
+            | Fault::HttpNodeBusy
+            | Fault::HttpTableFull => false,
         }
     }
 

@@ -110,7 +110,7 @@ impl World {
             }
             Input::Http { exchange } => self.http_serve(host, exchange),
             Input::HttpStep { task } => self.http_step(host, task),
-            Input::HttpReply { task, outcome } => self.http_reply(host, task, *outcome),
+            Input::HttpReply { task, result } => self.http_reply(host, task, *result),
             Input::Stop => self.with_node(host, Node::stop),
         }
         if slow > 0 && self.hosts[host].running() {

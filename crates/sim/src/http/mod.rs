@@ -1,8 +1,8 @@
 //! HTTP sessions in the simulation (C8): clients, their requests on the network, and the nodes that serve them.
 //!
-//! The nodes run `convoke-http-session`, as the server does. Clients behave as docs/consistency.md asks them to: one request at
-//! a time, and repairs after a change of node. Everything here takes its chances from a random generator of its own, so
-//! that the rest of a plan does not depend on it.
+//! The nodes run `convoke-http-session`, as the server does. Clients behave as docs/consistency.md requires: one request
+//! at a time, and repairs after a change of node. This module has its own random generator, so that the rest of a plan
+//! does not depend on it.
 
 mod client;
 mod serving;
@@ -11,16 +11,16 @@ mod transport;
 pub use client::{Balancer, HttpClient, HttpMember};
 pub(crate) use serving::HttpNode;
 pub(crate) use transport::Exchange;
-pub use transport::Outcome;
+pub use transport::SendResult;
 
 use crate::invariants::Violation;
 use crate::network::{Micros, Place, SECOND};
 use crate::world::World;
 use convoke_core::ErrorCode;
-use convoke_http_session::{Answer, Mutation, Secret, SessionRequest};
+use convoke_http_session::{Mutation, Secret, SessionAnswer, SessionOperation};
 use std::collections::BTreeMap;
 
-/// What happens later.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HttpEvent {
     /// A connection attempt or a request reaches its node.
@@ -31,11 +31,11 @@ pub(crate) enum HttpEvent {
     Return {
         exchange: u64,
     },
-    /// The sender of a request gives up waiting.
+    /// The sender of a request stops waiting.
     Expire {
         exchange: u64,
     },
-    /// A request goes on at a node.
+    /// A node continues a request.
     Step {
         host: usize,
         boot: u64,
@@ -43,14 +43,14 @@ pub(crate) enum HttpEvent {
     },
     Wake {
         client: usize,
-        run: u64,
+        process: u64,
     },
 }
 
 /// A request on the wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// One attempt of a client; a forwarded request keeps it.
+    /// The attempt of a client; a forwarded request has the same number.
     pub(crate) attempt: u64,
     pub(crate) client: usize,
     pub(crate) body: Body,
@@ -60,23 +60,23 @@ pub(crate) struct Message {
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Create,
-    Request { secret: Secret, request: SessionRequest },
+    Request { secret: Secret, operation: SessionOperation },
 }
 
 /// An answer on the wire.
 #[derive(Clone, Debug)]
-pub struct Response {
-    /// The node that decided.
+pub struct HttpResponse {
+    /// The node that answered.
     pub(crate) host: usize,
-    pub(crate) result: Result<(Secret, Answer), ErrorCode>,
+    pub(crate) result: Result<(Secret, SessionAnswer), ErrorCode>,
 }
 
-/// What is known of one attempt of a client.
+/// The checker's record of one attempt of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attempt {
-    /// The secret is not that of the session.
+    /// The request has a forged secret.
     pub(crate) forged: bool,
-    /// Nodes changed something because of it, so many times.
+    /// How many times a node changed something because of it.
     pub(crate) executed: u32,
 }
 
@@ -87,14 +87,18 @@ pub struct Http {
     pub(crate) exchanges: BTreeMap<u64, Exchange>,
     pub(crate) nodes: BTreeMap<usize, HttpNode>,
     pub(crate) attempts: BTreeMap<u64, Attempt>,
-    /// Of exchanges, tasks and attempts.
+    /// The last number of an exchange, task or attempt.
     number: u64,
     pub mutation: Mutation,
-    /// Members that HTTP clients ever wanted.
+    /// Number of members that HTTP clients ever registered.
     pub(crate) ids: usize,
     /// The next answer of this node is lost with its connection.
     pub lose_answer_of: Option<usize>,
-    /// Checks that were made where the answers are.
+    /// The next step at this node finds its queue full.
+    pub full_queue_of: Option<usize>,
+    /// Maximum number of sessions at a node. It applies to nodes that start later.
+    pub session_limit: usize,
+    /// Checks of `http_answers`.
     pub(crate) checks: u64,
 }
 
@@ -110,6 +114,8 @@ impl Http {
             mutation,
             ids: 0,
             lose_answer_of: None,
+            full_queue_of: None,
+            session_limit: SESSION_LIMIT,
             checks: 0,
         }
     }
@@ -131,15 +137,15 @@ impl World {
                     self.input(host, crate::host::Input::HttpStep { task });
                 }
             }
-            HttpEvent::Wake { client, run } => {
-                if self.http.clients[client].run == run {
+            HttpEvent::Wake { client, process } => {
+                if self.http.clients[client].process == process {
                     self.http_wake(client);
                 }
             }
         }
     }
 
-    /// Where an HTTP client is: beside an SDK client, and cut off with it.
+    /// The place of an HTTP client on the network. It shares the machine of an SDK client, and its partitions.
     pub(crate) fn http_place(&self, client: usize) -> Place {
         Place::Client(self.http.clients[client].beside)
     }
@@ -159,5 +165,8 @@ impl World {
     }
 }
 
-/// How often something is sent again that a cut holds back.
+/// Default limit of HTTP sessions per node.
+const SESSION_LIMIT: usize = 1_000;
+
+/// Interval of retransmissions during a cut.
 const RETRANSMIT: Micros = SECOND;

@@ -1,6 +1,8 @@
 //! A member of an HTTP session is not shown `down` while the node that owns it executes requests of its client, and the
-//! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md).
+//! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md). The session may have moved in the meantime,
+//! for example because its node crashed.
 
+use super::no_false_down::joined;
 use super::{Found, Invariant, findable, notice_time, report};
 use crate::http::HttpClient;
 use crate::network::Micros;
@@ -56,17 +58,32 @@ impl Invariant for HttpNoFalseDown {
     }
 }
 
-/// The client of a member that was acknowledged long ago, if its requests were executed without a long gap, each by a node that
-/// the observer could reach all the time, and the last one by the owner of the member. A session that moves may lose members
-/// whose registration has not reached its new node.
+/// Returns the client of a member that was acknowledged long ago, under these conditions. Its requests were executed
+/// without a long gap, and the owner of the member executed the last one. The observer could reach each node while the
+/// session was attached there. A session that moves may lose members whose registration has not reached its new node.
 fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Option<usize> {
     let (index, client) = world.http.clients.iter().enumerate().find(|(_, c)| c.members.contains_key(id))?;
     let since = client.members.get(id)?.since?;
     let opening = world.now.saturating_sub(window);
     let steady = client.alive && since < opening && is_steady(world, client, opening);
-    let reached = |host: usize| world.reach.joined(host, observer, opening, world.now);
-    let mut hosts = client.beats.iter().rev().take_while(|(at, _)| *at > opening).map(|(_, host)| *host);
-    (steady && is_owner(world, client, id) && hosts.all(reached)).then_some(index)
+    let reached = |(host, from, until): (usize, Micros, Micros)| joined(world, host, observer, window, from, until);
+    (steady && is_owner(world, client, id) && attachments(client, opening).into_iter().all(reached)).then_some(index)
+}
+
+/// The nodes that executed requests of a client in the window, newest first, with the start and end of each attachment.
+/// The current one has no end.
+fn attachments(client: &HttpClient, opening: Micros) -> Vec<(usize, Micros, Micros)> {
+    let mut found: Vec<(usize, Micros, Micros)> = Vec::new();
+    let mut until = Micros::MAX;
+    for (at, host) in client.beats.iter().rev() {
+        match found.last_mut().filter(|(last, ..)| last == host) {
+            Some((_, from, _)) => *from = *at,
+            None if until <= opening => break,
+            None => found.push((*host, *at, until)),
+        }
+        until = *at;
+    }
+    found
 }
 
 /// Whether the node that executed the client's last request is the owner of a member.

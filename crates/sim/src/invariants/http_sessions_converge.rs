@@ -1,5 +1,5 @@
-//! After the faults, an HTTP client that has repaired its session has what it wants: every member is shown everywhere as it was
-//! written last, and nothing else (C8; statement HS6 of docs/consistency.md).
+//! After the faults, when an HTTP client has repaired its session, every node shows its members with their last writes, and
+//! no unregistered member (C8; statement HS6 of docs/consistency.md).
 
 use super::{Found, Invariant, report, serving};
 use crate::world::World;
