@@ -66,6 +66,9 @@ faults! {
     HttpLostAnswer: 0, "HTTP: lost answer";
     HttpLateRequest: 0, "HTTP: late request";
     HttpClientCrash: 0, "HTTP: client crash";
+    HttpClientPause: 0, "HTTP: client pause";
+    HttpContestedId: 0, "HTTP: contested member id";
+    HttpConnectionLost: 0, "HTTP: lost kept connection";
     HttpForgedSecret: 0, "HTTP: forged secret";
     HttpNodeBusy: 0, "HTTP: full queue of a node";
     HttpTableFull: 0, "HTTP: full session table";
@@ -101,6 +104,9 @@ impl Fault {
             Fault::HttpLostAnswer
                 | Fault::HttpLateRequest
                 | Fault::HttpClientCrash
+                | Fault::HttpClientPause
+                | Fault::HttpContestedId
+                | Fault::HttpConnectionLost
                 | Fault::HttpForgedSecret
                 | Fault::HttpNodeBusy
                 | Fault::HttpTableFull
@@ -328,6 +334,9 @@ impl World {
             | Fault::HttpLostAnswer
             | Fault::HttpLateRequest
             | Fault::HttpClientCrash
+            | Fault::HttpClientPause
+            | Fault::HttpContestedId
+            | Fault::HttpConnectionLost
             | Fault::HttpForgedSecret
             | Fault::HttpNodeBusy
             | Fault::HttpTableFull => false,

@@ -48,6 +48,10 @@ pub enum Input {
     Http {
         exchange: u64,
     },
+    /// A kept connection of an HTTP client ended.
+    HttpHangUp {
+        connection: u64,
+    },
     /// The node continues an HTTP request.
     HttpStep {
         task: u64,

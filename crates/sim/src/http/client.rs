@@ -2,7 +2,7 @@
 //! requires.
 
 use super::transport::Sender;
-use super::{Attempt, Body, HttpEvent, HttpResponse, Message, SendResult};
+use super::{Attempt, Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
 use crate::faults::Fault;
 use crate::host::HostState;
 use crate::network::{Micros, SECOND};
@@ -24,6 +24,17 @@ const MEMBERS_MAX: usize = 4;
 const CALM_UPDATES: u32 = 3;
 /// Maximum number of executed requests that are remembered for the checks.
 const BEATS_MAX: usize = 4_000;
+
+/// Prefix of the member ids for which several HTTP clients compete, and their number.
+const CONTESTED: &str = "contested-";
+const CONTESTED_IDS: u32 = 2;
+/// One in this many new members has a contested id.
+const CONTESTED_ONE_IN: u32 = 6;
+
+/// Whether several HTTP clients compete for a member id.
+pub(crate) fn is_contested(id: &str) -> bool {
+    id.starts_with(CONTESTED)
+}
 
 /// How a client chooses the node of its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +85,11 @@ pub struct HttpClient {
     pub balancer: Balancer,
     /// The node of the last request.
     pub target: usize,
+    pub(super) settings: SessionSettings,
+    /// With `fast` liveness: the node to which it keeps a connection, and the number of the connection.
+    pub(super) connection: Option<(usize, u64)>,
+    /// Heartbeat interval and timeout of the session, from its last answer.
+    pub timing: (Micros, Micros),
     /// It updates so often that heartbeats are never due.
     pub chatty: bool,
     pub secret: Option<Secret>,
@@ -107,6 +123,9 @@ impl HttpClient {
             beside,
             balancer,
             target,
+            settings: SessionSettings::default(),
+            connection: None,
+            timing: (0, 0),
             chatty: false,
             secret: None,
             members: BTreeMap::new(),
@@ -165,9 +184,25 @@ impl World {
             let target = self.http.rng.usize(..self.hosts.len());
             let client = self.add_http_client(balancer, target);
             self.http.clients[client].chatty = self.http.rng.u32(..3) == 0;
+            self.http.clients[client].settings = self.random_settings(client);
+            if self.http.rng.u32(..5) == 0 {
+                // Such a session moves with its requests, so a client that wants writes to last uses one node.
+                self.http.clients[client].settings.liveness = Liveness::Fast;
+                self.http.clients[client].balancer = Balancer::Sticky;
+            }
             let start = self.http.rng.u64(..10 * SECOND);
             self.http.clients[client].not_before = start;
             self.http_wake_at(client, start);
+        }
+    }
+
+    /// Some clients choose their own client id or timeout.
+    fn random_settings(&mut self, client: usize) -> SessionSettings {
+        let timeout = self.setup.timers.heartbeat_timeout.as_millis() as u32;
+        SessionSettings {
+            client: (self.http.rng.u32(..3) == 0).then(|| format!("own-{client}")),
+            timeout_ms: if self.http.rng.u32(..3) == 0 { self.http.rng.u32(timeout / 2..2 * timeout) } else { 0 },
+            liveness: Liveness::Normal,
         }
     }
 
@@ -192,12 +227,16 @@ impl World {
 
     /// Registers a member.
     pub fn http_put(&mut self, client: usize, id: &str) {
+        self.http_register(client, id, false);
+    }
+
+    fn http_register(&mut self, client: usize, id: &str, takeover: bool) {
         let c = &mut self.http.clients[client];
         if c.members.insert(id.to_owned(), HttpMember::default()).is_none() {
             self.http.ids += 1;
         }
         c.deleted.remove(id);
-        c.queue.push_back(Op::Put { id: id.to_owned(), takeover: false });
+        c.queue.push_back(Op::Put { id: id.to_owned(), takeover });
         self.http_wake_at(client, self.now);
     }
 
@@ -234,6 +273,7 @@ impl World {
 
     /// Ends the process of a client.
     pub fn http_crash(&mut self, client: usize) {
+        self.http_close_connection(client);
         let c = &mut self.http.clients[client];
         c.process += 1;
         c.alive = false;
@@ -246,8 +286,9 @@ impl World {
     fn http_restart(&mut self, client: usize) {
         let now = self.now;
         let c = &self.http.clients[client];
-        let (process, chatty) = (c.process + 1, c.chatty);
-        let restarted = HttpClient { process, chatty, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
+        let (process, chatty, settings) = (c.process + 1, c.chatty, c.settings.clone());
+        let restarted =
+            HttpClient { process, chatty, settings, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
         self.http.clients[client] = restarted;
         self.note(format!("http client {client} starts"));
     }
@@ -261,7 +302,7 @@ impl World {
                 let deleted = std::mem::take(&mut c.deleted);
                 c.queue.clear();
                 for id in c.members.keys() {
-                    c.queue.push_back(Op::Put { id: id.clone(), takeover: true });
+                    c.queue.push_back(Op::Put { id: id.clone(), takeover: !is_contested(id) });
                 }
                 for id in deleted.into_keys() {
                     c.queue.push_back(Op::Delete { id });
@@ -280,7 +321,7 @@ impl World {
         let quiet = |client: &&HttpClient| client.alive && client.queue.is_empty() && client.flight.is_none();
         for client in self.http.clients.iter().filter(quiet) {
             let Some(name) = client.secret.as_ref().map(Secret::client) else { continue };
-            for (id, member) in &client.members {
+            for (id, member) in client.members.iter().filter(|(id, _)| !is_contested(id)) {
                 let shown = node.member(id).map(|shown| shown.metadata().to_map());
                 if shown.as_ref() != Some(&member.metadata) {
                     lost.push(format!("lost write: {id} is {shown:?}, acknowledged was {:?}", member.metadata));
@@ -315,6 +356,11 @@ impl World {
         self.http_operate(client);
         let c = &self.http.clients[client];
         if !c.alive {
+            return;
+        }
+        if now < c.not_before {
+            let at = c.not_before;
+            self.http_wake_at(client, at);
             return;
         }
         if c.secret.is_none() {
@@ -377,7 +423,14 @@ impl World {
                 }
             }
             34..38 => self.http_forge(client),
-            38..46 if count > 0 => self.http_update_one(client, true),
+            38..40 => {
+                let timeout = micros(self.setup.timers.heartbeat_timeout);
+                let pause = self.duration_http(SECOND, 3 * timeout);
+                self.http.clients[client].not_before = now + pause;
+                self.faults.count(Fault::HttpClientPause);
+                self.note(format!("http client {client} pauses"));
+            }
+            40..48 if count > 0 => self.http_update_one(client, true),
             _ if count > 0 => self.http_update_one(client, false),
             _ => self.http_put_new(client),
         }
@@ -388,6 +441,14 @@ impl World {
     }
 
     fn http_put_new(&mut self, client: usize) {
+        if self.http.rng.u32(..CONTESTED_ONE_IN) == 0 {
+            let id = format!("{CONTESTED}{}", self.http.rng.u32(..CONTESTED_IDS));
+            let takeover = self.http.rng.bool();
+            if !self.http.clients[client].members.contains_key(&id) {
+                self.http_register(client, &id, takeover);
+            }
+            return;
+        }
         let id = format!("h{}", self.http.number());
         self.http_put(client, &id);
     }
@@ -412,7 +473,8 @@ impl World {
         let host = self.http.rng.usize(..self.hosts.len());
         let attempt = self.http.number();
         self.http.attempts.insert(attempt, Attempt { forged: true, executed: 0 });
-        let message = Message { attempt, client, body: Body::Request { secret, operation }, forwarded: false };
+        let message =
+            Message { attempt, client, body: Body::Request { secret, operation }, forwarded: false, connection: None };
         // No process waits for the answer.
         let from = Sender::Client { client, process: 0 };
         self.http_send(from, host, message, self.now + ANSWER_TIMEOUT);
@@ -435,15 +497,30 @@ impl World {
         (1..=count).map(|step| (host + step) % count).find(usable).unwrap_or(host)
     }
 
+    /// Returns the kept connection of a client with `fast` liveness to a node. It keeps one connection at a time.
+    fn http_connection(&mut self, client: usize, host: usize) -> Option<u64> {
+        let c = &self.http.clients[client];
+        if c.settings.liveness != Liveness::Fast {
+            return None;
+        }
+        if c.connection.is_none_or(|(to, _)| to != host) {
+            self.http_close_connection(client);
+            let connection = self.http.number();
+            self.http.clients[client].connection = Some((host, connection));
+        }
+        self.http.clients[client].connection.map(|(_, connection)| connection)
+    }
+
     /// Sends the next request: an operation, a heartbeat, or a new session if there is none.
     fn http_request(&mut self, client: usize, op: Option<Op>) {
         let host = self.http_target(client);
         let attempt = self.http.number();
+        let connection = self.http_connection(client, host);
         let c = &mut self.http.clients[client];
         c.target = host;
         let mut conditional = false;
         let body = match (&c.secret, &op) {
-            (None, _) => Body::Create,
+            (None, _) => Body::Create(c.settings.clone()),
             (Some(secret), op) => {
                 let operation = match op {
                     None => SessionOperation::Heartbeat,
@@ -470,7 +547,7 @@ impl World {
         c.flight = Some(Flight { attempt, host, op: op.clone(), conditional });
         self.http.attempts.insert(attempt, Attempt::default());
         self.note(format!("http client {client} sends {} to n{host}", describe(&body)));
-        let message = Message { attempt, client, body, forwarded: false };
+        let message = Message { attempt, client, body, forwarded: false, connection };
         self.http_send(Sender::Client { client, process }, host, message, deadline);
     }
 
@@ -513,6 +590,7 @@ impl World {
                 }
             },
             SendResult::Unreached | SendResult::Unanswered => {
+                self.http_close_connection(client);
                 self.note(format!("http client {client} receives no answer from n{}", flight.host));
                 let code = if matches!(result, SendResult::Unreached) {
                     ErrorCode::NotReady
@@ -537,7 +615,8 @@ impl World {
         let now = self.now;
         self.note(format!("http client {client} receives OK of n{host} for {:?}", flight.op));
         let c = &mut self.http.clients[client];
-        c.next_beat = now + micros(answer.heartbeat_interval);
+        c.timing = (micros(answer.heartbeat_interval), micros(answer.timeout));
+        c.next_beat = now + c.timing.0;
         c.last = Some(Ok(()));
         if c.secret.is_none() {
             c.secret = Some(secret);
@@ -590,6 +669,7 @@ impl World {
         let now = self.now;
         let c = &mut self.http.clients[client];
         c.not_before = now + RETRY + jitter;
+        let contested = flight.op.as_ref().and_then(Op::id).filter(|id| is_contested(id));
         let again = flight.op.as_ref().is_some_and(|op| c.queue.front() == Some(op));
         let instead = |c: &mut HttpClient, op: Option<Op>| {
             if again {
@@ -613,6 +693,20 @@ impl World {
             | ErrorCode::NotFound
             | ErrorCode::PermissionDenied
             | ErrorCode::TakenOver
+            | ErrorCode::AlreadyRegistered
+                if contested.is_some() =>
+            {
+                // Another client has the member. This client does not take it back.
+                c.members.retain(|id, _| Some(id) != contested);
+                instead(c, None);
+                if matches!(code, ErrorCode::TakenOver | ErrorCode::AlreadyRegistered) {
+                    self.faults.count(Fault::HttpContestedId);
+                }
+            }
+            ErrorCode::NotRegistered
+            | ErrorCode::NotFound
+            | ErrorCode::PermissionDenied
+            | ErrorCode::TakenOver
             | ErrorCode::AlreadyRegistered => {
                 let put = flight.op.as_ref().and_then(Op::as_put);
                 instead(c, put);
@@ -626,15 +720,23 @@ impl Op {
     /// Returns the registration that repairs a failed operation.
     fn as_put(&self) -> Option<Op> {
         match self {
-            Op::Put { id, .. } | Op::Patch { id, .. } => Some(Op::Put { id: id.clone(), takeover: true }),
+            Op::Put { id, .. } | Op::Patch { id, .. } => Some(Op::Put { id: id.clone(), takeover: !is_contested(id) }),
             Op::Delete { .. } | Op::Close => None,
+        }
+    }
+
+    /// Returns the id of its member, if it has one.
+    fn id(&self) -> Option<&String> {
+        match self {
+            Op::Put { id, .. } | Op::Patch { id, .. } | Op::Delete { id } => Some(id),
+            Op::Close => None,
         }
     }
 }
 
 fn describe(body: &Body) -> String {
     match body {
-        Body::Create => "a new session".to_owned(),
+        Body::Create(_) => "a new session".to_owned(),
         Body::Request { operation, .. } => match operation {
             SessionOperation::Heartbeat => "a heartbeat".to_owned(),
             SessionOperation::Register(member) => format!("PUT {}", member.spec.id),

@@ -8,6 +8,7 @@ mod client;
 mod serving;
 mod transport;
 
+pub(crate) use client::is_contested;
 pub use client::{Balancer, HttpClient, HttpMember};
 pub(crate) use serving::HttpNode;
 pub(crate) use transport::Exchange;
@@ -17,6 +18,7 @@ use crate::invariants::Violation;
 use crate::network::{Micros, Place, SECOND};
 use crate::world::World;
 use convoke_core::ErrorCode;
+use convoke_core::member::Liveness;
 use convoke_http_session::{Mutation, Secret, SessionAnswer, SessionOperation};
 use std::collections::BTreeMap;
 
@@ -41,6 +43,12 @@ pub(crate) enum HttpEvent {
         boot: u64,
         task: u64,
     },
+    /// The end of a client's kept connection reaches its node.
+    HangUp {
+        client: usize,
+        host: usize,
+        connection: u64,
+    },
     Wake {
         client: usize,
         process: u64,
@@ -55,12 +63,24 @@ pub(crate) struct Message {
     pub(crate) client: usize,
     pub(crate) body: Body,
     pub(crate) forwarded: bool,
+    /// The kept connection on which a client with `fast` liveness sent it.
+    pub(crate) connection: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    Create,
+    Create(SessionSettings),
     Request { secret: Secret, operation: SessionOperation },
+}
+
+/// The settings with which a client creates its sessions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionSettings {
+    /// The id that the client chose, if it did.
+    pub(crate) client: Option<String>,
+    /// The requested timeout; 0 for the default of the node.
+    pub(crate) timeout_ms: u32,
+    pub(crate) liveness: Liveness,
 }
 
 /// An answer on the wire.
@@ -94,7 +114,7 @@ pub struct Http {
     pub(crate) ids: usize,
     /// The next answer of this node is lost with its connection.
     pub lose_answer_of: Option<usize>,
-    /// The next step at this node finds its queue full.
+    /// The next step at this node finds its queue full, once the answer of `lose_answer_of` is lost.
     pub full_queue_of: Option<usize>,
     /// Maximum number of sessions at a node. It applies to nodes that start later.
     pub session_limit: usize,
@@ -132,6 +152,7 @@ impl World {
             HttpEvent::Arrive { exchange } => self.http_arrive(exchange),
             HttpEvent::Return { exchange } => self.http_return(exchange),
             HttpEvent::Expire { exchange } => self.http_expire(exchange),
+            HttpEvent::HangUp { client, host, connection } => self.http_hang_up_arrives(client, host, connection),
             HttpEvent::Step { host, boot, task } => {
                 if self.hosts[host].boot == boot {
                     self.input(host, crate::host::Input::HttpStep { task });

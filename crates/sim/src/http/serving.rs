@@ -4,18 +4,19 @@
 //! simulation delays some steps. The queue of the event loop and the table of sessions can be full.
 
 use super::transport::Sender;
-use super::{Body, HttpEvent, HttpResponse, Message, SendResult};
+use super::{Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
 use crate::faults::Fault;
 use crate::network::Micros;
 use crate::world::{Event, World};
+use convoke_core::member::Liveness;
 use convoke_core::node::{ConnId, Notice};
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    CoreCall, Forwarded, RANDOM_BYTES, RequestFlow, Secret, SessionError, SessionOperation, SessionSlot, SessionTable,
-    Settings, SlotRef, Step,
+    CoreCall, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionError, SessionOperation, SessionSlot,
+    SessionTable, Settings, SlotRef, Step,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// The default of the server.
@@ -34,6 +35,8 @@ pub(crate) struct HttpNode {
     /// The slot to which a connection of the core belongs.
     connections: BTreeMap<u64, u64>,
     tasks: BTreeMap<u64, Task>,
+    /// Sessions with `fast` liveness, by the client's connection that they were used on.
+    bound: BTreeMap<u64, BTreeSet<Key>>,
 }
 
 /// A slot with its lock, and the connection of its session.
@@ -70,6 +73,7 @@ impl HttpNode {
             slots: BTreeMap::new(),
             connections: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            bound: BTreeMap::new(),
         }
     }
 }
@@ -90,9 +94,10 @@ impl World {
         }
         let settings = Settings { forward_timeout: FORWARD_TIMEOUT, mutation: self.http.mutation };
         let request = match &message.body {
-            Body::Create => {
+            Body::Create(requested) => {
                 let random = [(); RANDOM_BYTES].map(|()| self.http.rng.u8(..));
-                let secret = Secret::new(None, convoke_core::member::Liveness::Normal, 0, random);
+                let SessionSettings { client, timeout_ms, liveness } = requested;
+                let secret = Secret::new(client.as_deref(), *liveness, *timeout_ms, random);
                 RequestFlow::create(secret, settings)
             }
             Body::Request { secret, operation } => {
@@ -163,6 +168,7 @@ impl World {
                             if let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) {
                                 slot.users += 1;
                             }
+                            self.http_bind(host, &task, &found);
                             task.found = Some(found);
                             Step::Reenter
                         }
@@ -277,7 +283,8 @@ impl World {
 
     /// Returns the rejection of a node whose queue is full, if it is full now.
     fn http_busy(&mut self, host: usize) -> Option<Rejection> {
-        let wanted = self.http.full_queue_of.take_if(|busy| *busy == host).is_some();
+        let after_loss = self.http.lose_answer_of.is_none();
+        let wanted = self.http.full_queue_of.take_if(|busy| *busy == host && after_loss).is_some();
         let busy = wanted || (self.faults.active && self.http.rng.u32(..BUSY_ONE_IN) == 0);
         busy.then(|| {
             self.faults.count(Fault::HttpNodeBusy);
@@ -309,6 +316,25 @@ impl World {
         let found = node.table.find_or_make(time, secret.key, || fresh)?;
         node.slots.entry(found.slot).or_default();
         Ok(Some(found))
+    }
+
+    /// Binds a session with `fast` liveness to the client's connection, as the server does.
+    fn http_bind(&mut self, host: usize, task: &Task, found: &SlotRef<u64>) {
+        let secret = task.request.secret();
+        let Some(connection) = task.message.connection.filter(|_| secret.liveness == Liveness::Fast) else { return };
+        let node = self.http_node(host);
+        node.table.bind(&secret.key, found.number, connection);
+        node.bound.entry(connection).or_default().insert(secret.key);
+    }
+
+    /// Ends the sessions that are bound to a client's connection.
+    pub(crate) fn http_disconnected(&mut self, host: usize, connection: u64) {
+        let node = self.http_node(host);
+        let bound = node.bound.remove(&connection).unwrap_or_default();
+        let ended: Vec<u64> = bound.iter().filter_map(|key| node.table.disconnected(key, connection)).collect();
+        for slot in ended {
+            self.http_removed(host, slot);
+        }
     }
 
     fn http_unlock(&mut self, host: usize, task: &mut Task) {
@@ -503,26 +529,32 @@ impl World {
         }
     }
 
+    /// Whether the request has the current secret of its client. It is not if it is forged, or of an earlier session.
+    fn http_is_current(&self, task: &Task) -> bool {
+        let current = self.http.clients[task.message.client].secret.as_ref();
+        current.is_some_and(|current| current == task.request.secret())
+    }
+
     fn http_alive(&mut self, host: usize, task: &Task) {
         let now = self.now;
-        if !self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged) {
+        if self.http_is_current(task) {
             self.http.clients[task.message.client].beats.push_back((now, host));
         }
     }
 
     /// A node answers `SESSION_GONE` only if it knows no live member of the session (HS4).
     fn http_check_gone(&mut self, host: usize, task: &Task, rejection: &Rejection) {
-        let forged = self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged);
-        if rejection.code != ErrorCode::SessionGone || forged {
+        if rejection.code != ErrorCode::SessionGone || !self.http_is_current(task) {
             return;
         }
         self.http.checks += 1;
-        let client = task.request.secret().client();
+        let secret = task.request.secret();
+        let (client, nonce) = (secret.client(), secret.nonce);
         let Some(node) = self.hosts[host].node.as_ref() else { return };
         let known = self.http.clients[task.message.client].members.keys();
-        let known = known.filter_map(|id| node.member(id)).find(|member| member.client() == client);
-        if let Some(member) = known {
-            self.http_violation(format!("n{host} answers SESSION_GONE and shows {member:?}"));
+        let known = known.filter(|id| node.member(id).is_some()).filter_map(|id| node.slot(id));
+        if let Some(slot) = known.into_iter().find(|slot| slot.client == client && slot.nonce == nonce) {
+            self.http_violation(format!("n{host} answers SESSION_GONE and shows {slot:?}"));
         }
     }
 }

@@ -66,6 +66,25 @@ impl World {
         exchange
     }
 
+    /// Ends a kept connection of a client. The node detects it when the end arrives.
+    pub(crate) fn http_close_connection(&mut self, client: usize) {
+        if let Some((host, connection)) = self.http.clients[client].connection.take() {
+            let latency = self.http_latency(self.http_place(client), Place::Host(host));
+            self.schedule(self.now + latency, Event::Http(HttpEvent::HangUp { client, host, connection }));
+        }
+    }
+
+    pub(crate) fn http_hang_up_arrives(&mut self, client: usize, host: usize, connection: u64) {
+        if self.network.blocked(self.http_place(client), Place::Host(host)) {
+            let jitter = self.http.rng.u64(..RETRANSMIT / 4);
+            let event = HttpEvent::HangUp { client, host, connection };
+            self.schedule(self.now + RETRANSMIT + jitter, Event::Http(event));
+            return;
+        }
+        self.faults.count(Fault::HttpConnectionLost);
+        self.input(host, Input::HttpHangUp { connection });
+    }
+
     fn http_origin(&self, from: Sender) -> Place {
         match from {
             Sender::Client { client, .. } => self.http_place(client),

@@ -4,10 +4,10 @@
 
 use super::no_false_down::joined;
 use super::{Found, Invariant, findable, notice_time, report};
-use crate::http::HttpClient;
+use crate::http::{HttpClient, is_contested};
 use crate::network::Micros;
 use crate::world::{World, micros};
-use convoke_core::member::Status;
+use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
 
 const NAME: &str = "http_no_false_down";
@@ -63,7 +63,8 @@ impl Invariant for HttpNoFalseDown {
 /// session was attached there. A session that moves may lose members whose registration has not reached its new node.
 fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Option<usize> {
     let (index, client) = world.http.clients.iter().enumerate().find(|(_, c)| c.members.contains_key(id))?;
-    let since = client.members.get(id)?.since?;
+    let since = client.members.get(id)?.since.filter(|_| !is_contested(id))?;
+    let window = window + client.timing.1.saturating_sub(micros(world.setup.timers.heartbeat_timeout));
     let opening = world.now.saturating_sub(window);
     let steady = client.alive && since < opening && is_steady(world, client, opening);
     let reached = |(host, from, until): (usize, Micros, Micros)| joined(world, host, observer, window, from, until);
@@ -94,8 +95,11 @@ fn is_owner(world: &World, client: &HttpClient, id: &str) -> bool {
 }
 
 fn is_steady(world: &World, client: &HttpClient, opening: Micros) -> bool {
-    let timers = &world.setup.timers;
-    let limit = micros(timers.heartbeat_timeout) - micros(timers.heartbeat_interval);
+    if client.secret.as_ref().is_some_and(|secret| secret.liveness == Liveness::Fast) {
+        return false;
+    }
+    let (interval, timeout) = client.timing;
+    let limit = timeout.saturating_sub(interval);
     let mut later = world.now;
     for (at, _) in client.beats.iter().rev() {
         if later - at > limit {

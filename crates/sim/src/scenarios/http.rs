@@ -131,7 +131,6 @@ pub(super) fn http_full_node_does_not_reject_an_executed_request(world: &mut Wor
     world.http.lose_answer_of = Some(0);
     world.http_delete(client, "m1");
     if !world.even_seed() {
-        world.run_until(|w| w.http.lose_answer_of.is_none(), 10 * SECOND)?;
         world.http.full_queue_of = Some(2);
     }
     let answer = world.http_next_answer(client)?;

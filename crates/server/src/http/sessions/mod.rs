@@ -44,7 +44,9 @@ pub(crate) async fn create(
     let timeout_ms = match request.timeout_ms {
         None => 0,
         Some(0) => {
-            return Err(invalid("timeout_ms", "timeout_ms must not be 0; omit it to use the default of the node").into());
+            return Err(
+                invalid("timeout_ms", "timeout_ms must not be 0; omit it to use the default of the node").into()
+            );
         }
         Some(ms) => u32::try_from(ms).map_err(|_| invalid("timeout_ms", format!("timeout_ms {ms} is too long")))?,
     };
