@@ -80,6 +80,8 @@ impl Fault {
         match self {
             // It follows every second permanent loss, and those are rare.
             Fault::Replacement => 1,
+            Fault::HttpContestedId | Fault::HttpTableFull => 10,
+            _ if self.is_http() => 50,
             _ if self.weight() >= 4 => 50,
             _ => 5,
         }

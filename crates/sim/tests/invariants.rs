@@ -54,6 +54,7 @@ const SHOWN_OVER_HTTP: &[(&str, HttpMutant, By)] = &[
     ("http_answers", HttpMutant::AttachIsEnough, By::Scenario("http_update_after_a_crash_is_executed")),
     ("http_sessions_converge", HttpMutant::HeartbeatNotExecuted, By::Scenario("http_heartbeats_are_enough")),
     ("http_no_false_down", HttpMutant::RequestIsNoHeartbeat, By::Scenario("http_requests_are_heartbeats")),
+    ("http_no_false_down", HttpMutant::RequestIsNoHeartbeat, By::Scenario("http_requests_are_heartbeats_after_a_move")),
 ];
 
 fn all_shown() -> impl Iterator<Item = (&'static str, AnyMutant, By)> {

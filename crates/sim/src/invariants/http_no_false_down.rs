@@ -9,6 +9,7 @@ use crate::network::Micros;
 use crate::world::{World, micros};
 use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
+use std::collections::VecDeque;
 
 const NAME: &str = "http_no_false_down";
 
@@ -68,15 +69,16 @@ fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Op
     let opening = world.now.saturating_sub(window);
     let steady = client.alive && since < opening && is_steady(world, client, opening);
     let reached = |(host, from, until): (usize, Micros, Micros)| joined(world, host, observer, window, from, until);
-    (steady && is_owner(world, client, id) && attachments(client, opening).into_iter().all(reached)).then_some(index)
+    (steady && is_owner(world, client, id) && attachments(&client.beats, opening).into_iter().all(reached))
+        .then_some(index)
 }
 
 /// The nodes that executed requests of a client in the window, newest first, with the start and end of each attachment.
 /// The current one has no end.
-fn attachments(client: &HttpClient, opening: Micros) -> Vec<(usize, Micros, Micros)> {
+fn attachments(beats: &VecDeque<(Micros, usize)>, opening: Micros) -> Vec<(usize, Micros, Micros)> {
     let mut found: Vec<(usize, Micros, Micros)> = Vec::new();
     let mut until = Micros::MAX;
-    for (at, host) in client.beats.iter().rev() {
+    for (at, host) in beats.iter().rev() {
         match found.last_mut().filter(|(last, ..)| last == host) {
             Some((_, from, _)) => *from = *at,
             None if until <= opening => break,
@@ -111,4 +113,17 @@ fn is_steady(world: &World, client: &HttpClient, opening: Micros) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_is_judged_over_its_own_part_of_the_window() {
+        let beats = [(10, 2), (20, 0), (30, 0), (40, 1), (50, 1)];
+        assert_eq!(attachments(&beats.into(), 25), [(1, 40, Micros::MAX), (0, 20, 40)]);
+        assert_eq!(attachments(&beats.into(), 5), [(1, 40, Micros::MAX), (0, 20, 40), (2, 10, 20)]);
+        assert_eq!(attachments(&beats.into(), 45), [(1, 40, Micros::MAX)]);
+    }
 }

@@ -103,6 +103,26 @@ pub(super) fn http_requests_are_heartbeats(world: &mut World) -> ScenarioResult 
     Ok(())
 }
 
+/// The same after the session moved, because its node crashed or stopped. The observers judge both parts of the time.
+pub(super) fn http_requests_are_heartbeats_after_a_move(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_script(Balancer::Sticky, 0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    world.pass(60 * SECOND)?;
+    world.http.clients[client].heartbeats = false;
+    if world.even_seed() {
+        world.stop(0)
+    } else {
+        world.crash(0, Crash::Process)
+    }
+    for step in 0..20 {
+        world.http_patch(client, "m1", "step", &step.to_string(), false);
+        world.throughout(2 * SECOND, "it is up all the time", |w| w.shown_everywhere("m1", Status::Up))?;
+    }
+    world.require(world.http.clients[client].target != 0, "it uses another node")
+}
+
 /// The owner executes a forwarded request, and its answer is lost. The contacted node finds no session, and answers
 /// `OUTCOME_UNKNOWN`.
 pub(super) fn http_unanswered_request_is_not_rejected(world: &mut World) -> ScenarioResult {

@@ -164,6 +164,7 @@ scenarios! {
     http::http_request_is_forwarded_to_the_owner, 2, three, "C8", "a node that lags forwards a request instead of claiming what it knows";
     http::http_secret_is_needed, 2, three, "C8", "a request with the client id and another secret changes nothing";
     http::http_requests_are_heartbeats, 1, three, "C8, C6", "a client that updates all the time needs no heartbeats";
+    http::http_requests_are_heartbeats_after_a_move, 2, three, "C8, C6", "requests count as heartbeats after the session moved";
     http::http_unanswered_request_is_not_rejected, 1, three, "C8", "the owner executes a request, and its answer is lost";
     http::http_full_node_does_not_reject_an_executed_request, 2, three, "C8", "a full node gets a request that its lost owner has executed";
     http::http_heartbeats_are_enough, 1, three, "C8, C6", "a client that only sends heartbeats keeps its members up";
