@@ -469,8 +469,12 @@ impl World {
 
     // ---- the checks of invariant `http_answers` at a node ----
 
-    /// Records the calls of the core. If all succeeded, the request was executed and counts as a heartbeat.
+    /// Records the results of the calls. A request counts as a heartbeat if the session exists, even if it was rejected.
     fn http_executed(&mut self, host: usize, task: &Task, results: &[Result<Option<Version>, Rejection>]) {
+        let gone = |result: &Result<_, Rejection>| matches!(result, Err(r) if r.code == ErrorCode::SessionGone);
+        if !results.iter().any(gone) {
+            self.http_alive(host, task);
+        }
         if results.iter().any(Result::is_err) {
             return;
         }
@@ -478,7 +482,6 @@ impl World {
         if !matches!(operation, SessionOperation::Heartbeat) {
             self.http_changed(host, task);
         }
-        self.http_alive(host, task);
         self.http_check_shown(host, operation);
     }
 

@@ -163,7 +163,7 @@ scenarios! {
     http::http_session_outlives_its_node, 4, three, "C8", "an HTTP session continues at another node and is never down";
     http::http_request_is_forwarded_to_the_owner, 2, three, "C8", "a node that lags forwards a request instead of claiming what it knows";
     http::http_secret_is_needed, 2, three, "C8", "a request with the client id and another secret changes nothing";
-    http::http_requests_are_heartbeats, 1, three, "C8, C6", "a client that updates all the time needs no heartbeats";
+    http::http_requests_are_heartbeats, 1, three, "C8, C6", "a client whose requests are all rejected needs no heartbeats";
     http::http_requests_are_heartbeats_after_a_move, 2, three, "C8, C6", "requests count as heartbeats after the session moved";
     http::http_unanswered_request_is_not_rejected, 1, three, "C8", "the owner executes a request, and its answer is lost";
     http::http_full_node_does_not_reject_an_executed_request, 2, three, "C8", "a full node gets a request that its lost owner has executed";
