@@ -4,15 +4,17 @@
 //! at a time, and repairs after a change of node. This module has its own random generator, so that the rest of a plan
 //! does not depend on it.
 
+mod checks;
 mod client;
 mod serving;
 mod transport;
+mod workload;
 
-pub(crate) use client::is_contested;
 pub use client::{Balancer, HttpClient, HttpMember};
 pub(crate) use serving::HttpNode;
 pub(crate) use transport::Exchange;
 pub use transport::SendResult;
+pub(crate) use workload::is_contested;
 
 use crate::invariants::Violation;
 use crate::network::{Micros, Place, SECOND};

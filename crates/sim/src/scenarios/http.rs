@@ -133,9 +133,9 @@ pub(super) fn http_requests_are_heartbeats_after_a_move(world: &mut World) -> Sc
     world.pass(60 * SECOND)?;
     world.http.clients[client].heartbeats = false;
     if world.even_seed() {
-        world.stop(1)
+        world.stop(1);
     } else {
-        world.crash(1, Crash::Process)
+        world.crash(1, Crash::Process);
     }
     for _ in 0..20 {
         world.http_stale_patch(client, version);
