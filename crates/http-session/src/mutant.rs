@@ -3,7 +3,10 @@
 convoke_base::mutants! {
     OwnerNotAsked: "C8", "a node attaches a session that a connected node holds instead of forwarding the request";
     UnansweredIsRejected: "C8", "a rejection is returned for a request that a lost owner may have executed";
+    FailedStepIsRejected: "C8", "a full node rejects a request that a lost owner may have executed";
     SilentOwnerMeansGone: "C8", "a session whose owner is lost is gone, although the registry has its members";
     AnySecretFits: "C8", "the nonce is derived from the client id, so that every secret with that id fits";
-    RequestIsNoHeartbeat: "C8", "only heartbeats show that the client lives, other requests do not";
+    RequestIsNoHeartbeat: "C8", "requests are submitted without a heartbeat, so that a rejected one does not count as activity";
+    HeartbeatNotExecuted: "C8", "a heartbeat is acknowledged without a call of the core";
+    AttachIsEnough: "C8", "a request that attaches the session is acknowledged without being executed";
 }

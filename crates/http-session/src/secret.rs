@@ -1,8 +1,8 @@
-//! The secret that names a session over HTTP, and all that any node of the cluster learns from it (C8).
+//! The secret that identifies an HTTP session (C8).
 //!
-//! A session outlives its node, so no node's memory may be needed to serve it: the secret carries the settings of the
-//! session beside 128 random bits. A hash over all of it gives the nonce of the client's process, which the registry keeps with every
-//! member and shows to nobody: whoever has the secret, and nobody else, has the nonce.
+//! A session outlives its node, so any node must be able to serve it without stored state. The secret therefore carries
+//! the settings of the session and 128 random bits. A hash over both gives the nonce of the client's process. The registry
+//! keeps the nonce with every member and never returns it to clients, so only a request with the secret has the nonce.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,33 +12,33 @@ use std::fmt;
 use std::time::Duration;
 
 const FORMAT: u8 = 1;
-/// Random bytes that a new secret takes.
+/// Number of random bytes in a secret.
 pub const RANDOM_BYTES: usize = 16;
-/// Bytes of the hash in the id of a client that chose none.
+/// Bytes of the hash in a generated client id.
 const NAME: usize = 10;
 /// Format, liveness, timeout, random bits; the client id follows, if the client chose one.
 const HEAD: usize = 1 + 1 + 4 + RANDOM_BYTES;
-/// Client ids are at most 256 bytes; anything longer is no secret of ours.
+/// Client ids are at most 256 bytes; a longer text is not a valid secret.
 const CLIENT_MAX: usize = 1_024;
 
 /// The secret of a session.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     bytes: Vec<u8>,
-    /// Finds the session in tables without telling the secret.
+    /// Key of the session in tables; it does not reveal the secret.
     pub key: Key,
-    /// Names the client, unless it chose its own id.
+    /// Hash bytes of the generated client id.
     name: [u8; NAME],
     pub nonce: u64,
     pub liveness: Liveness,
     pub timeout: Option<Duration>,
 }
 
-/// Finds a session in a table.
+/// The key of a session in a table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; 14]);
 
-/// Not even in a log.
+/// Omits the secret, so that it does not appear in logs.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret").field("client", &self.client()).finish_non_exhaustive()
@@ -52,7 +52,7 @@ impl fmt::Debug for Key {
 }
 
 impl Secret {
-    /// A new one. Without a chosen client id it gives itself one.
+    /// Returns a new secret. Without a client id, one is generated.
     pub fn new(client: Option<&str>, liveness: Liveness, timeout_ms: u32, random: [u8; RANDOM_BYTES]) -> Secret {
         let mut bytes = vec![0; HEAD];
         bytes[0] = FORMAT;
@@ -63,7 +63,7 @@ impl Secret {
         Secret::of(bytes, liveness, timeout_ms)
     }
 
-    /// Reads one; `None` if it cannot be ours.
+    /// Parses a secret. Returns `None` if the text is not a valid secret.
     pub fn parse(text: &str) -> Option<Secret> {
         if text.len() > 2 * (HEAD + CLIENT_MAX) {
             return None;
@@ -93,7 +93,8 @@ impl Secret {
         }
     }
 
-    /// The client's id: the one it chose, or one made of the hash. Made when it is needed, which is when the session is attached.
+    /// Returns the client id: the chosen one, or one generated from the hash. It is computed on demand, because only an
+    /// attach needs it.
     pub fn client(&self) -> String {
         match std::str::from_utf8(&self.bytes[HEAD..]) {
             Ok(chosen) if !chosen.is_empty() => chosen.to_owned(),
@@ -109,7 +110,7 @@ impl Secret {
         }
     }
 
-    /// For the client, and for nobody else.
+    /// Returns the secret as text. Only the client and the node that serves its request may have it.
     pub fn reveal(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.bytes)
     }
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_node_reads_the_same_from_it() {
+    fn every_node_parses_the_same_values() {
         for (client, liveness, timeout) in
             [(None, Liveness::Normal, 0), (Some("shop"), Liveness::Fast, 7_000), (Some("größe"), Liveness::Normal, 1)]
         {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn other_random_bytes_make_another_and_nothing_shown_tells_them() {
+    fn random_bytes_change_the_secret_and_debug_output_omits_it() {
         let (one, two) =
             (Secret::new(None, Liveness::Normal, 0, [1; 16]), Secret::new(None, Liveness::Normal, 0, [2; 16]));
         assert!(one.key != two.key && one.nonce != two.nonce && one.client() != two.client());
@@ -146,18 +147,18 @@ mod tests {
     }
 
     #[test]
-    fn changed_settings_make_it_another_one() {
+    fn changed_settings_change_the_key_and_the_nonce() {
         let secret = Secret::new(Some("shop"), Liveness::Normal, 5_000, [1; 16]);
-        for place in 1..6 {
+        for position in 1..6 {
             let mut bytes = secret.bytes.clone();
-            bytes[place] ^= 1;
+            bytes[position] ^= 1;
             let other = Secret::parse(&URL_SAFE_NO_PAD.encode(&bytes)).unwrap();
             assert!(other.nonce != secret.nonce && other.key != secret.key);
         }
     }
 
     #[test]
-    fn garbage_is_none() {
+    fn invalid_text_is_rejected() {
         let good = Secret::new(None, Liveness::Normal, 0, [1; 16]).reveal();
         let long = "A".repeat(5_000);
         for bad in ["", "x", "not base64!", &good[..good.len() - 4], "AAAA", &long] {
@@ -168,7 +169,7 @@ mod tests {
         assert!(Secret::parse(&URL_SAFE_NO_PAD.encode(&bytes)).is_none());
     }
 
-    /// Sessions outlive an upgrade of all nodes.
+    /// Sessions must survive an upgrade of all nodes.
     #[test]
     fn secrets_are_fixed_byte_for_byte() {
         let secret = Secret::parse("AQEAABtYAAECAwQFBgcICQoLDA0OD3Nob3A").unwrap();

@@ -1,4 +1,4 @@
-//! The sessions attached here. A cache: a session that is lost from it is found again in the registry (C8).
+//! The sessions attached here. The table is a cache: a session that is not in it is restored from the registry (C8).
 
 use crate::secret::Key;
 use convoke_core::{ErrorCode, Rejection, Time};
@@ -6,42 +6,41 @@ use std::collections::BTreeMap;
 use std::collections::btree_map;
 use std::time::Duration;
 
-/// Idle sessions are removed after so many of their timeouts. The node's own timers do not depend on this.
+/// An idle session is removed after this many of its timeouts. The node's own timers do not depend on this.
 const IDLE_TIMEOUTS: u32 = 2;
-/// Replaces the timeout until a session is attached: no request takes longer, and one that is cancelled leaves its place
-/// behind.
+/// Replaces the timeout until a session is attached. No request takes longer. A cancelled request leaves its slot behind.
 const ATTACHING: Duration = Duration::from_secs(60);
 
-/// Places by session. `P` refers to a place that the caller can lock.
+/// The slots by session. `S` is a reference to a slot that the caller can lock.
 #[derive(Debug)]
-pub struct Table<P> {
-    entries: BTreeMap<Key, Entry<P>>,
+pub struct SessionTable<S> {
+    entries: BTreeMap<Key, Entry<S>>,
     limit: usize,
-    /// Of the last place that was made.
+    /// Number of the last slot that was made.
     number: u64,
 }
 
 #[derive(Debug)]
-struct Entry<P> {
+struct Entry<S> {
     number: u64,
-    place: P,
-    /// When a request last asked for it.
+    slot: S,
+    /// When a request last used it.
     used: Time,
     timeout: Duration,
-    /// With `fast` liveness: the connection it was last used on.
+    /// The connection it was last used on; only with `fast` liveness.
     connection: Option<u64>,
 }
 
-/// A place and its number, which no other place of the table ever had.
+/// A slot and its number. The table never uses a number twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found<P> {
+pub struct SlotRef<S> {
     pub number: u64,
-    pub place: P,
+    pub slot: S,
 }
 
-impl<P: Clone> Table<P> {
+impl<S: Clone> SessionTable<S> {
     pub fn new(limit: usize) -> Self {
-        Table { entries: BTreeMap::new(), limit, number: 0 }
+        SessionTable { entries: BTreeMap::new(), limit, number: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -52,72 +51,73 @@ impl<P: Clone> Table<P> {
         self.entries.is_empty()
     }
 
-    /// The place of a session, if it has one.
-    pub fn find(&mut self, now: Time, key: &Key) -> Option<Found<P>> {
+    /// Returns the slot of a session, if it has one.
+    pub fn find(&mut self, now: Time, key: &Key) -> Option<SlotRef<S>> {
         let entry = self.entries.get_mut(key)?;
         entry.used = now;
-        Some(Found { number: entry.number, place: entry.place.clone() })
+        Some(SlotRef { number: entry.number, slot: entry.slot.clone() })
     }
 
-    /// The place of a session; a new one if it has none.
-    pub fn find_or_make(&mut self, now: Time, key: Key, make: impl FnOnce() -> P) -> Result<Found<P>, Rejection> {
+    /// Returns the slot of a session; makes one if there is none.
+    pub fn find_or_make(&mut self, now: Time, key: Key, make: impl FnOnce() -> S) -> Result<SlotRef<S>, Rejection> {
         let count = self.entries.len();
         let entry = match self.entries.entry(key) {
             btree_map::Entry::Occupied(entry) => entry.into_mut(),
             btree_map::Entry::Vacant(_) if count >= self.limit => {
-                let message = format!("this node has {} sessions over HTTP already; try another", self.limit);
+                let message =
+                    format!("this node has reached its limit of {} HTTP sessions; use another node", self.limit);
                 return Err(Rejection::new(ErrorCode::ResourceExhausted, message).limit(self.limit));
             }
             btree_map::Entry::Vacant(vacant) => {
                 self.number += 1;
                 let number = self.number;
-                vacant.insert(Entry { number, place: make(), used: now, timeout: ATTACHING, connection: None })
+                vacant.insert(Entry { number, slot: make(), used: now, timeout: ATTACHING, connection: None })
             }
         };
         entry.used = now;
-        Ok(Found { number: entry.number, place: entry.place.clone() })
+        Ok(SlotRef { number: entry.number, slot: entry.slot.clone() })
     }
 
-    /// Removes a place, unless the session has another one by now.
-    #[must_use = "what is removed is dropped without a lock"]
-    pub fn remove(&mut self, key: &Key, number: u64) -> Option<P> {
+    /// Removes a slot, unless the session has another one by now.
+    #[must_use = "drop the removed slot after the table is unlocked"]
+    pub fn remove(&mut self, key: &Key, number: u64) -> Option<S> {
         self.entries.get(key).filter(|entry| entry.number == number)?;
-        self.entries.remove(key).map(|entry| entry.place)
+        self.entries.remove(key).map(|entry| entry.slot)
     }
 
-    /// The session in a place was attached with this timeout.
+    /// Records that the session in a slot was attached with this timeout.
     pub fn attached(&mut self, key: &Key, number: u64, timeout: Duration) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.number == number) {
             entry.timeout = timeout;
         }
     }
 
-    /// The session ends with this connection, unless it is used on another one first.
+    /// Binds a session to a connection: it ends with the connection, unless it is used on another one first.
     pub fn bind(&mut self, key: &Key, number: u64, connection: u64) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.number == number) {
             entry.connection = Some(connection);
         }
     }
 
-    /// A connection has ended: removes the place if the session was last used on it.
-    #[must_use = "what is removed is dropped without a lock"]
-    pub fn disconnected(&mut self, key: &Key, connection: u64) -> Option<P> {
+    /// Removes the slot of a session that was last used on this connection, which has ended.
+    #[must_use = "drop the removed slot after the table is unlocked"]
+    pub fn disconnected(&mut self, key: &Key, connection: u64) -> Option<S> {
         self.entries.get(key).filter(|entry| entry.connection == Some(connection))?;
-        self.entries.remove(key).map(|entry| entry.place)
+        self.entries.remove(key).map(|entry| entry.slot)
     }
 
-    /// Removes all.
-    #[must_use = "what is removed is dropped without a lock"]
-    pub fn clear(&mut self) -> Vec<P> {
-        std::mem::take(&mut self.entries).into_values().map(|entry| entry.place).collect()
+    /// Removes all slots.
+    #[must_use = "drop the removed slot after the table is unlocked"]
+    pub fn clear(&mut self) -> Vec<S> {
+        std::mem::take(&mut self.entries).into_values().map(|entry| entry.slot).collect()
     }
 
-    /// Removes the places that no request has asked for in a long time.
-    #[must_use = "what is removed is dropped without a lock"]
-    pub fn sweep(&mut self, now: Time) -> Vec<P> {
-        let idle = |entry: &Entry<P>| now.since(entry.used) >= entry.timeout.saturating_mul(IDLE_TIMEOUTS);
+    /// Removes the slots that no request has used for a long time.
+    #[must_use = "drop the removed slot after the table is unlocked"]
+    pub fn sweep(&mut self, now: Time) -> Vec<S> {
+        let idle = |entry: &Entry<S>| now.since(entry.used) >= entry.timeout.saturating_mul(IDLE_TIMEOUTS);
         let idle: Vec<Key> = self.entries.iter().filter(|(_, entry)| idle(entry)).map(|(key, _)| *key).collect();
-        idle.iter().filter_map(|key| self.entries.remove(key)).map(|entry| entry.place).collect()
+        idle.iter().filter_map(|key| self.entries.remove(key)).map(|entry| entry.slot).collect()
     }
 }
 
@@ -132,18 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_nobody_attached_is_removed() {
-        let mut table = Table::new(1);
+    fn a_slot_without_a_session_is_removed() {
+        let mut table = SessionTable::new(1);
         let start = Time::ZERO;
         table.find_or_make(start, key(1), || ()).unwrap();
-        assert!(table.sweep(start + ATTACHING).is_empty(), "its request may still be at work");
+        assert!(table.sweep(start + ATTACHING).is_empty(), "its request may still be in progress");
         assert_eq!(table.sweep(start + 2 * ATTACHING).len(), 1);
         assert!(table.is_empty());
     }
 
     #[test]
     fn an_idle_session_is_removed_after_two_timeouts() {
-        let mut table = Table::new(2);
+        let mut table = SessionTable::new(2);
         let timeout = Duration::from_secs(20);
         let found = table.find_or_make(Time::ZERO, key(1), || ()).unwrap();
         table.attached(&key(1), found.number, timeout);
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_no_further_session() {
-        let mut table = Table::new(1);
+    fn a_full_table_rejects_a_further_session() {
+        let mut table = SessionTable::new(1);
         table.find_or_make(Time::ZERO, key(1), || ()).unwrap();
         let rejection = table.find_or_make(Time::ZERO, key(2), || ()).unwrap_err();
         assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(1)));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn only_the_last_connection_counts() {
-        let mut table = Table::new(1);
+        let mut table = SessionTable::new(1);
         let found = table.find_or_make(Time::ZERO, key(1), || ()).unwrap();
         table.bind(&key(1), found.number, 7);
         table.bind(&key(1), found.number, 8);
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_place_stays() {
-        let mut table = Table::new(1);
+    fn a_newer_slot_stays() {
+        let mut table = SessionTable::new(1);
         let old = table.find_or_make(Time::ZERO, key(1), || ()).unwrap();
         assert!(table.remove(&key(1), old.number).is_some());
         table.find_or_make(Time::ZERO, key(1), || ()).unwrap();

@@ -1,4 +1,4 @@
-//! The way of a request through a node, step by step.
+//! The steps of a request at a node.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a panic is the message")]
 
@@ -7,7 +7,8 @@ use convoke_core::node::{ConnId, Notice, PeerState, Reattach, SessionOwner, Star
 use convoke_core::version::{NodeId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    Call, Forwarded, Mutation, Place, Reply, Request, Secret, SessionError, SessionRequest, Settings, Step,
+    CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionError, SessionOperation, SessionReply, SessionSlot,
+    Settings, Step,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +19,21 @@ fn secret(random: u8, liveness: Liveness) -> Secret {
     Secret::new(Some("shop"), liveness, 0, [random; 16])
 }
 
-fn request(request: SessionRequest) -> Request {
-    new(secret(1, Liveness::Normal), request, false)
+fn request(operation: SessionOperation) -> RequestFlow {
+    new(secret(1, Liveness::Normal), operation, false)
 }
 
-fn new(secret: Secret, request: SessionRequest, forwarded: bool) -> Request {
-    Request::new(secret, request, forwarded, Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() })
+fn new(secret: Secret, operation: SessionOperation, forwarded: bool) -> RequestFlow {
+    RequestFlow::new(secret, operation, forwarded, Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() })
 }
 
 fn owner(state: PeerState) -> Option<SessionOwner> {
     Some(SessionOwner { node: NodeId::new("n2").unwrap(), client_address: "h2:1".to_owned(), state })
 }
 
-fn register(id: &str) -> SessionRequest {
+fn register(id: &str) -> SessionOperation {
     let spec = convoke_core::member::MemberSpec::new(id, "s");
-    SessionRequest::Register(Arc::new(convoke_core::node::AttachMember { spec, takeover: false }))
+    SessionOperation::Register(Arc::new(convoke_core::node::AttachMember { spec, takeover: false }))
 }
 
 fn rejection(step: Step) -> ErrorCode {
@@ -42,10 +43,10 @@ fn rejection(step: Step) -> ErrorCode {
     }
 }
 
-/// A node alone, and the place of one session.
+/// A node without peers, and the slot of one session.
 struct Shell {
     node: Node,
-    place: Place,
+    slot: SessionSlot,
     out: Output,
     conn: u64,
 }
@@ -59,8 +60,8 @@ impl Shell {
         node.begin(Time::ZERO, &mut out);
         node.wake(Time::from_secs(60), &mut out);
         assert!(node.is_ready());
-        let mut shell = Shell { node, place: Place::default(), out, conn: 0 };
-        let create = Request::create(
+        let mut shell = Shell { node, slot: SessionSlot::default(), out, conn: 0 };
+        let create = RequestFlow::create(
             secret(1, Liveness::Normal),
             Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() },
         );
@@ -68,21 +69,21 @@ impl Shell {
         shell
     }
 
-    fn run(&mut self, wish: SessionRequest) -> Step {
-        self.drive(request(wish))
+    fn run(&mut self, operation: SessionOperation) -> Step {
+        self.drive(request(operation))
     }
 
-    fn drive(&mut self, mut request: Request) -> Step {
+    fn drive(&mut self, mut request: RequestFlow) -> Step {
         let now = Time::from_secs(61);
         let mut step = request.begin();
         loop {
             step = match step {
-                Step::Enter { .. } | Step::Reenter => request.entered(now, &mut self.place),
+                Step::Enter { .. } | Step::Reenter => request.entered(now, &mut self.slot),
                 Step::Attach(attaching) => {
                     let reattach: Reattach = attaching.with(3);
                     self.conn += 1;
                     let result = self.node.reattach(now, 0, ConnId(self.conn), &reattach, &mut self.out);
-                    request.attached(now, &mut self.place, result)
+                    request.attached(now, &mut self.slot, result)
                 }
                 Step::Submit(calls) => {
                     let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
@@ -94,16 +95,16 @@ impl Shell {
         }
     }
 
-    fn call(&mut self, now: Time, call: Call) -> Result<Option<Version>, Rejection> {
+    fn call(&mut self, now: Time, call: CoreCall) -> Result<Option<Version>, Rejection> {
         let (node, out) = (&mut self.node, &mut self.out);
         match call {
-            Call::Heartbeat { session } => node.heartbeat(now, session, out).map(|()| None),
-            Call::Register { session, seq, member } => node.register(now, 0, session, seq, &member, out).map(Some),
-            Call::Update { session, seq, id, update, expected } => {
+            CoreCall::Heartbeat { session } => node.heartbeat(now, session, out).map(|()| None),
+            CoreCall::Register { session, seq, member } => node.register(now, 0, session, seq, &member, out).map(Some),
+            CoreCall::Update { session, seq, id, update, expected } => {
                 node.update(now, session, seq, &id, &update, expected, out).map(Some)
             }
-            Call::Unregister { session, seq, id } => node.unregister(now, session, seq, &id, out).map(|()| None),
-            Call::Close { session } => node.close_session(now, session, out).map(|()| None),
+            CoreCall::Unregister { session, seq, id } => node.unregister(now, session, seq, &id, out).map(|()| None),
+            CoreCall::Close { session } => node.close_session(now, session, out).map(|()| None),
         }
     }
 }
@@ -112,36 +113,36 @@ impl Shell {
 fn a_session_that_is_attached_here_is_served_here() {
     let mut shell = Shell::new();
     assert!(matches!(shell.run(register("m")), Step::Finish { result: Ok(answer), remove: false }
-        if matches!(answer.reply, Reply::Written(_)) && answer.members.is_none()));
-    assert!(matches!(shell.run(SessionRequest::Heartbeat), Step::Finish { result: Ok(_), remove: false }));
-    assert!(matches!(shell.run(SessionRequest::Close), Step::Finish { result: Ok(_), remove: true }));
+        if matches!(answer.reply, SessionReply::Written(_)) && answer.members.is_none()));
+    assert!(matches!(shell.run(SessionOperation::Heartbeat), Step::Finish { result: Ok(_), remove: false }));
+    assert!(matches!(shell.run(SessionOperation::Close), Step::Finish { result: Ok(_), remove: true }));
 }
 
 #[test]
 fn a_lost_session_is_attached_again_with_its_members() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.place.closed();
-    let Step::Finish { result: Ok(answer), .. } = shell.run(SessionRequest::Heartbeat) else { panic!("not served") };
+    shell.slot.closed();
+    let Step::Finish { result: Ok(answer), .. } = shell.run(SessionOperation::Heartbeat) else { panic!("not served") };
     assert_eq!(answer.members, Some(vec!["m".to_owned()]));
 }
 
 #[test]
 fn a_session_without_members_is_gone_with_its_node() {
     let mut shell = Shell::new();
-    shell.run(SessionRequest::Close);
-    shell.place.closed();
-    assert_eq!(rejection(shell.run(SessionRequest::Heartbeat)), ErrorCode::SessionGone);
+    shell.run(SessionOperation::Close);
+    shell.slot.closed();
+    assert_eq!(rejection(shell.run(SessionOperation::Heartbeat)), ErrorCode::SessionGone);
 }
 
 #[test]
 fn another_secret_is_another_session() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.place = Place::default();
+    shell.slot = SessionSlot::default();
     let update = MetadataUpdate::set("v", "1".to_owned());
-    let wish = SessionRequest::Update { id: "m".to_owned(), update: Arc::new(update), expected: None };
-    let forged = new(secret(2, Liveness::Normal), wish, false);
+    let operation = SessionOperation::Update { id: "m".to_owned(), update: Arc::new(update), expected: None };
+    let forged = new(secret(2, Liveness::Normal), operation, false);
     assert_eq!(rejection(shell.drive(forged)), ErrorCode::Superseded);
     assert!(shell.node.member("m").unwrap().metadata().get("v").is_none());
 }
@@ -149,25 +150,25 @@ fn another_secret_is_another_session() {
 #[test]
 fn a_stopping_node_names_another() {
     let mut shell = Shell::new();
-    shell.place.notice(Notice::Handover { target: None });
-    assert_eq!(rejection(shell.run(SessionRequest::Heartbeat)), ErrorCode::NotReady);
+    shell.slot.notice(Notice::Handover { target: None });
+    assert_eq!(rejection(shell.run(SessionOperation::Heartbeat)), ErrorCode::NotReady);
 }
 
 #[test]
 fn a_member_that_was_taken_is_reported_as_taken() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.place.notice(Notice::TakenOver { id: "m".to_owned() });
-    let mut request = request(SessionRequest::Unregister("m".to_owned()));
-    let Step::Submit(_) = request.entered(Time::ZERO, &mut shell.place) else { panic!("not submitted") };
+    shell.slot.notice(Notice::TakenOver { id: "m".to_owned() });
+    let mut request = request(SessionOperation::Unregister("m".to_owned()));
+    let Step::Submit(_) = request.entered(Time::ZERO, &mut shell.slot) else { panic!("not submitted") };
     let denied = Rejection::new(ErrorCode::PermissionDenied, "held by another client");
     assert!(matches!(request.answered([Ok(None), Err(denied)]), Step::Reenter));
-    assert_eq!(rejection(request.entered(Time::ZERO, &mut shell.place)), ErrorCode::TakenOver);
+    assert_eq!(rejection(request.entered(Time::ZERO, &mut shell.slot)), ErrorCode::TakenOver);
 }
 
 #[test]
 fn the_node_that_holds_the_session_gets_the_request() {
-    let mut request = request(SessionRequest::Heartbeat);
+    let mut request = request(SessionOperation::Heartbeat);
     assert!(matches!(request.begin(), Step::Enter { make: false }));
     assert!(matches!(request.absent(Time::ZERO), Step::AskOwner { .. }));
     let Step::Forward { owner, deadline } = request.owner(Time::ZERO, owner(PeerState::Up)) else {
@@ -180,18 +181,18 @@ fn the_node_that_holds_the_session_gets_the_request() {
 #[test]
 fn a_request_is_forwarded_once_only_and_not_with_fast_liveness() {
     for (liveness, forwarded) in [(Liveness::Normal, true), (Liveness::Fast, false)] {
-        let mut request = new(secret(1, liveness), SessionRequest::Heartbeat, forwarded);
+        let mut request = new(secret(1, liveness), SessionOperation::Heartbeat, forwarded);
         assert!(matches!(request.absent(Time::ZERO), Step::Enter { make: true }));
     }
 }
 
 #[test]
 fn a_node_that_takes_no_clients_or_is_lost_is_replaced() {
-    let mut declined = request(SessionRequest::Heartbeat);
+    let mut declined = request(SessionOperation::Heartbeat);
     declined.absent(Time::ZERO);
     declined.owner(Time::ZERO, owner(PeerState::Up));
     assert!(matches!(declined.forwarded(Time::ZERO, Forwarded::with_status(503)), Step::Enter { make: true }));
-    let mut lost = request(SessionRequest::Heartbeat);
+    let mut lost = request(SessionOperation::Heartbeat);
     lost.absent(Time::ZERO);
     assert!(matches!(lost.owner(Time::ZERO, owner(PeerState::Lost)), Step::Enter { make: true }));
 }
@@ -199,7 +200,7 @@ fn a_node_that_takes_no_clients_or_is_lost_is_replaced() {
 #[test]
 fn an_owner_that_does_not_answer_is_asked_again_until_the_deadline() {
     for (outcome, unknown) in [(Forwarded::Unreached, false), (Forwarded::Unanswered, true)] {
-        let mut request = request(SessionRequest::Heartbeat);
+        let mut request = request(SessionOperation::Heartbeat);
         request.absent(Time::ZERO);
         let mut now = Time::ZERO;
         let mut sent = 0;
@@ -230,8 +231,26 @@ fn a_request_that_may_have_been_executed_is_not_rejected() {
     request.forwarded(Time::ZERO, Forwarded::Unanswered);
     let step = request.owner(Time::from_secs(1), owner(PeerState::Lost));
     assert!(matches!(step, Step::Enter { make: true }), "its owner is lost: {step:?}");
-    let Step::Submit(_) = request.entered(Time::from_secs(1), &mut shell.place) else { panic!("not submitted") };
+    let Step::Submit(_) = request.entered(Time::from_secs(1), &mut shell.slot) else { panic!("not submitted") };
     request.answered([Err(Rejection::new(ErrorCode::NotRegistered, "not registered"))]);
-    let step = request.entered(Time::from_secs(1), &mut shell.place);
+    let step = request.entered(Time::from_secs(1), &mut shell.slot);
     assert!(matches!(step, Step::Finish { result: Err(SessionError::OutcomeUnknown { .. }), .. }), "{step:?}");
+}
+
+/// A queue or the table of sessions can be full at any step. After an unanswered forward, the outcome is unknown.
+#[test]
+fn a_failed_step_rejects_unless_the_owner_may_have_executed_the_request() {
+    let full = || Rejection::new(ErrorCode::ResourceExhausted, "this node has reached its limit");
+    let mut request = request(register("m"));
+    assert_eq!(rejection(request.failed(full())), ErrorCode::ResourceExhausted);
+    request.absent(Time::ZERO);
+    assert_eq!(rejection(request.failed(full())), ErrorCode::ResourceExhausted);
+    request.owner(Time::ZERO, owner(PeerState::Up));
+    request.forwarded(Time::ZERO, Forwarded::Unanswered);
+    request.owner(Time::from_secs(1), owner(PeerState::Lost));
+    let step = request.failed(full());
+    assert!(
+        matches!(step, Step::Finish { result: Err(SessionError::OutcomeUnknown { .. }), remove: false }),
+        "{step:?}"
+    );
 }

@@ -63,6 +63,15 @@ faults! {
     WatcherReconnect: 6, "watcher reconnect";
     Ghost: 5, "replaced process sends heartbeats";
     Congestion: 5, "growing delay in one direction";
+    HttpLostAnswer: 0, "HTTP: lost answer";
+    HttpLateRequest: 0, "HTTP: late request";
+    HttpClientCrash: 0, "HTTP: client crash";
+    HttpClientPause: 0, "HTTP: client pause";
+    HttpContestedId: 0, "HTTP: contested member id";
+    HttpConnectionLost: 0, "HTTP: lost kept connection";
+    HttpForgedSecret: 0, "HTTP: forged secret";
+    HttpNodeBusy: 0, "HTTP: full queue of a node";
+    HttpTableFull: 0, "HTTP: full session table";
 }
 
 impl Fault {
@@ -71,6 +80,8 @@ impl Fault {
         match self {
             // It follows every second permanent loss, and those are rare.
             Fault::Replacement => 1,
+            Fault::HttpContestedId | Fault::HttpTableFull => 10,
+            _ if self.is_http() => 50,
             _ if self.weight() >= 4 => 50,
             _ => 5,
         }
@@ -79,7 +90,29 @@ impl Fault {
     /// Faults that any plan may use. The others are limited to themes: adding them here would change the runs of old
     /// seeds.
     pub fn everyday() -> impl Iterator<Item = Fault> {
-        Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
+        let other = |fault: &Fault| matches!(fault, Fault::Ghost | Fault::Congestion) || fault.is_http();
+        Fault::ALL.iter().copied().filter(move |fault| !other(fault))
+    }
+
+    /// Faults that must reach their minimum count in a run of many seeds.
+    pub fn required() -> impl Iterator<Item = Fault> {
+        Fault::everyday().chain(Fault::ALL.iter().copied().filter(|fault| fault.is_http()))
+    }
+
+    /// Whether the HTTP clients and the nodes that serve them generate the fault (`crates/sim/src/http`).
+    fn is_http(self) -> bool {
+        matches!(
+            self,
+            Fault::HttpLostAnswer
+                | Fault::HttpLateRequest
+                | Fault::HttpClientCrash
+                | Fault::HttpClientPause
+                | Fault::HttpContestedId
+                | Fault::HttpConnectionLost
+                | Fault::HttpForgedSecret
+                | Fault::HttpNodeBusy
+                | Fault::HttpTableFull
+        )
     }
 }
 
@@ -299,7 +332,16 @@ impl World {
             | Fault::ClientRestart
             | Fault::ClientLateMessage
             | Fault::DuplicateRequest
-            | Fault::DuplicateId => false,
+            | Fault::DuplicateId
+            | Fault::HttpLostAnswer
+            | Fault::HttpLateRequest
+            | Fault::HttpClientCrash
+            | Fault::HttpClientPause
+            | Fault::HttpContestedId
+            | Fault::HttpConnectionLost
+            | Fault::HttpForgedSecret
+            | Fault::HttpNodeBusy
+            | Fault::HttpTableFull => false,
         }
     }
 

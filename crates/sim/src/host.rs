@@ -1,7 +1,7 @@
 //! The machine a node runs on: its clocks, its disk, its inbox and the faults that affect it.
 
 use crate::client::FromClient;
-use crate::http::Outcome;
+use crate::http::SendResult;
 use crate::invariants::Published;
 use crate::network::{Micros, SECOND};
 use bytes::Bytes;
@@ -44,18 +44,22 @@ pub enum Input {
     ClientGone {
         conn: u64,
     },
-    /// A request over HTTP.
+    /// An HTTP request arrived.
     Http {
         exchange: u64,
     },
-    /// A request over HTTP goes on.
+    /// A kept connection of an HTTP client ended.
+    HttpHangUp {
+        connection: u64,
+    },
+    /// The node continues an HTTP request.
     HttpStep {
         task: u64,
     },
-    /// What became of a request that was forwarded over HTTP.
+    /// The result of a request that was forwarded over HTTP.
     HttpReply {
         task: u64,
-        outcome: Box<Outcome>,
+        result: Box<SendResult>,
     },
     /// SIGTERM.
     Stop,

@@ -109,8 +109,9 @@ impl World {
                 }
             }
             Input::Http { exchange } => self.http_serve(host, exchange),
+            Input::HttpHangUp { connection } => self.http_disconnected(host, connection),
             Input::HttpStep { task } => self.http_step(host, task),
-            Input::HttpReply { task, outcome } => self.http_reply(host, task, *outcome),
+            Input::HttpReply { task, result } => self.http_reply(host, task, *result),
             Input::Stop => self.with_node(host, Node::stop),
         }
         if slow > 0 && self.hosts[host].running() {
@@ -151,6 +152,7 @@ impl World {
                 self.note(format!("n{host} receives {text} on connection {conn}"));
             }
             Input::Http { exchange: number }
+            | Input::HttpHangUp { connection: number }
             | Input::HttpStep { task: number }
             | Input::HttpReply { task: number, .. } => self.trace.event(at, 5, who, *number),
             other => {

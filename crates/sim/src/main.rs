@@ -20,6 +20,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Maximum number of seeds with lost HTTP writes that a run prints.
+const LOST_WRITES_SHOWN: usize = 5;
 /// Runs of at least this many seeds must reach the minimum fault counts and the bound on convergence.
 const SOMETIMES_FROM: u64 = 100;
 
@@ -123,10 +125,14 @@ fn run(
     let bar = progress(seeds.end - seeds.start, "seeds");
     let started = Instant::now();
     let (mut total, mut failures) = (Stats::default(), 0_u64);
+    let mut lossy = Vec::new();
     let stop = AtomicBool::new(false);
     let one = |seed| if kind == Kind::Full { drive::run_seed(seed) } else { drive::run_plan(&kind.plan(seed), false) };
     run_many(seeds, threads.unwrap_or_else(cores), &stop, one, |outcome| {
         total.add(&outcome.stats);
+        if outcome.stats.http_writes_lost > 0 {
+            lossy.push(outcome.seed);
+        }
         for one in outcome.stats.convergence.iter().filter(|one| one.took > slow) {
             bar.suspend(|| println!("{}", late(outcome.seed, one)));
         }
@@ -140,6 +146,7 @@ fn run(
     });
     bar.finish_and_clear();
     summary(&total, started.elapsed().as_secs_f64());
+    lost_writes(lossy, kind);
     if failures > 0 {
         println!("{failures} seeds violated an invariant");
         return Ok(ExitCode::from(1));
@@ -182,6 +189,15 @@ fn summary(total: &Stats, seconds: f64) {
     let ms = |q| total.quantile(q) / 1000;
     println!("convergence         p50 {} ms, p99 {} ms, max {} ms", ms(0.5), ms(0.99), ms(1.0));
     println!("wall time           {seconds:.1} s");
+}
+
+/// Prints some of the seeds in which faults undid acknowledged writes of HTTP clients.
+fn lost_writes(mut seeds: Vec<u64>, kind: Kind) {
+    seeds.sort_unstable();
+    let Some(first) = seeds.first() else { return };
+    let shown: Vec<String> = seeds.iter().take(LOST_WRITES_SHOWN).map(u64::to_string).collect();
+    println!("seeds with such     {} (first: {})", seeds.len(), shown.join(", "));
+    println!("  replay --seed {first}{} --verbose, lines with \"lost write\"", kind.option());
 }
 
 /// Describes a slow convergence and its last missing condition.

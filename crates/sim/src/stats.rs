@@ -64,6 +64,6 @@ impl Stats {
     pub fn scarce_faults(&self) -> Vec<(Fault, u64)> {
         let count = |fault: Fault| self.faults.get(&fault).copied().unwrap_or(0);
         let least = |fault: Fault| (fault.least() * self.seeds / 100).max(1);
-        Fault::everyday().map(|fault| (fault, count(fault))).filter(|(fault, count)| *count < least(*fault)).collect()
+        Fault::required().map(|fault| (fault, count(fault))).filter(|(fault, count)| *count < least(*fault)).collect()
     }
 }

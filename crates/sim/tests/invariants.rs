@@ -45,7 +45,16 @@ const SHOWN: &[(&str, Mutant, By)] = &[
 const SHOWN_OVER_HTTP: &[(&str, HttpMutant, By)] = &[
     ("http_answers", HttpMutant::AnySecretFits, By::Scenario("http_secret_is_needed")),
     ("http_answers", HttpMutant::SilentOwnerMeansGone, By::Scenario("http_session_outlives_its_node")),
+    ("http_answers", HttpMutant::UnansweredIsRejected, By::Scenario("http_unanswered_request_is_not_rejected")),
+    (
+        "http_answers",
+        HttpMutant::FailedStepIsRejected,
+        By::Scenario("http_full_node_does_not_reject_an_executed_request"),
+    ),
+    ("http_answers", HttpMutant::AttachIsEnough, By::Scenario("http_update_after_a_crash_is_executed")),
+    ("http_sessions_converge", HttpMutant::HeartbeatNotExecuted, By::Scenario("http_heartbeats_are_enough")),
     ("http_no_false_down", HttpMutant::RequestIsNoHeartbeat, By::Scenario("http_requests_are_heartbeats")),
+    ("http_no_false_down", HttpMutant::RequestIsNoHeartbeat, By::Scenario("http_requests_are_heartbeats_after_a_move")),
 ];
 
 fn all_shown() -> impl Iterator<Item = (&'static str, AnyMutant, By)> {

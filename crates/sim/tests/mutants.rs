@@ -40,6 +40,20 @@ fn the_page_lists_mutants_that_were_not_caught() {
     assert!(page.ends_with("| none of 7 | none |\n"), "{page}");
 }
 
+/// docs/mutants.md lists every mutant with its rule and its meaning.
+#[test]
+fn every_mutant_is_in_the_page() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mutants.md"));
+    let missing: Vec<String> = AnyMutant::all()
+        .into_iter()
+        .map(|mutant| format!("| `{}` | {} | {} |", mutant.name(), mutant.rule(), mutant.meaning()))
+        .filter(|row| !page.contains(row))
+        .collect();
+    assert!(missing.is_empty(), "regenerate docs/mutants.md (crates/sim/src/mutants.rs); missing: {missing:#?}");
+    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, AnyMutant::all().len(), "docs/mutants.md lists a mutant that does not exist");
+}
+
 /// Every rule of docs/protocol.md has a mutant, and every mutant breaks a rule of that page.
 #[test]
 fn every_rule_has_a_mutant() {

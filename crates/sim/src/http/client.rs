@@ -1,7 +1,10 @@
-//! HTTP clients: one request at a time, through a balancer, with the retries and repairs that docs/consistency.md asks for.
+//! HTTP clients: one request at a time, through a load balancer, with the retries and repairs that docs/consistency.md
+//! requires.
 
 use super::transport::Sender;
-use super::{Attempt, Body, HttpEvent, Message, Outcome, Response};
+use super::workload::is_contested;
+use super::{Attempt, Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
+use crate::faults::Fault;
 use crate::host::HostState;
 use crate::network::{Micros, SECOND};
 use crate::world::{Event, World, micros};
@@ -9,18 +12,15 @@ use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
-use convoke_http_session::{Reply, Secret, SessionRequest};
+use convoke_http_session::{Secret, SessionOperation, SessionReply};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How long a client waits for an answer: longer than a node waits for another one.
-const PATIENCE: Micros = 3 * SECOND;
-/// Before the next attempt after a failure.
+/// How long a client waits for an answer. A node waits for another node for a shorter time.
+pub(super) const ANSWER_TIMEOUT: Micros = 3 * SECOND;
+/// Pause before the next attempt after a failure.
 const RETRY: Micros = SECOND / 5;
-const MEMBERS_MAX: usize = 4;
-/// Updates in the calm after the faults, each of which must last.
-const CALM_UPDATES: u32 = 3;
-/// Executions that are remembered for the checks.
+/// Maximum number of executed requests that are remembered for the checks.
 const BEATS_MAX: usize = 4_000;
 
 /// How a client chooses the node of its next request.
@@ -28,23 +28,23 @@ const BEATS_MAX: usize = 4_000;
 pub enum Balancer {
     /// The same node until it fails.
     Sticky,
-    /// Another node with each request.
+    /// The next node for each request.
     RoundRobin,
-    /// The node that the scenario has chosen, whatever happens.
+    /// The node that the scenario chose, even if it fails.
     Fixed,
 }
 
-/// A member that a client wants.
+/// A member of a client.
 #[derive(Clone, Debug, Default)]
 pub struct HttpMember {
-    /// As it should be.
+    /// The expected metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Since when it is acknowledged without a break in the session.
+    /// When the current session first acknowledged it.
     pub since: Option<Micros>,
     pub version: Option<Version>,
 }
 
-/// A request that the application wants to be sent.
+/// A request of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Put { id: String, takeover: bool },
@@ -54,7 +54,7 @@ pub(super) enum Op {
 }
 
 #[derive(Clone, Debug)]
-struct Flight {
+pub(super) struct Flight {
     attempt: u64,
     host: usize,
     /// `None`: a heartbeat, or a new session.
@@ -64,35 +64,40 @@ struct Flight {
 
 #[derive(Debug)]
 pub struct HttpClient {
-    /// Counts the processes; whatever belongs to an earlier one is void.
-    pub run: u64,
+    /// Number of the process. Events of an earlier process are ignored.
+    pub process: u64,
     pub alive: bool,
-    /// The SDK client with whose machine this one is cut off.
+    /// The SDK client on the same machine; both are cut off together.
     pub beside: usize,
     pub balancer: Balancer,
     /// The node of the last request.
     pub target: usize,
-    /// Updates so often that heartbeats are never due.
+    pub(super) settings: SessionSettings,
+    /// With `fast` liveness: the node to which it keeps a connection, and the number of the connection.
+    pub(super) connection: Option<(usize, u64)>,
+    /// Heartbeat interval and timeout of the session, from its last answer.
+    pub timing: (Micros, Micros),
+    /// It updates so often that heartbeats are never due.
     pub chatty: bool,
     pub secret: Option<Secret>,
     pub members: BTreeMap<String, HttpMember>,
-    /// Unregistered since the last calm.
+    /// Members unregistered since the last period without faults.
     pub deleted: BTreeMap<String, Micros>,
     pub(super) queue: VecDeque<Op>,
-    flight: Option<Flight>,
-    /// Other nodes learn of a session with its first member: until then requests go to the node that has it.
+    pub(super) flight: Option<Flight>,
+    /// Only the node that created the session has it until the first member is registered, so requests go to that node.
     pinned: bool,
     next_beat: Micros,
-    next_op: Micros,
-    /// No attempt before then.
-    not_before: Micros,
-    /// Where requests of this client were executed, and when.
+    pub(super) next_op: Micros,
+    /// Earliest time of the next request.
+    pub(super) not_before: Micros,
+    /// When and at which node requests of this client were executed.
     pub beats: VecDeque<(Micros, usize)>,
-    /// Updates that are still to be made in the calm.
-    calm_updates: u32,
+    /// Updates that remain to be made after the faults.
+    pub(super) calm_updates: u32,
     /// The last answer, for scenarios.
     pub last: Option<Result<(), ErrorCode>>,
-    /// Only requests of the scenario, and heartbeats.
+    /// It sends only requests of the scenario, and heartbeats.
     pub scripted: bool,
     pub heartbeats: bool,
 }
@@ -100,11 +105,14 @@ pub struct HttpClient {
 impl HttpClient {
     fn new(beside: usize, balancer: Balancer, target: usize, now: Micros) -> Self {
         HttpClient {
-            run: 1,
+            process: 1,
             alive: true,
             beside,
             balancer,
             target,
+            settings: SessionSettings::default(),
+            connection: None,
+            timing: (0, 0),
             chatty: false,
             secret: None,
             members: BTreeMap::new(),
@@ -123,13 +131,13 @@ impl HttpClient {
         }
     }
 
-    /// Nothing is under way, and everything that was wanted is acknowledged.
+    /// Whether no request is in flight or queued, and everything is acknowledged.
     pub fn is_settled(&self) -> bool {
         let idle = self.queue.is_empty() && self.flight.as_ref().is_none_or(|flight| flight.op.is_none());
         !self.alive || (idle && self.calm_updates == 0 && (self.secret.is_some() || self.members.is_empty()))
     }
 
-    /// Everything is registered anew, in a new session.
+    /// Registers everything again, in a new session.
     fn start_over(&mut self) {
         self.secret = None;
         self.pinned = true;
@@ -140,7 +148,7 @@ impl HttpClient {
         }
     }
 
-    /// What is known of the session's members is compared with what is wanted.
+    /// Compares the members that the node reported with the expected ones, and repairs the differences.
     fn repair(&mut self, known: &[String]) {
         for id in self.members.keys().filter(|id| !known.contains(id)) {
             self.queue.push_back(Op::Put { id: id.clone(), takeover: false });
@@ -152,20 +160,7 @@ impl HttpClient {
 }
 
 impl World {
-    /// Gives the plan its HTTP clients.
-    pub(crate) fn populate_http(&mut self, clients: usize) {
-        for _ in 0..clients {
-            let balancer = if self.http.rng.bool() { Balancer::Sticky } else { Balancer::RoundRobin };
-            let target = self.http.rng.usize(..self.hosts.len());
-            let client = self.add_http_client(balancer, target);
-            self.http.clients[client].chatty = self.http.rng.u32(..3) == 0;
-            let start = self.http.rng.u64(..10 * SECOND);
-            self.http.clients[client].not_before = start;
-            self.http_wake_at(client, start);
-        }
-    }
-
-    /// An HTTP client, at a node if it is sticky or fixed.
+    /// Adds an HTTP client. Its first request goes to `target`, unless the balancer is round robin.
     pub fn add_http_client(&mut self, balancer: Balancer, target: usize) -> usize {
         let index = self.http.clients.len();
         let beside = index % self.clients.len().max(1);
@@ -174,7 +169,7 @@ impl World {
         index
     }
 
-    /// The same, with members, and without a will of its own.
+    /// Adds an HTTP client that registers these members and otherwise sends only heartbeats and requests of the scenario.
     pub fn add_http_script(&mut self, balancer: Balancer, target: usize, members: &[&str]) -> usize {
         let client = self.add_http_client(balancer, target);
         self.http.clients[client].scripted = true;
@@ -184,14 +179,18 @@ impl World {
         client
     }
 
-    /// Registers a member as it is wanted.
+    /// Registers a member.
     pub fn http_put(&mut self, client: usize, id: &str) {
+        self.http_register(client, id, false);
+    }
+
+    pub(super) fn http_register(&mut self, client: usize, id: &str, takeover: bool) {
         let c = &mut self.http.clients[client];
         if c.members.insert(id.to_owned(), HttpMember::default()).is_none() {
             self.http.ids += 1;
         }
         c.deleted.remove(id);
-        c.queue.push_back(Op::Put { id: id.to_owned(), takeover: false });
+        c.queue.push_back(Op::Put { id: id.to_owned(), takeover });
         self.http_wake_at(client, self.now);
     }
 
@@ -216,8 +215,8 @@ impl World {
         }
     }
 
-    /// Ends the session, and with it everything it has.
-    fn http_close(&mut self, client: usize) {
+    /// Closes the session, which unregisters its members.
+    pub(super) fn http_close(&mut self, client: usize) {
         let now = self.now;
         let c = &mut self.http.clients[client];
         let closed = std::mem::take(&mut c.members);
@@ -226,73 +225,31 @@ impl World {
         c.queue.extend(c.secret.is_some().then_some(Op::Close));
     }
 
-    /// The process dies.
+    /// Ends the process of a client.
     pub fn http_crash(&mut self, client: usize) {
+        self.http_close_connection(client);
         let c = &mut self.http.clients[client];
-        c.run += 1;
+        c.process += 1;
         c.alive = false;
         c.flight = None;
         c.queue.clear();
         self.note(format!("http client {client} crashes"));
     }
 
-    /// Another process, with members of its own.
-    fn http_reborn(&mut self, client: usize) {
+    /// Starts a new process, without members.
+    pub(super) fn http_restart(&mut self, client: usize) {
         let now = self.now;
         let c = &self.http.clients[client];
-        let (run, chatty) = (c.run + 1, c.chatty);
-        let reborn = HttpClient { run, chatty, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
-        self.http.clients[client] = reborn;
+        let (process, chatty, settings) = (c.process + 1, c.chatty, c.settings.clone());
+        let restarted =
+            HttpClient { process, chatty, settings, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
+        self.http.clients[client] = restarted;
         self.note(format!("http client {client} starts"));
     }
 
-    /// Faults have ended: what was lost on the way is repaired, then some updates are made that must last.
-    pub(crate) fn http_calm(&mut self) {
-        self.count_lost_writes();
-        for client in 0..self.http.clients.len() {
-            let c = &mut self.http.clients[client];
-            if c.alive && !c.scripted {
-                let deleted = std::mem::take(&mut c.deleted);
-                c.queue.clear();
-                for id in c.members.keys() {
-                    c.queue.push_back(Op::Put { id: id.clone(), takeover: true });
-                }
-                for id in deleted.into_keys() {
-                    c.queue.push_back(Op::Delete { id });
-                }
-                c.calm_updates = if c.members.is_empty() { 0 } else { CALM_UPDATES };
-                self.http_wake_at(client, self.now);
-            }
-        }
-    }
-
-    /// Acknowledged writes that are not shown any more. The documented promise allows it (docs/known-violations.md).
-    fn count_lost_writes(&mut self) {
-        let mut lost = Vec::new();
-        let Some((_, node)) = crate::invariants::serving(self).next() else { return };
-        let quiet = |client: &&HttpClient| client.alive && client.queue.is_empty() && client.flight.is_none();
-        for client in self.http.clients.iter().filter(quiet) {
-            let Some(name) = client.secret.as_ref().map(Secret::client) else { continue };
-            for (id, member) in &client.members {
-                let shown = node.member(id).map(|shown| shown.metadata().to_map());
-                if shown.as_ref() != Some(&member.metadata) {
-                    lost.push(format!("lost write: {id} is {shown:?}, acknowledged was {:?}", member.metadata));
-                }
-            }
-            let back = |id: &&String| node.member(id).is_some_and(|shown| shown.client() == name);
-            for id in client.deleted.keys().filter(back) {
-                lost.push(format!("lost write: {id} is shown, its unregistration was acknowledged"));
-            }
-        }
-        self.stats.http_writes_lost += lost.len() as u64;
-        for line in lost {
-            self.note(line);
-        }
-    }
-
     pub(crate) fn http_wake_at(&mut self, client: usize, at: Micros) {
-        let run = self.http.clients[client].run;
-        self.schedule(at, Event::Http(HttpEvent::Wake { client, run }));
+        let process = self.http.clients[client].process;
+        self.schedule(at, Event::Http(HttpEvent::Wake { client, process }));
     }
 
     pub(crate) fn http_wake(&mut self, client: usize) {
@@ -308,6 +265,11 @@ impl World {
         self.http_operate(client);
         let c = &self.http.clients[client];
         if !c.alive {
+            return;
+        }
+        if now < c.not_before {
+            let at = c.not_before;
+            self.http_wake_at(client, at);
             return;
         }
         if c.secret.is_none() {
@@ -330,86 +292,6 @@ impl World {
         }
     }
 
-    /// The application wants something now and then.
-    fn http_operate(&mut self, client: usize) {
-        let interval = micros(self.setup.timers.heartbeat_interval);
-        let now = self.now;
-        let c = &mut self.http.clients[client];
-        if c.scripted || now < c.next_op {
-            return;
-        }
-        let pause = if c.chatty { interval / 2 } else { 2 * interval };
-        c.next_op = now + pause / 2 + self.http.rng.u64(..pause);
-        if !self.faults.active {
-            if self.http.clients[client].queue.is_empty() && self.http.clients[client].calm_updates > 0 {
-                self.http.clients[client].calm_updates -= 1;
-                self.http.clients[client].next_op = now + SECOND / 10;
-                self.http_update_one(client, false);
-            }
-            return;
-        }
-        self.stats.operations += 1;
-        let count = self.http.clients[client].members.len();
-        match self.http.rng.u32(..100) {
-            0..1 => self.http_close(client),
-            1..2 => {
-                self.http_crash(client);
-                let delay = self.duration_http(SECOND, 60 * SECOND);
-                self.http_reborn(client);
-                self.http.clients[client].not_before = now + delay;
-                self.http_wake_at(client, now + delay);
-            }
-            2..22 if count < MEMBERS_MAX => {
-                self.faults_http_id(client);
-            }
-            22..34 if count > 1 => {
-                let ids: Vec<String> = self.http.clients[client].members.keys().cloned().collect();
-                if let Some(id) = self.http.rng.choice(ids) {
-                    self.http_delete(client, &id);
-                }
-            }
-            34..38 => self.http_forge(client),
-            38..46 if count > 0 => self.http_update_one(client, true),
-            _ if count > 0 => self.http_update_one(client, false),
-            _ => self.faults_http_id(client),
-        }
-    }
-
-    fn duration_http(&mut self, from: Micros, to: Micros) -> Micros {
-        from + self.http.rng.u64(..to - from)
-    }
-
-    fn faults_http_id(&mut self, client: usize) {
-        let id = format!("h{}", self.http.number());
-        self.http_put(client, &id);
-    }
-
-    fn http_update_one(&mut self, client: usize, conditional: bool) {
-        let ids: Vec<String> = self.http.clients[client].members.keys().cloned().collect();
-        let Some(id) = self.http.rng.choice(ids) else { return };
-        let key = format!("k{}", self.http.rng.u32(..3));
-        let value = format!("{:x}", self.http.rng.u32(..));
-        self.http_patch(client, &id, &key, &value, conditional);
-    }
-
-    /// Somebody who knows the client's id, and not its secret, tries to change a member at some node.
-    pub(crate) fn http_forge(&mut self, client: usize) {
-        let c = &self.http.clients[client];
-        let (Some(secret), Some(id)) = (&c.secret, c.members.keys().next().cloned()) else { return };
-        let name = secret.client();
-        let random = [(); 16].map(|()| self.http.rng.u8(..));
-        let secret = Secret::new(Some(&name), Liveness::Normal, 0, random);
-        let update = Arc::new(MetadataUpdate::set("forged", "1".to_owned()));
-        let request = SessionRequest::Update { id, update, expected: None };
-        let host = self.http.rng.usize(..self.hosts.len());
-        let attempt = self.http.number();
-        self.http.attempts.insert(attempt, Attempt { forged: true, executed: 0 });
-        let message = Message { attempt, client, body: Body::Request { secret, request }, forwarded: false };
-        // Nobody waits for the answer.
-        let from = Sender::Client { client, run: 0 };
-        self.http_send(from, host, message, self.now + PATIENCE);
-    }
-
     fn http_target(&mut self, client: usize) -> usize {
         let c = &self.http.clients[client];
         let (target, pinned) = (c.target, c.pinned && c.secret.is_some());
@@ -426,64 +308,86 @@ impl World {
         (1..=count).map(|step| (host + step) % count).find(usable).unwrap_or(host)
     }
 
+    /// Returns the kept connection of a client with `fast` liveness to a node. It keeps one connection at a time.
+    fn http_connection(&mut self, client: usize, host: usize) -> Option<u64> {
+        let c = &self.http.clients[client];
+        if c.settings.liveness != Liveness::Fast {
+            return None;
+        }
+        if c.connection.is_none_or(|(to, _)| to != host) {
+            self.http_close_connection(client);
+            let connection = self.http.number();
+            self.http.clients[client].connection = Some((host, connection));
+        }
+        self.http.clients[client].connection.map(|(_, connection)| connection)
+    }
+
     /// Sends the next request: an operation, a heartbeat, or a new session if there is none.
     fn http_request(&mut self, client: usize, op: Option<Op>) {
         let host = self.http_target(client);
         let attempt = self.http.number();
+        let connection = self.http_connection(client, host);
         let c = &mut self.http.clients[client];
         c.target = host;
         let mut conditional = false;
         let body = match (&c.secret, &op) {
-            (None, _) => Body::Create,
+            (None, _) => Body::Create(c.settings.clone()),
             (Some(secret), op) => {
-                let request = match op {
-                    None => SessionRequest::Heartbeat,
+                let operation = match op {
+                    None => SessionOperation::Heartbeat,
                     Some(Op::Put { id, takeover }) => {
                         let Some(member) = c.members.get(id) else { return self.http_skip(client) };
                         let spec = MemberSpec { metadata: member.metadata.clone(), ..MemberSpec::new(id, "s") };
-                        SessionRequest::Register(Arc::new(AttachMember { spec, takeover: *takeover }))
+                        SessionOperation::Register(Arc::new(AttachMember { spec, takeover: *takeover }))
                     }
                     Some(Op::Patch { id, key, value, conditional: wanted }) => {
                         let Some(member) = c.members.get(id) else { return self.http_skip(client) };
                         let expected = member.version.filter(|_| *wanted);
                         conditional = expected.is_some();
                         let update = Arc::new(MetadataUpdate::set(key, value.clone()));
-                        SessionRequest::Update { id: id.clone(), update, expected }
+                        SessionOperation::Update { id: id.clone(), update, expected }
                     }
-                    Some(Op::Delete { id }) => SessionRequest::Unregister(id.clone()),
-                    Some(Op::Close) => SessionRequest::Close,
+                    Some(Op::Delete { id }) => SessionOperation::Unregister(id.clone()),
+                    Some(Op::Close) => SessionOperation::Close,
                 };
-                Body::Request { secret: secret.clone(), request }
+                Body::Request { secret: secret.clone(), operation }
             }
         };
         let op = op.filter(|_| c.secret.is_some());
-        let (run, deadline) = (c.run, self.now + PATIENCE);
+        let (process, deadline) = (c.process, self.now + ANSWER_TIMEOUT);
         c.flight = Some(Flight { attempt, host, op: op.clone(), conditional });
         self.http.attempts.insert(attempt, Attempt::default());
         self.note(format!("http client {client} sends {} to n{host}", describe(&body)));
-        let message = Message { attempt, client, body, forwarded: false };
-        self.http_send(Sender::Client { client, run }, host, message, deadline);
+        let message = Message { attempt, client, body, forwarded: false, connection };
+        self.http_send(Sender::Client { client, process }, host, message, deadline);
     }
 
-    /// The operation is void.
+    /// Skips an operation on a member that the client does not have any more.
     fn http_skip(&mut self, client: usize) {
         self.http.clients[client].queue.pop_front();
         self.http_wake_at(client, self.now);
     }
 
-    /// What became of the request.
-    pub(crate) fn http_outcome(&mut self, client: usize, outcome: Outcome) {
+    /// Handles the result of the request in flight.
+    pub(crate) fn http_result(&mut self, client: usize, result: SendResult) {
         let Some(flight) = self.http.clients[client].flight.take() else { return };
         let attempt = self.http.attempts.get(&flight.attempt).copied().unwrap_or_default();
         let beats = &mut self.http.clients[client].beats;
         beats.drain(..beats.len().saturating_sub(BEATS_MAX));
-        match outcome {
-            Outcome::Answered(response) => match *response {
-                Response { host, result: Ok((secret, answer)) } => {
+        match result {
+            SendResult::Answered(response) => match *response {
+                HttpResponse { host, result: Ok((secret, answer)) } => {
                     self.http.attempts.remove(&flight.attempt);
+                    self.http.checks += 1;
+                    if flight.op.is_some() && attempt.executed == 0 {
+                        self.http_violation(format!(
+                            "n{host} acknowledges {:?} of client {client}, and no node executed it",
+                            flight.op
+                        ));
+                    }
                     self.http_answered(client, &flight, host, secret, answer);
                 }
-                Response { host, result: Err(code) } => {
+                HttpResponse { host, result: Err(code) } => {
                     self.http.checks += 1;
                     if code != ErrorCode::OutcomeUnknown && attempt.executed > 0 {
                         self.http_violation(format!(
@@ -496,10 +400,14 @@ impl World {
                     self.http_rejected(client, &flight, code);
                 }
             },
-            Outcome::Unreached | Outcome::Unanswered => {
+            SendResult::Unreached | SendResult::Unanswered => {
+                self.http_close_connection(client);
                 self.note(format!("http client {client} receives no answer from n{}", flight.host));
-                let code =
-                    if matches!(outcome, Outcome::Unreached) { ErrorCode::NotReady } else { ErrorCode::OutcomeUnknown };
+                let code = if matches!(result, SendResult::Unreached) {
+                    ErrorCode::NotReady
+                } else {
+                    ErrorCode::OutcomeUnknown
+                };
                 self.http_rejected(client, &flight, code);
             }
         }
@@ -513,12 +421,13 @@ impl World {
         flight: &Flight,
         host: usize,
         secret: Secret,
-        answer: convoke_http_session::Answer,
+        answer: convoke_http_session::SessionAnswer,
     ) {
         let now = self.now;
         self.note(format!("http client {client} receives OK of n{host} for {:?}", flight.op));
         let c = &mut self.http.clients[client];
-        c.next_beat = now + micros(answer.heartbeat_interval);
+        c.timing = (micros(answer.heartbeat_interval), micros(answer.timeout));
+        c.next_beat = now + c.timing.0;
         c.last = Some(Ok(()));
         if c.secret.is_none() {
             c.secret = Some(secret);
@@ -531,8 +440,8 @@ impl World {
             return;
         }
         let version = match answer.reply {
-            Reply::Written(version) => Some(version),
-            Reply::Done => None,
+            SessionReply::Written(version) => Some(version),
+            SessionReply::Done => None,
         };
         match &flight.op {
             Some(Op::Put { id, .. }) => {
@@ -559,7 +468,7 @@ impl World {
         if flight.op.is_some() && c.queue.front() == flight.op.as_ref() {
             c.queue.pop_front();
         }
-        // Only the answer to a heartbeat names the members.
+        // Only the answer to a heartbeat contains the members.
         if let Some(known) = answer.members.filter(|_| flight.op.is_none() && !c.scripted) {
             c.repair(&known);
         }
@@ -571,6 +480,7 @@ impl World {
         let now = self.now;
         let c = &mut self.http.clients[client];
         c.not_before = now + RETRY + jitter;
+        let contested = flight.op.as_ref().and_then(Op::id).filter(|id| is_contested(id));
         let again = flight.op.as_ref().is_some_and(|op| c.queue.front() == Some(op));
         let instead = |c: &mut HttpClient, op: Option<Op>| {
             if again {
@@ -594,6 +504,20 @@ impl World {
             | ErrorCode::NotFound
             | ErrorCode::PermissionDenied
             | ErrorCode::TakenOver
+            | ErrorCode::AlreadyRegistered
+                if contested.is_some() =>
+            {
+                // Another client has the member. This client does not take it back.
+                c.members.retain(|id, _| Some(id) != contested);
+                instead(c, None);
+                if matches!(code, ErrorCode::TakenOver | ErrorCode::AlreadyRegistered) {
+                    self.faults.count(Fault::HttpContestedId);
+                }
+            }
+            ErrorCode::NotRegistered
+            | ErrorCode::NotFound
+            | ErrorCode::PermissionDenied
+            | ErrorCode::TakenOver
             | ErrorCode::AlreadyRegistered => {
                 let put = flight.op.as_ref().and_then(Op::as_put);
                 instead(c, put);
@@ -604,26 +528,34 @@ impl World {
 }
 
 impl Op {
-    /// The registration that repairs whatever went wrong with this.
+    /// Returns the registration that repairs a failed operation.
     fn as_put(&self) -> Option<Op> {
         match self {
-            Op::Put { id, .. } | Op::Patch { id, .. } => Some(Op::Put { id: id.clone(), takeover: true }),
+            Op::Put { id, .. } | Op::Patch { id, .. } => Some(Op::Put { id: id.clone(), takeover: !is_contested(id) }),
             Op::Delete { .. } | Op::Close => None,
+        }
+    }
+
+    /// Returns the id of its member, if it has one.
+    fn id(&self) -> Option<&String> {
+        match self {
+            Op::Put { id, .. } | Op::Patch { id, .. } | Op::Delete { id } => Some(id),
+            Op::Close => None,
         }
     }
 }
 
 fn describe(body: &Body) -> String {
     match body {
-        Body::Create => "a new session".to_owned(),
-        Body::Request { request, .. } => match request {
-            SessionRequest::Heartbeat => "a heartbeat".to_owned(),
-            SessionRequest::Register(member) => format!("PUT {}", member.spec.id),
-            SessionRequest::Update { id, update, expected } => {
+        Body::Create(_) => "a new session".to_owned(),
+        Body::Request { operation, .. } => match operation {
+            SessionOperation::Heartbeat => "a heartbeat".to_owned(),
+            SessionOperation::Register(member) => format!("PUT {}", member.spec.id),
+            SessionOperation::Update { id, update, expected } => {
                 format!("PATCH {id} {:?} if {expected:?}", update.changes)
             }
-            SessionRequest::Unregister(id) => format!("DELETE {id}"),
-            SessionRequest::Close => "DELETE session".to_owned(),
+            SessionOperation::Unregister(id) => format!("DELETE {id}"),
+            SessionOperation::Close => "DELETE session".to_owned(),
         },
     }
 }

@@ -1,26 +1,30 @@
 //! HTTP sessions in the simulation (C8): clients, their requests on the network, and the nodes that serve them.
 //!
-//! The nodes run `convoke-http-session`, as the server does. Clients behave as docs/consistency.md asks them to: one request at
-//! a time, and repairs after a change of node. Everything here takes its chances from a random generator of its own, so
-//! that the rest of a plan does not depend on it.
+//! The nodes run `convoke-http-session`, as the server does. Clients behave as docs/consistency.md requires: one request
+//! at a time, and repairs after a change of node. This module has its own random generator, so that the rest of a plan
+//! does not depend on it.
 
+mod checks;
 mod client;
 mod serving;
 mod transport;
+mod workload;
 
 pub use client::{Balancer, HttpClient, HttpMember};
 pub(crate) use serving::HttpNode;
 pub(crate) use transport::Exchange;
-pub use transport::Outcome;
+pub use transport::SendResult;
+pub(crate) use workload::is_contested;
 
 use crate::invariants::Violation;
 use crate::network::{Micros, Place, SECOND};
 use crate::world::World;
 use convoke_core::ErrorCode;
-use convoke_http_session::{Answer, Mutation, Secret, SessionRequest};
+use convoke_core::member::Liveness;
+use convoke_http_session::{Mutation, Secret, SessionAnswer, SessionOperation};
 use std::collections::BTreeMap;
 
-/// What happens later.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HttpEvent {
     /// A connection attempt or a request reaches its node.
@@ -31,52 +35,70 @@ pub(crate) enum HttpEvent {
     Return {
         exchange: u64,
     },
-    /// The sender of a request gives up waiting.
+    /// The sender of a request stops waiting.
     Expire {
         exchange: u64,
     },
-    /// A request goes on at a node.
+    /// A node continues a request.
     Step {
         host: usize,
         boot: u64,
         task: u64,
     },
+    /// The end of a client's kept connection reaches its node.
+    HangUp {
+        client: usize,
+        host: usize,
+        connection: u64,
+    },
     Wake {
         client: usize,
-        run: u64,
+        process: u64,
     },
 }
 
 /// A request on the wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// One attempt of a client; a forwarded request keeps it.
+    /// The attempt of a client; a forwarded request has the same number.
     pub(crate) attempt: u64,
     pub(crate) client: usize,
     pub(crate) body: Body,
     pub(crate) forwarded: bool,
+    /// The kept connection on which a client with `fast` liveness sent it.
+    pub(crate) connection: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    Create,
-    Request { secret: Secret, request: SessionRequest },
+    Create(SessionSettings),
+    Request { secret: Secret, operation: SessionOperation },
+}
+
+/// The settings with which a client creates its sessions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionSettings {
+    /// The id that the client chose, if it did.
+    pub(crate) client: Option<String>,
+    /// The requested timeout; 0 for the default of the node.
+    pub(crate) timeout_ms: u32,
+    pub(crate) liveness: Liveness,
 }
 
 /// An answer on the wire.
 #[derive(Clone, Debug)]
-pub struct Response {
-    /// The node that decided.
+pub struct HttpResponse {
+    /// The node that answered.
     pub(crate) host: usize,
-    pub(crate) result: Result<(Secret, Answer), ErrorCode>,
+    pub(crate) result: Result<(Secret, SessionAnswer), ErrorCode>,
 }
 
-/// What is known of one attempt of a client.
+/// The checker's record of one attempt of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attempt {
-    /// The secret is not that of the session.
+    /// The request has a forged secret.
     pub(crate) forged: bool,
-    /// Nodes changed something because of it, so many times.
+    /// How many times a node changed something because of it.
     pub(crate) executed: u32,
 }
 
@@ -87,14 +109,18 @@ pub struct Http {
     pub(crate) exchanges: BTreeMap<u64, Exchange>,
     pub(crate) nodes: BTreeMap<usize, HttpNode>,
     pub(crate) attempts: BTreeMap<u64, Attempt>,
-    /// Of exchanges, tasks and attempts.
+    /// The last number of an exchange, task or attempt.
     number: u64,
     pub mutation: Mutation,
-    /// Members that HTTP clients ever wanted.
+    /// Number of members that HTTP clients ever registered.
     pub(crate) ids: usize,
     /// The next answer of this node is lost with its connection.
     pub lose_answer_of: Option<usize>,
-    /// Checks that were made where the answers are.
+    /// The next step at this node finds its queue full, once the answer of `lose_answer_of` is lost.
+    pub full_queue_of: Option<usize>,
+    /// Maximum number of sessions at a node. It applies to nodes that start later.
+    pub session_limit: usize,
+    /// Checks of `http_answers`.
     pub(crate) checks: u64,
 }
 
@@ -110,6 +136,8 @@ impl Http {
             mutation,
             ids: 0,
             lose_answer_of: None,
+            full_queue_of: None,
+            session_limit: SESSION_LIMIT,
             checks: 0,
         }
     }
@@ -126,20 +154,21 @@ impl World {
             HttpEvent::Arrive { exchange } => self.http_arrive(exchange),
             HttpEvent::Return { exchange } => self.http_return(exchange),
             HttpEvent::Expire { exchange } => self.http_expire(exchange),
+            HttpEvent::HangUp { client, host, connection } => self.http_hang_up_arrives(client, host, connection),
             HttpEvent::Step { host, boot, task } => {
                 if self.hosts[host].boot == boot {
                     self.input(host, crate::host::Input::HttpStep { task });
                 }
             }
-            HttpEvent::Wake { client, run } => {
-                if self.http.clients[client].run == run {
+            HttpEvent::Wake { client, process } => {
+                if self.http.clients[client].process == process {
                     self.http_wake(client);
                 }
             }
         }
     }
 
-    /// Where an HTTP client is: beside an SDK client, and cut off with it.
+    /// The place of an HTTP client on the network. It shares the machine of an SDK client, and its partitions.
     pub(crate) fn http_place(&self, client: usize) -> Place {
         Place::Client(self.http.clients[client].beside)
     }
@@ -159,5 +188,8 @@ impl World {
     }
 }
 
-/// How often something is sent again that a cut holds back.
+/// Default limit of HTTP sessions per node.
+const SESSION_LIMIT: usize = 1_000;
+
+/// Interval of retransmissions during a cut.
 const RETRANSMIT: Micros = SECOND;

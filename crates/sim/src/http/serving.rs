@@ -1,82 +1,90 @@
 //! The node's side of HTTP sessions: carries out the steps of `convoke-http-session`, as the server does.
 //!
-//! A real request crosses from its task to the event loop and back, and others come in between. So some steps are put off
-//! for a moment.
+//! In the server, a request crosses from its task to the event loop and back, and other inputs can come in between. So the
+//! simulation delays some steps. The queue of the event loop and the table of sessions can be full.
 
 use super::transport::Sender;
-use super::{Body, HttpEvent, Message, Outcome, Response};
+use super::{Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
+use crate::faults::Fault;
 use crate::network::Micros;
 use crate::world::{Event, World};
+use convoke_core::member::Liveness;
 use convoke_core::node::{ConnId, Notice};
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    Call, Forwarded, Found, Place, RANDOM_BYTES, Request, Secret, SessionError, SessionRequest, Settings, Step, Table,
+    CoreCall, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionError, SessionSlot, SessionTable, Settings,
+    SlotRef, Step,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// As the server has it by default.
+/// The default of the server.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(2);
-const SESSIONS_MAX: usize = 1_000;
-/// Of so many steps one is put off.
+/// While faults are active, one in this many steps finds the queue of the event loop full.
+const BUSY_ONE_IN: u32 = 60;
+/// One in this many steps is delayed.
 const DELAY_ONE_IN: u32 = 12;
 const DELAY_MAX: Micros = 3_000;
 
-/// What one run of a node has of HTTP sessions.
+/// The HTTP sessions of one process of a node.
 #[derive(Debug)]
 pub(crate) struct HttpNode {
-    table: Table<u64>,
-    slots: BTreeMap<u64, Slot>,
-    /// Which slot a connection of the core belongs to.
+    table: SessionTable<u64>,
+    slots: BTreeMap<u64, HostSlot>,
+    /// The slot to which a connection of the core belongs.
     connections: BTreeMap<u64, u64>,
     tasks: BTreeMap<u64, Task>,
+    /// Sessions with `fast` liveness, by the client's connection that they were used on.
+    bound: BTreeMap<u64, BTreeSet<Key>>,
 }
 
-/// A place with its lock, and the connection of its session.
+/// A slot with its lock, and the connection of its session.
 #[derive(Debug, Default)]
-struct Slot {
-    place: Place,
+struct HostSlot {
+    state: SessionSlot,
     connection: Option<u64>,
-    /// What the node sent to the connection; `None` is its end.
+    /// Notices that the node sent to the connection; `None` is the end of the connection.
     deliveries: VecDeque<Option<Notice>>,
     locked: bool,
     waiting: VecDeque<u64>,
-    /// Requests that know it.
+    /// Number of requests that use it.
     users: usize,
     removed: bool,
 }
 
 /// A request at a node.
 #[derive(Debug)]
-struct Task {
+pub(super) struct Task {
     exchange: u64,
-    message: Message,
-    request: Request,
-    found: Option<Found<u64>>,
+    pub(super) message: Message,
+    pub(super) request: RequestFlow,
+    found: Option<SlotRef<u64>>,
     locked: bool,
-    /// Put off, or waiting for the lock.
+    /// The next step, while it is delayed or waits for the lock.
     step: Option<Step>,
-    relayed: Option<Box<Response>>,
+    relayed: Option<Box<HttpResponse>>,
 }
 
-impl Default for HttpNode {
-    fn default() -> Self {
+impl HttpNode {
+    fn new(session_limit: usize) -> Self {
         HttpNode {
-            table: Table::new(SESSIONS_MAX),
+            table: SessionTable::new(session_limit),
             slots: BTreeMap::new(),
             connections: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            bound: BTreeMap::new(),
         }
     }
 }
 
 impl World {
     fn http_node(&mut self, host: usize) -> &mut HttpNode {
-        self.http.nodes.entry(host).or_default()
+        let limit = self.http.session_limit;
+        self.http.nodes.entry(host).or_insert_with(|| HttpNode::new(limit))
     }
 
-    /// A request arrives.
+    /// Starts to process a request that arrived.
     pub(crate) fn http_serve(&mut self, host: usize, exchange: u64) {
         let Some(message) = self.http.exchanges.get(&exchange).map(|held| held.message.clone()) else { return };
         let time = self.hosts[host].time(self.now);
@@ -86,15 +94,16 @@ impl World {
         }
         let settings = Settings { forward_timeout: FORWARD_TIMEOUT, mutation: self.http.mutation };
         let request = match &message.body {
-            Body::Create => {
+            Body::Create(requested) => {
                 let random = [(); RANDOM_BYTES].map(|()| self.http.rng.u8(..));
-                let secret = Secret::new(None, convoke_core::member::Liveness::Normal, 0, random);
-                Request::create(secret, settings)
+                let SessionSettings { client, timeout_ms, liveness } = requested;
+                let secret = Secret::new(client.as_deref(), *liveness, *timeout_ms, random);
+                RequestFlow::create(secret, settings)
             }
-            Body::Request { secret, request } => {
-                // As it comes over the wire.
-                let secret = Secret::parse(&secret.reveal()).expect("secrets are read by every node");
-                Request::new(secret, request.clone(), message.forwarded, settings)
+            Body::Request { secret, operation } => {
+                // The node parses the text of the secret, as the server does.
+                let secret = Secret::parse(&secret.reveal()).expect("every node parses every secret");
+                RequestFlow::new(secret, operation.clone(), message.forwarded, settings)
             }
         };
         let step = request.begin();
@@ -103,7 +112,7 @@ impl World {
         self.http_run(host, number, task, step);
     }
 
-    /// A request that was put off goes on.
+    /// Continues a delayed request.
     pub(crate) fn http_step(&mut self, host: usize, number: u64) {
         let Some(mut task) = self.http_node(host).tasks.remove(&number) else { return };
         let step = match task.step.take() {
@@ -117,14 +126,14 @@ impl World {
         self.http_run(host, number, task, step);
     }
 
-    /// Another node answered a forwarded request, or did not.
-    pub(crate) fn http_reply(&mut self, host: usize, number: u64, outcome: Outcome) {
+    /// Continues a request that was forwarded.
+    pub(crate) fn http_reply(&mut self, host: usize, number: u64, result: SendResult) {
         let Some(mut task) = self.http_node(host).tasks.remove(&number) else { return };
         let time = self.hosts[host].time(self.now);
-        let forwarded = match outcome {
-            Outcome::Unreached => Forwarded::Unreached,
-            Outcome::Unanswered => Forwarded::Unanswered,
-            Outcome::Answered(response) => {
+        let forwarded = match result {
+            SendResult::Unreached => Forwarded::Unreached,
+            SendResult::Unanswered => Forwarded::Unanswered,
+            SendResult::Answered(response) => {
                 let status = response.result.as_ref().err().map_or(200, |code| code.http_status());
                 task.relayed = Some(response);
                 Forwarded::with_status(status)
@@ -137,40 +146,42 @@ impl World {
     /// Carries out steps until the request waits for something.
     fn http_run(&mut self, host: usize, number: u64, mut task: Task, mut step: Step) {
         let boot = self.hosts[host].boot;
-        let mut put_off = false;
+        let mut delayed = false;
         loop {
             if self.hosts[host].boot != boot || self.violation.is_some() {
                 return;
             }
             let time = self.hosts[host].time(self.now);
             let crosses = matches!(step, Step::Attach(_) | Step::Submit(_) | Step::AskOwner { .. });
-            if crosses && !put_off && self.http.rng.u32(..DELAY_ONE_IN) == 0 {
+            if crosses && !delayed && self.http.rng.u32(..DELAY_ONE_IN) == 0 {
                 let at = self.now + self.http.rng.u64(..DELAY_MAX);
                 self.http_suspend(host, number, task, step, Some(at));
                 return;
             }
-            put_off = crosses;
+            delayed = crosses;
             step = match step {
                 Step::Enter { make } => {
                     self.http_unlock(host, &mut task);
                     self.http_leave(host, &mut task);
                     match self.http_enter(host, time, task.request.secret(), make) {
                         Ok(Some(found)) => {
-                            if let Some(slot) = self.http_node(host).slots.get_mut(&found.place) {
+                            if let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) {
                                 slot.users += 1;
                             }
+                            self.http_bind(host, &task, &found);
                             task.found = Some(found);
                             Step::Reenter
                         }
                         Ok(None) => task.request.absent(time),
                         Err(rejection) => {
-                            Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: false }
+                            self.faults.count(Fault::HttpTableFull);
+                            task.request.failed(rejection)
                         }
                     }
                 }
                 Step::Reenter => {
                     let Some(found) = task.found.clone() else { return };
-                    let Some(slot) = self.http_node(host).slots.get_mut(&found.place) else { return };
+                    let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) else { return };
                     if !task.locked && slot.locked {
                         slot.waiting.push_back(number);
                         self.http_suspend(host, number, task, Step::Reenter, None);
@@ -179,12 +190,12 @@ impl World {
                     (slot.locked, task.locked) = (true, true);
                     while let Some(delivery) = slot.deliveries.pop_front() {
                         match delivery {
-                            Some(notice) => slot.place.notice(notice),
-                            None => slot.place.closed(),
+                            Some(notice) => slot.state.notice(notice),
+                            None => slot.state.closed(),
                         }
                     }
-                    let step = task.request.entered(time, &mut slot.place);
-                    self.http_keep(host, found.place, None);
+                    let step = task.request.entered(time, &mut slot.state);
+                    self.http_keep(host, found.slot, None);
                     step
                 }
                 Step::Attach(attaching) => {
@@ -192,7 +203,7 @@ impl World {
                     let reattach = attaching.with(self.http.rng.u64(..));
                     let connection = self.network.number();
                     let wall = self.hosts[host].wall_ms(self.now);
-                    self.http_node(host).connections.insert(connection, found.place);
+                    self.http_node(host).connections.insert(connection, found.slot);
                     let result = self.with_node(host, |node, time, out| {
                         Some(node.reattach(time, wall, ConnId(connection), &reattach, out))
                     });
@@ -206,17 +217,23 @@ impl World {
                     if let Ok(attached) = &result {
                         node.table.attached(&key, found.number, attached.timeout);
                     }
-                    let claimed = result.as_ref().map(|attached| attached.versions.clone()).unwrap_or_default();
-                    let Some(slot) = node.slots.get_mut(&found.place) else { return };
-                    // What the new session was sent already comes after what the old one was sent.
-                    let step = task.request.attached(time, &mut slot.place, result);
-                    self.http_keep(host, found.place, Some(connection));
-                    self.http_attached(host, &task, &claimed);
+                    let claimed = result.as_ref().ok().map(|attached| attached.versions.clone());
+                    let Some(slot) = node.slots.get_mut(&found.slot) else { return };
+                    let step = task.request.attached(time, &mut slot.state, result);
+                    self.http_keep(host, found.slot, Some(connection));
+                    if let Some(claimed) = claimed {
+                        self.http_attached(host, &task, reattach.member.is_some(), &claimed);
+                    }
                     step
                 }
                 Step::Submit(calls) => {
                     let Some(found) = task.found.clone() else { return };
-                    let connection = self.http_node(host).slots.get(&found.place).and_then(|slot| slot.connection);
+                    if let Some(rejection) = self.http_busy(host) {
+                        self.http_unlock(host, &mut task);
+                        step = task.request.failed(rejection);
+                        continue;
+                    }
+                    let connection = self.http_node(host).slots.get(&found.slot).and_then(|slot| slot.connection);
                     let open = connection.is_some_and(|conn| self.http_node(host).connections.contains_key(&conn));
                     let results = self.http_execute(host, calls, open);
                     if self.hosts[host].boot != boot {
@@ -228,8 +245,14 @@ impl World {
                 }
                 Step::AskOwner { client, nonce } => {
                     self.http_unlock(host, &mut task);
-                    let owner = self.hosts[host].node.as_ref().and_then(|node| node.owner_of_session(&client, nonce));
-                    task.request.owner(time, owner)
+                    match self.http_busy(host) {
+                        Some(rejection) => task.request.failed(rejection),
+                        None => {
+                            let owner =
+                                self.hosts[host].node.as_ref().and_then(|node| node.owner_of_session(&client, nonce));
+                            task.request.owner(time, owner)
+                        }
+                    }
                 }
                 Step::Forward { owner, deadline } => {
                     let to = owner.client_address.strip_prefix('h').and_then(|rest| rest.split(':').next());
@@ -261,6 +284,17 @@ impl World {
         }
     }
 
+    /// Returns the rejection of a node whose queue is full, if it is full now.
+    fn http_busy(&mut self, host: usize) -> Option<Rejection> {
+        let after_loss = self.http.lose_answer_of.is_none();
+        let wanted = self.http.full_queue_of.take_if(|busy| *busy == host && after_loss).is_some();
+        let busy = wanted || (self.faults.active && self.http.rng.u32(..BUSY_ONE_IN) == 0);
+        busy.then(|| {
+            self.faults.count(Fault::HttpNodeBusy);
+            Rejection::new(ErrorCode::ResourceExhausted, "this node is overloaded")
+        })
+    }
+
     fn http_suspend(&mut self, host: usize, number: u64, mut task: Task, step: Step, at: Option<Micros>) {
         task.step = Some(step);
         self.http_node(host).tasks.insert(number, task);
@@ -276,21 +310,40 @@ impl World {
         time: Time,
         secret: &Secret,
         make: bool,
-    ) -> Result<Option<Found<u64>>, Rejection> {
+    ) -> Result<Option<SlotRef<u64>>, Rejection> {
         let fresh = self.http.number();
         let node = self.http_node(host);
         if !make {
             return Ok(node.table.find(time, &secret.key));
         }
         let found = node.table.find_or_make(time, secret.key, || fresh)?;
-        node.slots.entry(found.place).or_default();
+        node.slots.entry(found.slot).or_default();
         Ok(Some(found))
+    }
+
+    /// Binds a session with `fast` liveness to the client's connection, as the server does.
+    fn http_bind(&mut self, host: usize, task: &Task, found: &SlotRef<u64>) {
+        let secret = task.request.secret();
+        let Some(connection) = task.message.connection.filter(|_| secret.liveness == Liveness::Fast) else { return };
+        let node = self.http_node(host);
+        node.table.bind(&secret.key, found.number, connection);
+        node.bound.entry(connection).or_default().insert(secret.key);
+    }
+
+    /// Ends the sessions that are bound to a client's connection.
+    pub(crate) fn http_disconnected(&mut self, host: usize, connection: u64) {
+        let node = self.http_node(host);
+        let bound = node.bound.remove(&connection).unwrap_or_default();
+        let ended: Vec<u64> = bound.iter().filter_map(|key| node.table.disconnected(key, connection)).collect();
+        for slot in ended {
+            self.http_removed(host, slot);
+        }
     }
 
     fn http_unlock(&mut self, host: usize, task: &mut Task) {
         let Some(found) = task.found.as_ref().filter(|_| task.locked) else { return };
         task.locked = false;
-        let Some(slot) = self.http_node(host).slots.get_mut(&found.place) else { return };
+        let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) else { return };
         slot.locked = false;
         if let Some(next) = slot.waiting.pop_front() {
             let boot = self.hosts[host].boot;
@@ -298,42 +351,42 @@ impl World {
         }
     }
 
-    /// The request does not need its place any more.
+    /// Releases the slot of a request.
     fn http_leave(&mut self, host: usize, task: &mut Task) {
         let Some(found) = task.found.take() else { return };
-        if let Some(slot) = self.http_node(host).slots.get_mut(&found.place) {
+        if let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) {
             slot.users -= 1;
         }
-        self.http_drop_unused(host, found.place);
+        self.http_drop_unused(host, found.slot);
     }
 
-    /// A place was removed from the table.
-    fn http_removed(&mut self, host: usize, place: u64) {
-        if let Some(slot) = self.http_node(host).slots.get_mut(&place) {
+    /// Marks a slot that was removed from the table.
+    fn http_removed(&mut self, host: usize, number: u64) {
+        if let Some(slot) = self.http_node(host).slots.get_mut(&number) {
             slot.removed = true;
         }
-        self.http_drop_unused(host, place);
+        self.http_drop_unused(host, number);
     }
 
-    fn http_drop_unused(&mut self, host: usize, place: u64) {
+    fn http_drop_unused(&mut self, host: usize, number: u64) {
         let node = self.http_node(host);
-        if node.slots.get(&place).is_some_and(|slot| slot.removed && slot.users == 0)
-            && let Some(slot) = node.slots.remove(&place)
+        if node.slots.get(&number).is_some_and(|slot| slot.removed && slot.users == 0)
+            && let Some(slot) = node.slots.remove(&number)
             && let Some(connection) = slot.connection
         {
             self.http_hang_up(host, connection);
         }
     }
 
-    /// The session was attached on a new connection, or was not. Without a session no connection is kept.
-    fn http_keep(&mut self, host: usize, place: u64, connection: Option<u64>) {
-        let Some(slot) = self.http_node(host).slots.get_mut(&place) else { return };
+    /// Keeps the connection on which the session was attached. Without an attached session no connection is kept.
+    fn http_keep(&mut self, host: usize, number: u64, connection: Option<u64>) {
+        let Some(slot) = self.http_node(host).slots.get_mut(&number) else { return };
         let mut ended = Vec::new();
         if connection.is_some() {
             ended.extend(std::mem::replace(&mut slot.connection, connection));
             slot.deliveries.clear();
         }
-        if !slot.place.is_attached() {
+        if !slot.state.is_attached() {
             ended.extend(slot.connection.take());
         }
         for connection in ended {
@@ -368,8 +421,8 @@ impl World {
 
     fn http_deliver_to(&mut self, host: usize, connection: u64, delivery: Option<Notice>) -> bool {
         let Some(node) = self.http.nodes.get_mut(&host) else { return false };
-        let Some(place) = node.connections.get(&connection) else { return false };
-        if let Some(slot) = node.slots.get_mut(place).filter(|slot| slot.connection == Some(connection)) {
+        let Some(number) = node.connections.get(&connection) else { return false };
+        if let Some(slot) = node.slots.get_mut(number).filter(|slot| slot.connection == Some(connection)) {
             slot.deliveries.push_back(delivery);
         }
         true
@@ -378,12 +431,12 @@ impl World {
     fn http_execute(
         &mut self,
         host: usize,
-        calls: [Option<Call>; 2],
+        calls: [Option<CoreCall>; 2],
         open: bool,
     ) -> Vec<Result<Option<Version>, Rejection>> {
-        let calls: Vec<Call> = calls.into_iter().flatten().collect();
+        let calls: Vec<CoreCall> = calls.into_iter().flatten().collect();
         if !open {
-            // What was submitted on a connection that the node dropped is void (L5).
+            // Operations submitted on a connection that the node dropped are void (L5).
             return vec![Err(Rejection::new(ErrorCode::SessionGone, "the node dropped this connection"))];
         }
         let wall = self.hosts[host].wall_ms(self.now);
@@ -396,14 +449,14 @@ impl World {
         &mut self,
         host: usize,
         mut task: Task,
-        result: Result<convoke_http_session::Answer, SessionError>,
+        result: Result<convoke_http_session::SessionAnswer, SessionError>,
         remove: bool,
     ) {
         let secret = task.request.secret().clone();
         if let Some(found) = task.found.as_ref().filter(|_| remove)
-            && let Some(place) = self.http_node(host).table.remove(&secret.key, found.number)
+            && let Some(slot) = self.http_node(host).table.remove(&secret.key, found.number)
         {
-            self.http_removed(host, place);
+            self.http_removed(host, slot);
         }
         self.http_leave(host, &mut task);
         let result = match result {
@@ -414,85 +467,7 @@ impl World {
             }
             Err(SessionError::OutcomeUnknown { .. }) => Err(ErrorCode::OutcomeUnknown),
         };
-        self.http_respond(task.exchange, Response { host, result });
-    }
-
-    // ---- what is judged where it happens (invariant `http_answers`) ----
-
-    /// Calls of the core have succeeded: the client has shown that it lives, and something may have been changed.
-    fn http_executed(&mut self, host: usize, task: &Task, results: &[Result<Option<Version>, Rejection>]) {
-        if results.iter().any(Result::is_err) {
-            return;
-        }
-        let Body::Request { request, .. } = &task.message.body else { return };
-        if !matches!(request, SessionRequest::Heartbeat) {
-            self.http_changed(host, task);
-        }
-        self.http_alive(host, task);
-        let Some(node) = self.hosts[host].node.as_ref() else { return };
-        let shown = |id: &str| node.member(id);
-        let missing = match request {
-            SessionRequest::Register(member) => {
-                let spec = &member.spec;
-                shown(&spec.id).is_none_or(|shown| shown.metadata().to_map() != spec.metadata).then_some(&spec.id)
-            }
-            SessionRequest::Update { id, update, .. } => shown(id)
-                .is_none_or(|shown| update.changes.iter().any(|(k, v)| shown.metadata().get(k) != v.as_deref()))
-                .then_some(id),
-            SessionRequest::Unregister(id) => shown(id).is_some().then_some(id),
-            SessionRequest::Heartbeat | SessionRequest::Close => None,
-        };
-        self.http.checks += 1;
-        if let Some(id) = missing.cloned() {
-            self.http_violation(format!("n{host} acknowledged {request:?} and does not show it at {id}"));
-        }
-    }
-
-    /// The session was attached; with the member of the request among those claimed it is registered.
-    fn http_attached(&mut self, host: usize, task: &Task, claimed: &[(String, Version)]) {
-        let Body::Request { request, .. } = &task.message.body else { return };
-        self.http_alive(host, task);
-        if self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged) && !claimed.is_empty() {
-            self.http_changed(host, task);
-        }
-        if let SessionRequest::Register(member) = request
-            && claimed.iter().any(|(id, _)| *id == member.spec.id)
-        {
-            self.http_changed(host, task);
-        }
-    }
-
-    /// A session is changed only with its secret.
-    fn http_changed(&mut self, host: usize, task: &Task) {
-        let attempt = self.http.attempts.entry(task.message.attempt).or_default();
-        attempt.executed += 1;
-        if attempt.forged {
-            let request = format!("{:?}", task.message.body);
-            self.http_violation(format!("n{host} executed a request with a forged secret: {request}"));
-        }
-    }
-
-    fn http_alive(&mut self, host: usize, task: &Task) {
-        let now = self.now;
-        if !self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged) {
-            self.http.clients[task.message.client].beats.push_back((now, host));
-        }
-    }
-
-    /// A session is gone only where no live member of it is known.
-    fn http_check_gone(&mut self, host: usize, task: &Task, rejection: &Rejection) {
-        let forged = self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged);
-        if rejection.code != ErrorCode::SessionGone || forged {
-            return;
-        }
-        self.http.checks += 1;
-        let client = task.request.secret().client();
-        let Some(node) = self.hosts[host].node.as_ref() else { return };
-        let known = self.http.clients[task.message.client].members.keys();
-        let known = known.filter_map(|id| node.member(id)).find(|member| member.client() == client);
-        if let Some(member) = known {
-            self.http_violation(format!("n{host} answers SESSION_GONE and shows {member:?}"));
-        }
+        self.http_respond(task.exchange, HttpResponse { host, result });
     }
 }
 
@@ -503,14 +478,20 @@ fn brief(result: &Result<convoke_core::node::Attached, Rejection>) -> Result<Vec
     }
 }
 
-fn execute(node: &mut Node, time: Time, wall: u64, call: Call, out: &mut Output) -> Result<Option<Version>, Rejection> {
+fn execute(
+    node: &mut Node,
+    time: Time,
+    wall: u64,
+    call: CoreCall,
+    out: &mut Output,
+) -> Result<Option<Version>, Rejection> {
     match call {
-        Call::Heartbeat { session } => node.heartbeat(time, session, out).map(|()| None),
-        Call::Register { session, seq, member } => node.register(time, wall, session, seq, &member, out).map(Some),
-        Call::Update { session, seq, id, update, expected } => {
+        CoreCall::Heartbeat { session } => node.heartbeat(time, session, out).map(|()| None),
+        CoreCall::Register { session, seq, member } => node.register(time, wall, session, seq, &member, out).map(Some),
+        CoreCall::Update { session, seq, id, update, expected } => {
             node.update(time, session, seq, &id, &update, expected, out).map(Some)
         }
-        Call::Unregister { session, seq, id } => node.unregister(time, session, seq, &id, out).map(|()| None),
-        Call::Close { session } => node.close_session(time, session, out).map(|()| None),
+        CoreCall::Unregister { session, seq, id } => node.unregister(time, session, seq, &id, out).map(|()| None),
+        CoreCall::Close { session } => node.close_session(time, session, out).map(|()| None),
     }
 }

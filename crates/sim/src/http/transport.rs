@@ -1,21 +1,23 @@
 //! Requests and answers on the virtual network, one connection for each request.
 //!
-//! A request that was sent may be executed after its sender has given up: a cut or a paused node holds it back.
+//! A request may be executed after its sender has given up, because a cut or a paused node delayed it.
 
-use super::{HttpEvent, Message, RETRANSMIT, Response};
+use super::{HttpEvent, HttpResponse, Message, RETRANSMIT};
+use crate::faults::Fault;
 use crate::host::Input;
 use crate::network::{Micros, Place};
 use crate::world::{Crash, Event, World};
 
-/// Of so many answers one is lost while faults go on, and of so many requests one crawls.
+/// While faults are active, one in this many answers is lost.
 const LOST_ONE_IN: u32 = 60;
+/// While faults are active, one in this many requests is delayed.
 const LATE_ONE_IN: u32 = 80;
-/// How long a late request takes at most.
+/// Longest delay of a request.
 const LATE_MAX: Micros = 6_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    Client { client: usize, run: u64 },
+    Client { client: usize, process: u64 },
     Node { host: usize, boot: u64, task: u64 },
 }
 
@@ -23,10 +25,10 @@ pub(crate) enum Sender {
 enum Phase {
     Dialing,
     Sent,
-    /// The node works on it.
+    /// The node processes it.
     Served,
-    Answered(Box<Response>),
-    /// The node rejected the connection: it has received nothing.
+    Answered(Box<HttpResponse>),
+    /// The connection was refused: the node received nothing.
     Refused,
     /// The connection broke after the request was sent.
     Broken,
@@ -36,7 +38,7 @@ enum Phase {
 pub(crate) struct Exchange {
     from: Sender,
     pub(crate) to: usize,
-    /// The run of the node that accepted the connection.
+    /// The process of the node that accepted the connection.
     boot: u64,
     pub(crate) message: Message,
     phase: Phase,
@@ -44,10 +46,10 @@ pub(crate) struct Exchange {
     given_up: Option<Micros>,
 }
 
-/// What a sender learns of its request.
+/// The result of a request as its sender sees it.
 #[derive(Clone, Debug)]
-pub enum Outcome {
-    Answered(Box<Response>),
+pub enum SendResult {
+    Answered(Box<HttpResponse>),
     Unreached,
     Unanswered,
 }
@@ -62,6 +64,25 @@ impl World {
         self.schedule(self.now + latency, Event::Http(HttpEvent::Arrive { exchange }));
         self.schedule(deadline, Event::Http(HttpEvent::Expire { exchange }));
         exchange
+    }
+
+    /// Ends a kept connection of a client. The node detects it when the end arrives.
+    pub(crate) fn http_close_connection(&mut self, client: usize) {
+        if let Some((host, connection)) = self.http.clients[client].connection.take() {
+            let latency = self.http_latency(self.http_place(client), Place::Host(host));
+            self.schedule(self.now + latency, Event::Http(HttpEvent::HangUp { client, host, connection }));
+        }
+    }
+
+    pub(crate) fn http_hang_up_arrives(&mut self, client: usize, host: usize, connection: u64) {
+        if self.network.blocked(self.http_place(client), Place::Host(host)) {
+            let jitter = self.http.rng.u64(..RETRANSMIT / 4);
+            let event = HttpEvent::HangUp { client, host, connection };
+            self.schedule(self.now + RETRANSMIT + jitter, Event::Http(event));
+            return;
+        }
+        self.faults.count(Fault::HttpConnectionLost);
+        self.input(host, Input::HttpHangUp { connection });
     }
 
     fn http_origin(&self, from: Sender) -> Place {
@@ -84,13 +105,16 @@ impl World {
                 let way = self.http_latency(from, Place::Host(to)) + self.http_latency(from, Place::Host(to));
                 let late = self.faults.active && self.faults.late_messages && self.http.rng.u32(..LATE_ONE_IN) == 0;
                 let extra = if late { self.http.rng.u64(..LATE_MAX) } else { 0 };
+                if late {
+                    self.faults.count(Fault::HttpLateRequest);
+                }
                 let boot = self.hosts[to].boot;
                 if let Some(held) = self.http.exchanges.get_mut(&exchange) {
                     (held.phase, held.boot) = (Phase::Sent, boot);
                 }
                 self.schedule(self.now + way + extra, Event::Http(HttpEvent::Arrive { exchange }));
             }
-            // A machine without power says nothing: the sender gives up some time.
+            // A machine without power sends nothing, so the sender waits until its timeout.
             Phase::Sent if self.hosts[to].boot != boot && dark => {}
             Phase::Sent if self.hosts[to].boot != boot => self.http_phase(exchange, Phase::Broken),
             Phase::Sent if self.network.blocked(from, Place::Host(to)) => {
@@ -116,7 +140,7 @@ impl World {
         self.schedule(self.now + RETRANSMIT + jitter, Event::Http(HttpEvent::Arrive { exchange }));
     }
 
-    /// The node's side is done with the connection, one way or another.
+    /// Ends the node's side of a connection; the sender receives the result after a delay.
     fn http_phase(&mut self, exchange: u64, phase: Phase) {
         let Some(held) = self.http.exchanges.get_mut(&exchange) else { return };
         held.phase = phase;
@@ -125,13 +149,16 @@ impl World {
         self.schedule(self.now + latency, Event::Http(HttpEvent::Return { exchange }));
     }
 
-    /// A node answers. While faults go on some answers are lost with their connection.
-    pub(crate) fn http_respond(&mut self, exchange: u64, response: Response) {
+    /// Sends an answer. While faults are active, some answers are lost with their connection.
+    pub(crate) fn http_respond(&mut self, exchange: u64, response: HttpResponse) {
         let Some(held) = self.http.exchanges.get(&exchange).filter(|held| matches!(held.phase, Phase::Served)) else {
             return;
         };
         let wanted = self.http.lose_answer_of.take_if(|host| *host == held.to).is_some();
         let lost = wanted || (self.faults.active && self.http.rng.u32(..LOST_ONE_IN) == 0);
+        if lost {
+            self.faults.count(Fault::HttpLostAnswer);
+        }
         self.http_phase(exchange, if lost { Phase::Broken } else { Phase::Answered(Box::new(response)) });
     }
 
@@ -148,12 +175,12 @@ impl World {
             return;
         }
         let Some(held) = self.http.exchanges.remove(&exchange) else { return };
-        let outcome = match held.phase {
-            Phase::Answered(response) => Outcome::Answered(response),
-            Phase::Refused | Phase::Dialing => Outcome::Unreached,
-            Phase::Broken | Phase::Sent | Phase::Served => Outcome::Unanswered,
+        let result = match held.phase {
+            Phase::Answered(response) => SendResult::Answered(response),
+            Phase::Refused | Phase::Dialing => SendResult::Unreached,
+            Phase::Broken | Phase::Sent | Phase::Served => SendResult::Unanswered,
         };
-        self.http_deliver(from, outcome);
+        self.http_deliver(from, result);
     }
 
     pub(crate) fn http_expire(&mut self, exchange: u64) {
@@ -161,29 +188,29 @@ impl World {
         let Some(held) = self.http.exchanges.get_mut(&exchange).filter(|held| held.given_up.is_none()) else { return };
         held.given_up = Some(now);
         let from = held.from;
-        let outcome = match held.phase {
-            Phase::Dialing | Phase::Refused => Outcome::Unreached,
-            _ => Outcome::Unanswered,
+        let result = match held.phase {
+            Phase::Dialing | Phase::Refused => SendResult::Unreached,
+            _ => SendResult::Unanswered,
         };
-        self.http_deliver(from, outcome);
+        self.http_deliver(from, result);
     }
 
-    fn http_deliver(&mut self, to: Sender, outcome: Outcome) {
+    fn http_deliver(&mut self, to: Sender, result: SendResult) {
         match to {
-            Sender::Client { client, run } => {
-                if self.http.clients[client].run == run {
-                    self.http_outcome(client, outcome);
+            Sender::Client { client, process } => {
+                if self.http.clients[client].process == process {
+                    self.http_result(client, result);
                 }
             }
             Sender::Node { host, boot, task } => {
                 if self.hosts[host].boot == boot {
-                    self.input(host, Input::HttpReply { task, outcome: Box::new(outcome) });
+                    self.input(host, Input::HttpReply { task, result: Box::new(result) });
                 }
             }
         }
     }
 
-    /// A run of a node ends: the kernel closes its connections, unless the power is gone.
+    /// Ends the exchanges of a node's process. The kernel closes its connections, unless the power is off.
     pub(crate) fn http_host_stopped(&mut self, host: usize, crash: Crash) {
         self.http.nodes.remove(&host);
         let boot = self.hosts[host].boot;
@@ -195,7 +222,7 @@ impl World {
                 self.http_phase(exchange, Phase::Broken);
             }
         }
-        // Nobody waits for the answers to what the node had sent.
+        // The node does not wait for answers to its own requests any more.
         for held in self.http.exchanges.values_mut() {
             if matches!(held.from, Sender::Node { host: sender, .. } if sender == host) {
                 held.given_up.get_or_insert(self.now);

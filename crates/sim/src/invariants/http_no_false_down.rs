@@ -1,12 +1,15 @@
 //! A member of an HTTP session is not shown `down` while the node that owns it executes requests of its client, and the
-//! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md).
+//! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md). The session may have moved in the meantime,
+//! for example because its node crashed.
 
+use super::no_false_down::joined;
 use super::{Found, Invariant, findable, notice_time, report};
-use crate::http::HttpClient;
+use crate::http::{HttpClient, is_contested};
 use crate::network::Micros;
 use crate::world::{World, micros};
-use convoke_core::member::Status;
+use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
+use std::collections::VecDeque;
 
 const NAME: &str = "http_no_false_down";
 
@@ -56,17 +59,34 @@ impl Invariant for HttpNoFalseDown {
     }
 }
 
-/// The client of a member that was acknowledged long ago, if its requests were executed without a long gap, each by a node that
-/// the observer could reach all the time, and the last one by the owner of the member. A session that moves may lose members
-/// whose registration has not reached its new node.
+/// Returns the client of a member that was acknowledged long ago, under these conditions. Its requests were executed
+/// without a long gap, and the owner of the member executed the last one. The observer could reach each node while the
+/// session was attached there. A session that moves may lose members whose registration has not reached its new node.
 fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Option<usize> {
     let (index, client) = world.http.clients.iter().enumerate().find(|(_, c)| c.members.contains_key(id))?;
-    let since = client.members.get(id)?.since?;
+    let since = client.members.get(id)?.since.filter(|_| !is_contested(id))?;
+    let window = window + client.timing.1.saturating_sub(micros(world.setup.timers.heartbeat_timeout));
     let opening = world.now.saturating_sub(window);
     let steady = client.alive && since < opening && is_steady(world, client, opening);
-    let reached = |host: usize| world.reach.joined(host, observer, opening, world.now);
-    let mut hosts = client.beats.iter().rev().take_while(|(at, _)| *at > opening).map(|(_, host)| *host);
-    (steady && is_owner(world, client, id) && hosts.all(reached)).then_some(index)
+    let reached = |(host, from, until): (usize, Micros, Micros)| joined(world, host, observer, window, from, until);
+    (steady && is_owner(world, client, id) && attachments(&client.beats, opening).into_iter().all(reached))
+        .then_some(index)
+}
+
+/// The nodes that executed requests of a client in the window, newest first, with the start and end of each attachment.
+/// The current one has no end.
+fn attachments(beats: &VecDeque<(Micros, usize)>, opening: Micros) -> Vec<(usize, Micros, Micros)> {
+    let mut found: Vec<(usize, Micros, Micros)> = Vec::new();
+    let mut until = Micros::MAX;
+    for (at, host) in beats.iter().rev() {
+        match found.last_mut().filter(|(last, ..)| last == host) {
+            Some((_, from, _)) => *from = *at,
+            None if until <= opening => break,
+            None => found.push((*host, *at, until)),
+        }
+        until = *at;
+    }
+    found
 }
 
 /// Whether the node that executed the client's last request is the owner of a member.
@@ -77,8 +97,11 @@ fn is_owner(world: &World, client: &HttpClient, id: &str) -> bool {
 }
 
 fn is_steady(world: &World, client: &HttpClient, opening: Micros) -> bool {
-    let timers = &world.setup.timers;
-    let limit = micros(timers.heartbeat_timeout) - micros(timers.heartbeat_interval);
+    if client.secret.as_ref().is_some_and(|secret| secret.liveness == Liveness::Fast) {
+        return false;
+    }
+    let (interval, timeout) = client.timing;
+    let limit = timeout.saturating_sub(interval);
     let mut later = world.now;
     for (at, _) in client.beats.iter().rev() {
         if later - at > limit {
@@ -90,4 +113,17 @@ fn is_steady(world: &World, client: &HttpClient, opening: Micros) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_is_judged_over_its_own_part_of_the_window() {
+        let beats = [(10, 2), (20, 0), (30, 0), (40, 1), (50, 1)];
+        assert_eq!(attachments(&beats.into(), 25), [(1, 40, Micros::MAX), (0, 20, 40)]);
+        assert_eq!(attachments(&beats.into(), 5), [(1, 40, Micros::MAX), (0, 20, 40), (2, 10, 20)]);
+        assert_eq!(attachments(&beats.into(), 45), [(1, 40, Micros::MAX)]);
+    }
 }

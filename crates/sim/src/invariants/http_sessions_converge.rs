@@ -1,9 +1,10 @@
-//! After the faults, an HTTP client that has repaired its session has what it wants: every member is shown everywhere as it was
-//! written last, and nothing else (C8; statement HS6 of docs/consistency.md).
+//! After the faults, when an HTTP client has repaired its session, every node shows its members with their last writes, and
+//! no unregistered member (C8; statement HS6 of docs/consistency.md).
 
 use super::{Found, Invariant, report, serving};
+use crate::http::{HttpClient, is_contested};
 use crate::world::World;
-use convoke_core::member::Status;
+use convoke_core::member::{Member, Status};
 
 const NAME: &str = "http_sessions_converge";
 
@@ -32,8 +33,8 @@ impl Invariant for HttpSessionsConverge {
                     self.checks += 1;
                     let shown = node.member(id);
                     let fine = shown.as_ref().is_some_and(|member| {
-                        let same = member.metadata().to_map() == wanted.metadata;
-                        same && member.status() == Status::Up && member.client() == name
+                        let same = member.metadata().to_map() == wanted.metadata && member.client() == name;
+                        member.status() == Status::Up && (same || belongs_to_another(world, member))
                     });
                     if !fine {
                         let message =
@@ -51,4 +52,14 @@ impl Invariant for HttpSessionsConverge {
             }
         }
     }
+}
+
+/// Whether several clients compete for a member, and it is shown with the last write of one of them. The others are
+/// notified when they next use it.
+fn belongs_to_another(world: &World, member: &Member) -> bool {
+    let holds = |client: &HttpClient| {
+        let owner = client.secret.as_ref().is_some_and(|secret| secret.client() == member.client());
+        owner && client.members.get(member.id()).is_some_and(|held| held.metadata == member.metadata().to_map())
+    };
+    is_contested(member.id()) && world.http.clients.iter().any(holds)
 }

@@ -112,7 +112,14 @@ fn fast_and_settled(world: &World, client: &Client, window: Micros) -> bool {
 /// Whether the observer was reachable from a node while the client was attached there, in the window. For the node it
 /// is attached to now, the whole window counts: only then have links been established again after a split. A dead node
 /// is no excuse: its client is attached elsewhere by then, or silent.
-fn joined(world: &World, owner: usize, observer: usize, window: Micros, from: Micros, until: Micros) -> bool {
+pub(super) fn joined(
+    world: &World,
+    owner: usize,
+    observer: usize,
+    window: Micros,
+    from: Micros,
+    until: Micros,
+) -> bool {
     let opening = world.now.saturating_sub(window);
     let start = if until == Micros::MAX { opening } else { from.max(opening) };
     // The observer detects repairs during its pause only after it resumes.

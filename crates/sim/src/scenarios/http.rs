@@ -1,14 +1,16 @@
-//! Sessions over HTTP (C8).
+//! HTTP sessions (C8).
 
 use super::support::ScenarioResult;
 use crate::http::Balancer;
+use crate::invariants::Violation;
 use crate::network::SECOND;
 use crate::world::{Crash, World};
 use convoke_core::ErrorCode;
 use convoke_core::member::Status;
+use convoke_core::version::Version;
 
 impl World {
-    /// Runs until the client has nothing under way.
+    /// Runs until the client has no request in flight or queued.
     fn http_settled(&mut self, client: usize) -> ScenarioResult {
         self.run_until(|w| w.http.clients[client].is_settled(), 30 * SECOND)
     }
@@ -24,9 +26,32 @@ impl World {
     fn http_go(&mut self, client: usize, host: usize) {
         self.http.clients[client].target = host;
     }
+
+    /// Updates `m1` and returns the version that it had before.
+    fn http_first_version(&mut self, client: usize) -> Result<Option<Version>, Violation> {
+        let version = self.http.clients[client].members["m1"].version;
+        self.http_patch(client, "m1", "k", "v", false);
+        self.http_settled(client)?;
+        Ok(version)
+    }
+
+    /// Sends an update of `m1` that expects an older version. It is rejected.
+    fn http_stale_patch(&mut self, client: usize, version: Option<Version>) {
+        if let Some(member) = self.http.clients[client].members.get_mut("m1") {
+            member.version = version;
+        }
+        self.http_patch(client, "m1", "k", "w", true);
+    }
+
+    /// Runs until the next answer to a client, and returns it.
+    fn http_next_answer(&mut self, client: usize) -> Result<Option<Result<(), ErrorCode>>, Violation> {
+        self.http.clients[client].last = None;
+        self.run_until(|w| w.http.clients[client].last.is_some(), 10 * SECOND)?;
+        Ok(self.http.clients[client].last)
+    }
 }
 
-/// The node dies, the session goes on at another one, with all members and never `down`.
+/// The node crashes. The session continues at another node with all members, and they are never `down`.
 pub(super) fn http_session_outlives_its_node(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_http_script(Balancer::Sticky, 0, &["m1", "m2"]);
@@ -42,8 +67,8 @@ pub(super) fn http_session_outlives_its_node(world: &mut World) -> ScenarioResul
     world.settle()
 }
 
-/// Nodes without the session forward requests to its owner. Two of them have no link to each other: one that attached the session
-/// itself would undo what the other has written.
+/// Nodes without the session forward requests to its owner. Two of them have no link to each other: if one of them attached
+/// the session itself, it would undo the writes of the other.
 pub(super) fn http_request_is_forwarded_to_the_owner(world: &mut World) -> ScenarioResult {
     world.begin()?;
     // The next node is n0.
@@ -65,7 +90,7 @@ pub(super) fn http_request_is_forwarded_to_the_owner(world: &mut World) -> Scena
     world.settle()
 }
 
-/// Another secret with the same client id changes nothing, at the owner or elsewhere.
+/// A request with another secret and the same client id changes nothing, at any node.
 pub(super) fn http_secret_is_needed(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_http_script(Balancer::Fixed, 0, &["m1"]);
@@ -81,45 +106,112 @@ pub(super) fn http_secret_is_needed(world: &mut World) -> ScenarioResult {
     world.settle()
 }
 
-/// A client that only updates lives: every request is a heartbeat.
+/// Every request is a heartbeat, even one that is rejected: a client that only sends stale updates stays `up`.
 pub(super) fn http_requests_are_heartbeats(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_http_script(Balancer::RoundRobin, 0, &["m1"]);
-    world.http.clients[client].heartbeats = false;
     world.http_settled(client)?;
     world.up(&["m1"])?;
-    for step in 0..40 {
-        world.http_patch(client, "m1", "step", &step.to_string(), false);
+    let version = world.http_first_version(client)?;
+    world.pass(60 * SECOND)?;
+    world.http.clients[client].heartbeats = false;
+    for _ in 0..20 {
+        world.http_stale_patch(client, version);
         world.throughout(2 * SECOND, "it is up all the time", |w| w.shown_everywhere("m1", Status::Up))?;
     }
     Ok(())
 }
 
-/// The owner executes a forwarded request, and its answer is lost. The next node finds no session: the client is not told that
-/// its request was rejected.
+/// The same after the session moved, because its node crashed or stopped.
+pub(super) fn http_requests_are_heartbeats_after_a_move(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    // The first node was ready before it had a peer, so the checks excuse it (`Host::alone`).
+    let client = world.add_http_script(Balancer::Sticky, 1, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let version = world.http_first_version(client)?;
+    world.pass(60 * SECOND)?;
+    world.http.clients[client].heartbeats = false;
+    if world.even_seed() {
+        world.stop(1);
+    } else {
+        world.crash(1, Crash::Process);
+    }
+    for _ in 0..20 {
+        world.http_stale_patch(client, version);
+        world.throughout(2 * SECOND, "it is up all the time", |w| w.shown_everywhere("m1", Status::Up))?;
+    }
+    world.require(world.http.clients[client].target != 1, "it uses another node")
+}
+
+/// The owner executes a forwarded request, and its answer is lost. The contacted node finds no session, and answers
+/// `OUTCOME_UNKNOWN`.
 pub(super) fn http_unanswered_request_is_not_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_http_script(Balancer::Fixed, 0, &["m1"]);
     world.http_settled(client)?;
     world.up(&["m1"])?;
     world.http_go(client, 1);
-    world.http.clients[client].last = None;
     world.http.lose_answer_of = Some(0);
     world.http_delete(client, "m1");
-    world.run_until(|w| w.http.clients[client].last.is_some(), 10 * SECOND)?;
-    let last = world.http.clients[client].last;
-    world.require(last == Some(Err(ErrorCode::OutcomeUnknown)), "the outcome is unknown")?;
+    let answer = world.http_next_answer(client)?;
+    world.require(answer == Some(Err(ErrorCode::OutcomeUnknown)), "the outcome is unknown")?;
     world.require(world.member(0, "m1").is_none(), "it was executed")
 }
 
-/// Nothing is left of a session that closed: another node says so, and the client registers anew.
+/// The same, and the contacted node cannot execute the request itself: its session table or its queue is full.
+pub(super) fn http_full_node_does_not_reject_an_executed_request(world: &mut World) -> ScenarioResult {
+    world.http.session_limit = 1;
+    world.begin()?;
+    let client = world.add_http_script(Balancer::Fixed, 0, &["m1"]);
+    world.http_settled(client)?;
+    let other = world.add_http_script(Balancer::Fixed, 1, &["m2"]);
+    world.http_settled(other)?;
+    world.up(&["m1", "m2"])?;
+    world.http_go(client, if world.even_seed() { 1 } else { 2 });
+    world.http.lose_answer_of = Some(0);
+    world.http_delete(client, "m1");
+    if !world.even_seed() {
+        world.http.full_queue_of = Some(2);
+    }
+    let answer = world.http_next_answer(client)?;
+    world.require(answer == Some(Err(ErrorCode::OutcomeUnknown)), "the outcome is unknown")?;
+    world.require(world.member(0, "m1").is_none(), "it was executed")
+}
+
+/// A client that only sends heartbeats keeps its members `up`.
+pub(super) fn http_heartbeats_are_enough(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_script(Balancer::RoundRobin, 0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    world.pass(60 * SECOND)?;
+    world.settle()
+}
+
+/// A request attaches the session at another node after the owner crashed. The update must take effect.
+pub(super) fn http_update_after_a_crash_is_executed(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_script(Balancer::Sticky, 0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    world.crash(0, Crash::Process);
+    world.pass(SECOND)?;
+    world.http_patch(client, "m1", "k", "v", false);
+    world.http_settled(client)?;
+    world.pass(SECOND)?;
+    world.require(world.http_value(1, "m1", "k").is_some(), "the update took effect")?;
+    world.settle()
+}
+
+/// The members of a session have expired. Another node answers `SESSION_GONE`, and the client registers them again.
 pub(super) fn http_session_gone_starts_over(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_http_script(Balancer::Fixed, 0, &["m1"]);
     world.http_settled(client)?;
     world.up(&["m1"])?;
     let first = world.http.clients[client].secret.clone();
-    // Longer than any record of its members is kept.
+    // Until no node has a record of its members.
     world.http.clients[client].heartbeats = false;
     world.run_until(|w| w.absent_everywhere("m1"), 600 * SECOND)?;
     world.http_go(client, 1);

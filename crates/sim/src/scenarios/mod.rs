@@ -160,11 +160,15 @@ scenarios! {
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims above the limit";
 
-    http::http_session_outlives_its_node, 4, three, "C8", "a session over HTTP goes on at another node, never down";
+    http::http_session_outlives_its_node, 4, three, "C8", "an HTTP session continues at another node and is never down";
     http::http_request_is_forwarded_to_the_owner, 2, three, "C8", "a node that lags forwards a request instead of claiming what it knows";
-    http::http_secret_is_needed, 2, three, "C8", "whoever knows the client id only changes nothing";
-    http::http_requests_are_heartbeats, 1, three, "C8, C6", "a client that updates all the time needs no heartbeats";
+    http::http_secret_is_needed, 2, three, "C8", "a request with the client id and another secret changes nothing";
+    http::http_requests_are_heartbeats, 1, three, "C8, C6", "a client whose requests are all rejected needs no heartbeats";
+    http::http_requests_are_heartbeats_after_a_move, 2, three, "C8, C6", "requests count as heartbeats after the session moved";
     http::http_unanswered_request_is_not_rejected, 1, three, "C8", "the owner executes a request, and its answer is lost";
+    http::http_full_node_does_not_reject_an_executed_request, 2, three, "C8", "a full node gets a request that its lost owner has executed";
+    http::http_heartbeats_are_enough, 1, three, "C8, C6", "a client that only sends heartbeats keeps its members up";
+    http::http_update_after_a_crash_is_executed, 2, three, "C8", "an update that attaches the session takes effect";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";

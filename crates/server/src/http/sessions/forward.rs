@@ -1,4 +1,4 @@
-//! A request as it came, and how it is sent to another node.
+//! The original request, and how a node forwards it to another node.
 
 use crate::http::body;
 use crate::http::http_error::HttpError;
@@ -13,24 +13,24 @@ use http_body_util::Full;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Set on what one node passes on to another, which does not pass it on any further.
+/// Marks a request that another node forwarded. It is not forwarded any further.
 pub(super) const FORWARDED: HeaderName = HeaderName::from_static("convoke-forwarded");
 
-/// A request as it came.
+/// The original request of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) if_match: Option<HeaderValue>,
     pub(crate) body: Bytes,
-    /// It was passed on to this node.
+    /// Another node forwarded it to this node.
     pub(crate) forwarded: bool,
-    /// The connection it came on.
+    /// The connection on which it arrived.
     pub(crate) connection: Option<Arc<ClientConnection>>,
 }
 
 impl Raw {
-    /// The heartbeat that any request of a session is.
+    /// Returns a heartbeat of the same session.
     pub(super) fn as_heartbeat(&self, session: &str) -> Raw {
         let uri = format!("/api/v1/sessions/{session}/heartbeat");
         let uri = Uri::try_from(uri).unwrap_or_default();
@@ -67,7 +67,7 @@ pub(crate) async fn ask_node(
     let headers = request.headers_mut();
     let own = HeaderValue::from_str(surface.node.id().as_str());
     headers.insert(FORWARDED, own.unwrap_or_else(|_| HeaderValue::from_static("unknown")));
-    // The work of the other node belongs to the same trace.
+    // The other node's spans belong to the same trace.
     if let Some(here) = convoke_trace::current()
         && let Ok(here) = HeaderValue::from_str(&here.to_string())
     {

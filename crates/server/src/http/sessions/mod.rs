@@ -1,4 +1,4 @@
-//! Sessions of clients that speak plain HTTP.
+//! HTTP sessions: the handlers of `/api/v1/sessions`.
 
 mod forward;
 mod serve;
@@ -18,8 +18,9 @@ use axum::response::{IntoResponse, Response};
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
-use convoke_http_session::{Answer, RANDOM_BYTES, Reply, Secret, SessionRequest, session_gone};
-use convoke_proto::{Error, ErrorCode, json};
+use convoke_core::{ErrorCode, Rejection};
+use convoke_http_session::{RANDOM_BYTES, Secret, SessionAnswer, SessionOperation, SessionReply, session_gone};
+use convoke_proto::{Error, json};
 pub(crate) use forward::{Raw, ask_node};
 use serde::{Deserialize, Serialize};
 use serve::Served;
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
-/// The parameters of a query. A request with invalid ones still shows that its client lives, so its session is looked up first.
+/// The parameters of a query. A request with invalid parameters still counts as a heartbeat, so the handler gets the error.
 type QueryParams<T> = Result<Query<T>, HttpError>;
 
 /// `POST /api/v1/sessions`
@@ -42,22 +43,26 @@ pub(crate) async fn create(
     };
     let timeout_ms = match request.timeout_ms {
         None => 0,
-        Some(0) => return Err(invalid("timeout_ms", "a timeout of 0 ms; leave it out for the node's choice").into()),
+        Some(0) => {
+            return Err(
+                invalid("timeout_ms", "timeout_ms must not be 0; omit it to use the default of the node").into()
+            );
+        }
         Some(ms) => u32::try_from(ms).map_err(|_| invalid("timeout_ms", format!("timeout_ms {ms} is too long")))?,
     };
     if request.client.as_deref() == Some("") {
-        return Err(invalid("client", "client must not be empty; leave it out to be given one").into());
+        return Err(invalid("client", "client must not be empty; omit it to get a generated client id").into());
     }
     let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).map_err(no_randomness)?;
+    getrandom::fill(&mut random).map_err(|error| rejected(no_randomness(error)))?;
     let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, random);
     let (session, client) = (secret.reveal(), secret.client());
-    let done = serve::create(&surface, secret, connection.as_deref()).await?;
+    let answer = serve::create(&surface, secret, connection.as_deref()).await?;
     Ok(Json(json::SessionResponse {
         session,
         client,
-        heartbeat_interval_ms: millis(done.heartbeat_interval),
-        timeout_ms: millis(done.timeout),
+        heartbeat_interval_ms: millis(answer.heartbeat_interval),
+        timeout_ms: millis(answer.timeout),
     }))
 }
 
@@ -68,7 +73,7 @@ pub(crate) async fn heartbeat(
     query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
-    run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Heartbeat), &raw).await
+    run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Heartbeat), &raw).await
 }
 
 /// `DELETE /api/v1/sessions/{session}`
@@ -78,11 +83,11 @@ pub(crate) async fn close(
     query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
-    run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Close), &raw).await
+    run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Close), &raw).await
 }
 
-/// For requests that say all by method and path.
-fn plain(query: QueryParams<Nothing>, raw: &Raw) -> Result<(), Error> {
+/// Rejects a query or a body for requests that take neither.
+fn without_arguments(query: QueryParams<Nothing>, raw: &Raw) -> Result<(), Error> {
     query.map_err(HttpError::into_error)?;
     parse::<Nothing>(&raw.body).map(drop)
 }
@@ -100,11 +105,11 @@ pub(crate) async fn register(
     query: QueryParams<RegisterQuery>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
-    let wish = query.map_err(HttpError::into_error).and_then(|Query(query)| {
+    let operation = query.map_err(HttpError::into_error).and_then(|Query(query)| {
         let spec = parse::<MemberBody>(&raw.body)?.spec(id)?;
-        Ok(SessionRequest::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
+        Ok(SessionOperation::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
-    run(&surface, &session, wish, &raw).await
+    run(&surface, &session, operation, &raw).await
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,16 +133,16 @@ pub(crate) async fn update(
     query: QueryParams<UpdateQuery>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
-    let wish = query.map_err(HttpError::into_error).and_then(|Query(query)| {
+    let operation = query.map_err(HttpError::into_error).and_then(|Query(query)| {
         let mode = match query.mode {
             Mode::Merge => UpdateMode::Merge,
             Mode::Replace => UpdateMode::Replace,
         };
         let changes = parse::<BTreeMap<String, Option<String>>>(&raw.body)?;
         let update = Arc::new(MetadataUpdate { mode, changes });
-        Ok(SessionRequest::Update { id, update, expected: expected(&raw)? })
+        Ok(SessionOperation::Update { id, update, expected: expected(&raw)? })
     });
-    run(&surface, &session, wish, &raw).await
+    run(&surface, &session, operation, &raw).await
 }
 
 /// `DELETE /api/v1/sessions/{session}/members/{id}`
@@ -147,11 +152,11 @@ pub(crate) async fn unregister(
     query: QueryParams<Nothing>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
-    run(&surface, &session, plain(query, &raw).map(|()| SessionRequest::Unregister(id)), &raw).await
+    run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Unregister(id)), &raw).await
 }
 
-/// A member as its client describes it; the id is that of the path and may be left out. A missing service is a fault of the member,
-/// not of the JSON: the registry rejects it.
+/// The body of a registration. The id may be omitted, because the path contains it. The registry, not the JSON parser,
+/// rejects a missing service.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberBody {
@@ -192,7 +197,7 @@ impl MemberBody {
     }
 }
 
-/// The version that `If-Match` asks for, as it is or in the quotes of an entity tag.
+/// Returns the version in `If-Match`, with or without the quotes of an entity tag.
 fn expected(raw: &Raw) -> Result<Option<Version>, Error> {
     let Some(text) = &raw.if_match else { return Ok(None) };
     let text = text.to_str().map_err(|_| invalid("If-Match", "If-Match is not a version"))?.trim();
@@ -200,53 +205,53 @@ fn expected(raw: &Raw) -> Result<Option<Version>, Error> {
     if bare == "*" { Ok(None) } else { version("If-Match", bare).map(Some) }
 }
 
-/// Answer to a heartbeat.
+/// The answer to a heartbeat.
 #[derive(Debug, Serialize)]
-struct Heard {
+struct HeartbeatResponse {
     node: String,
     heartbeat_interval_ms: u64,
     timeout_ms: u64,
-    /// If the session was attached to this node just now: what it has.
+    /// The members of the session, if this request attached it to this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<Vec<String>>,
 }
 
-/// Carries out what a request asks of its session. One that asks for nonsense is still a sign of life.
+/// Executes the operation of a request. An invalid request is executed as a heartbeat, then rejected.
 async fn run(
     surface: &Surface,
     session: &str,
-    wish: Result<SessionRequest, Error>,
+    operation: Result<SessionOperation, Error>,
     raw: &Raw,
 ) -> Result<Response, HttpError> {
     let Some(secret) = Secret::parse(session) else { return Err(rejected(session_gone()).into()) };
-    let heartbeat = matches!(wish, Ok(SessionRequest::Heartbeat));
-    let wish = match wish {
-        Ok(wish) => wish,
+    let heartbeat = matches!(operation, Ok(SessionOperation::Heartbeat));
+    let operation = match operation {
+        Ok(operation) => operation,
         Err(error) => {
-            serve::serve(surface, secret, SessionRequest::Heartbeat, &raw.as_heartbeat(session)).await?;
+            serve::serve(surface, secret, SessionOperation::Heartbeat, &raw.as_heartbeat(session)).await?;
             return Err(error.into());
         }
     };
-    let done = match serve::serve(surface, secret, wish, raw).await? {
-        Served::Elsewhere(response) => return Ok(response),
-        Served::Here(done) => done,
+    let answer = match serve::serve(surface, secret, operation, raw).await? {
+        Served::Relayed(response) => return Ok(response),
+        Served::Local(answer) => answer,
     };
-    Ok(match done.reply {
-        Reply::Written(version) => Json(json::MemberWritten { version: version.to_string() }).into_response(),
-        Reply::Done if heartbeat => Json(heard(surface, done)).into_response(),
-        Reply::Done => Json(Nothing {}).into_response(),
+    Ok(match answer.reply {
+        SessionReply::Written(version) => Json(json::MemberWritten { version: version.to_string() }).into_response(),
+        SessionReply::Done if heartbeat => Json(heartbeat_response(surface, answer)).into_response(),
+        SessionReply::Done => Json(Nothing {}).into_response(),
     })
 }
 
-fn heard(surface: &Surface, done: Answer) -> Heard {
-    Heard {
+fn heartbeat_response(surface: &Surface, answer: SessionAnswer) -> HeartbeatResponse {
+    HeartbeatResponse {
         node: surface.node.id().to_string(),
-        heartbeat_interval_ms: millis(done.heartbeat_interval),
-        timeout_ms: millis(done.timeout),
-        members: done.members,
+        heartbeat_interval_ms: millis(answer.heartbeat_interval),
+        timeout_ms: millis(answer.timeout),
+        members: answer.members,
     }
 }
 
-fn no_randomness(error: getrandom::Error) -> Error {
-    Error::new(ErrorCode::Internal, format!("the system gives no random numbers: {error}"))
+fn no_randomness(error: getrandom::Error) -> Rejection {
+    Rejection::new(ErrorCode::Internal, format!("the operating system returned no random numbers: {error}"))
 }

@@ -1,7 +1,7 @@
-//! Carries out the steps of a session's request (C8). What they are is decided by `convoke-http-session`.
+//! Carries out the steps of a session's request (C8). `convoke-http-session` decides which steps these are.
 
 use super::forward::{Raw, ask_node};
-use super::slots::{Held, Slot};
+use super::slots::{HeldSlot, SharedSlot};
 use crate::error::rejected;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
@@ -14,7 +14,8 @@ use convoke_core::node::{Attached, Reattach, SessionOwner};
 use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
-    Answer, Call, Forwarded, Found, Mutation, Request, Secret, SessionError, SessionRequest, Settings, Step,
+    CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation, Settings,
+    SlotRef, Step,
 };
 use convoke_node::{ClientConnection as NodeConnection, ClientOperation, OperationResult};
 use convoke_proto::{Error, ErrorCode};
@@ -23,11 +24,13 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-/// What became of a request.
+/// A served request.
 #[derive(Debug)]
 pub(super) enum Served {
-    Here(Answer),
-    Elsewhere(Response<Body>),
+    /// This node executed the request.
+    Local(SessionAnswer),
+    /// The answer of the node that holds the session.
+    Relayed(Response<Body>),
 }
 
 /// Attaches a new session.
@@ -35,10 +38,10 @@ pub(super) async fn create(
     surface: &Surface,
     secret: Secret,
     client: Option<&Arc<ClientConnection>>,
-) -> Result<Answer, Error> {
-    match run(surface, Request::create(secret, settings(surface)), None, client).await? {
-        Served::Here(answer) => Ok(answer),
-        Served::Elsewhere(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),
+) -> Result<SessionAnswer, Error> {
+    match run(surface, RequestFlow::create(secret, settings(surface)), None, client).await? {
+        Served::Local(answer) => Ok(answer),
+        Served::Relayed(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),
     }
 }
 
@@ -46,10 +49,10 @@ pub(super) async fn create(
 pub(super) async fn serve(
     surface: &Surface,
     secret: Secret,
-    request: SessionRequest,
+    operation: SessionOperation,
     raw: &Raw,
 ) -> Result<Served, Error> {
-    let request = Request::new(secret, request, raw.forwarded, settings(surface));
+    let request = RequestFlow::new(secret, operation, raw.forwarded, settings(surface));
     run(surface, request, Some(raw), raw.connection.as_ref()).await
 }
 
@@ -57,11 +60,11 @@ fn settings(surface: &Surface) -> Settings {
     Settings { forward_timeout: surface.config.timeouts.forward, mutation: Mutation::none() }
 }
 
-/// The place is locked until the request is submitted, not until it is answered: many requests of a session can be under
-/// way at once, and the event loop takes them in one turn.
+/// Carries out the steps of a request. The slot is locked until the operation is submitted, not until it is answered. So
+/// several requests of a session can be in flight at once, and the event loop executes them in one turn.
 async fn run(
     surface: &Surface,
-    mut request: Request,
+    mut request: RequestFlow,
     raw: Option<&Raw>,
     client: Option<&Arc<ClientConnection>>,
 ) -> Result<Served, Error> {
@@ -69,58 +72,73 @@ async fn run(
     let key = request.secret().key;
     let fast = request.secret().liveness == Liveness::Fast;
     let bound = client.filter(|_| fast).map(Arc::as_ref);
-    let mut found: Option<Found<Slot>> = None;
-    let mut locked: Option<OwnedMutexGuard<Held>> = None;
+    let mut found: Option<SlotRef<SharedSlot>> = None;
+    let mut locked: Option<OwnedMutexGuard<HeldSlot>> = None;
     let mut relayed = None;
     let mut step = request.begin();
     loop {
         step = match step {
             Step::Enter { make } => {
                 locked = None;
-                found = if make { Some(sessions.find_or_make(key, bound)?) } else { sessions.find(&key, bound) };
-                match &found {
-                    Some(_) => Step::Reenter,
-                    None => request.absent(sessions.now()),
+                found = None;
+                let result =
+                    if make { sessions.find_or_make(key, bound).map(Some) } else { Ok(sessions.find(&key, bound)) };
+                match result {
+                    Ok(Some(slot)) => {
+                        found = Some(slot);
+                        Step::Reenter
+                    }
+                    Ok(None) => request.absent(sessions.now()),
+                    Err(rejection) => request.failed(rejection),
                 }
             }
             Step::Reenter => {
                 let Some(found) = &found else { return Err(out_of_order()) };
                 let held = match &mut locked {
                     Some(held) => held,
-                    None => locked.insert(found.place.clone().lock_owned().await),
+                    None => locked.insert(found.slot.clone().lock_owned().await),
                 };
                 held.catch_up();
-                let step = request.entered(sessions.now(), &mut held.place);
+                let step = request.entered(sessions.now(), &mut held.slot);
                 held.keep(None);
                 step
             }
             Step::Attach(attaching) => {
                 let (Some(found), Some(held)) = (&found, &mut locked) else { return Err(out_of_order()) };
-                let random = getrandom::u64().map_err(super::no_randomness)?;
-                let (connection, result) = attach(surface, attaching.with(random)).await;
-                if let Ok(attached) = &result {
-                    sessions.attached(&key, found.number, attached.timeout);
+                match getrandom::u64() {
+                    Err(error) => request.failed(super::no_randomness(error)),
+                    Ok(random) => {
+                        let (connection, result) = attach(surface, attaching.with(random)).await;
+                        if let Ok(attached) = &result {
+                            sessions.attached(&key, found.number, attached.timeout);
+                        }
+                        let step = request.attached(sessions.now(), &mut held.slot, result);
+                        held.keep(connection);
+                        step
+                    }
                 }
-                let step = request.attached(sessions.now(), &mut held.place, result);
-                held.keep(connection);
-                step
             }
             Step::Submit(calls) => {
                 let Some(connection) = locked.as_ref().and_then(|held| held.connection()) else {
                     return Err(out_of_order());
                 };
                 let operations = calls.into_iter().flatten().map(operation).collect();
-                let answers = connection.start(operations).map_err(rejected)?;
+                let started = connection.start(operations);
                 locked = None;
-                match answers.await {
-                    Ok(answers) => request.answered(answers.into_iter().map(result)),
-                    Err(rejection) => request.answered([Err(rejection)]),
+                match started {
+                    Err(rejection) => request.failed(rejection),
+                    Ok(answers) => match answers.await {
+                        Ok(answers) => request.answered(answers.into_iter().map(result)),
+                        Err(rejection) => request.answered([Err(rejection)]),
+                    },
                 }
             }
             Step::AskOwner { client, nonce } => {
                 locked = None;
-                let owner = surface.node.owner_of_session(&client, nonce).await.map_err(rejected)?;
-                request.owner(sessions.now(), owner)
+                match surface.node.owner_of_session(&client, nonce).await {
+                    Ok(owner) => request.owner(sessions.now(), owner),
+                    Err(rejection) => request.failed(rejection),
+                }
             }
             Step::Forward { owner, deadline } => {
                 let Some(raw) = raw else { return Err(out_of_order()) };
@@ -133,20 +151,20 @@ async fn run(
             }
             Step::Relay => {
                 add(&surface.metrics.clients.session_requests_forwarded, 1);
-                return relayed.map(Served::Elsewhere).ok_or_else(out_of_order);
+                return relayed.map(Served::Relayed).ok_or_else(out_of_order);
             }
             Step::Finish { result, remove } => {
                 drop(locked);
                 if let Some(found) = found.filter(|_| remove) {
                     sessions.remove(&key, found.number);
                 }
-                return result.map(Served::Here).map_err(error);
+                return result.map(Served::Local).map_err(error);
             }
         };
     }
 }
 
-/// Attaches a session on a connection of its own.
+/// Attaches a session on a new connection.
 async fn attach(surface: &Surface, request: Reattach) -> (Option<NodeConnection>, Result<Attached, Rejection>) {
     let connection = match surface.node.connect() {
         Ok(connection) => connection,
@@ -165,7 +183,7 @@ async fn attach(surface: &Surface, request: Reattach) -> (Option<NodeConnection>
     (Some(connection), result)
 }
 
-/// Sends the request to the node that holds the session, and keeps its answer.
+/// Sends the request to the node that holds the session, and stores its answer.
 async fn forward(
     surface: &Surface,
     owner: &SessionOwner,
@@ -182,15 +200,15 @@ async fn forward(
     }
 }
 
-fn operation(call: Call) -> ClientOperation {
+fn operation(call: CoreCall) -> ClientOperation {
     match call {
-        Call::Heartbeat { session } => ClientOperation::Heartbeat { session },
-        Call::Register { session, seq, member } => ClientOperation::Register { session, seq, member },
-        Call::Update { session, seq, id, update, expected } => {
+        CoreCall::Heartbeat { session } => ClientOperation::Heartbeat { session },
+        CoreCall::Register { session, seq, member } => ClientOperation::Register { session, seq, member },
+        CoreCall::Update { session, seq, id, update, expected } => {
             ClientOperation::Update { session, seq, id, update, expected }
         }
-        Call::Unregister { session, seq, id } => ClientOperation::Unregister { session, seq, id },
-        Call::Close { session } => ClientOperation::Close { session },
+        CoreCall::Unregister { session, seq, id } => ClientOperation::Unregister { session, seq, id },
+        CoreCall::Close { session } => ClientOperation::Close { session },
     }
 }
 
@@ -213,7 +231,7 @@ fn error(error: SessionError) -> Error {
     }
 }
 
-/// Unreachable: a request names its steps in an order that can be carried out.
+/// Unreachable: a flow returns its steps in an order that can be carried out.
 fn out_of_order() -> Error {
-    Error::new(ErrorCode::Internal, "a step of this request has no place")
+    Error::new(ErrorCode::Internal, "session steps out of order")
 }

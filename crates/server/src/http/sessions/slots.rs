@@ -1,42 +1,40 @@
-//! The sessions of this node: the pure table behind a lock, and the connections of the attached sessions.
+//! The sessions of this node: the session table behind a lock, and the connections of the attached sessions.
 
-use crate::error::rejected;
 use crate::service::ClientConnection;
-use convoke_core::Time;
-use convoke_http_session::{Found, Key, Place, Table};
+use convoke_core::{Rejection, Time};
+use convoke_http_session::{Key, SessionSlot, SessionTable, SlotRef};
 use convoke_node::{ClientConnection as NodeConnection, Delivery};
-use convoke_proto::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A place that a request locks. Removing it drops the connection, which ends the session's attachment.
-pub(super) type Slot = Arc<tokio::sync::Mutex<Held>>;
+/// A slot that a request locks. Dropping it drops the connection, which detaches the session.
+pub(super) type SharedSlot = Arc<tokio::sync::Mutex<HeldSlot>>;
 
-/// A place and the connection of the session that is attached there.
+/// A slot and the connection of the session that is attached there.
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    pub(super) place: Place,
+pub(super) struct HeldSlot {
+    pub(super) slot: SessionSlot,
     connection: Option<NodeConnection>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    table: Mutex<Table<Slot>>,
+    table: Mutex<SessionTable<SharedSlot>>,
     start: Instant,
 }
 
 impl Sessions {
     pub(crate) fn new(limit: usize) -> Self {
-        Sessions { table: Mutex::new(Table::new(limit)), start: Instant::now() }
+        Sessions { table: Mutex::new(SessionTable::new(limit)), start: Instant::now() }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Time as the sessions count it.
+    /// Returns the time since the node started.
     pub(super) fn now(&self) -> Time {
         Time::ZERO + self.start.elapsed()
     }
@@ -45,16 +43,20 @@ impl Sessions {
         self.start + time.since(Time::ZERO)
     }
 
-    pub(super) fn find(&self, key: &Key, bound: Option<&ClientConnection>) -> Option<Found<Slot>> {
+    pub(super) fn find(&self, key: &Key, bound: Option<&ClientConnection>) -> Option<SlotRef<SharedSlot>> {
         let mut table = self.lock();
         let found = table.find(self.now(), key)?;
         bind(&mut table, *key, &found, bound);
         Some(found)
     }
 
-    pub(super) fn find_or_make(&self, key: Key, bound: Option<&ClientConnection>) -> Result<Found<Slot>, Error> {
+    pub(super) fn find_or_make(
+        &self,
+        key: Key,
+        bound: Option<&ClientConnection>,
+    ) -> Result<SlotRef<SharedSlot>, Rejection> {
         let mut table = self.lock();
-        let found = table.find_or_make(self.now(), key, Slot::default).map_err(rejected)?;
+        let found = table.find_or_make(self.now(), key, SharedSlot::default)?;
         bind(&mut table, key, &found, bound);
         Ok(found)
     }
@@ -68,7 +70,8 @@ impl Sessions {
         drop(removed);
     }
 
-    /// A connection of a client has ended: so have the sessions bound to it, unless they were used on another one since.
+    /// Ends the sessions that are bound to a client's connection, after the connection has ended. A session that was used on
+    /// another connection since continues.
     pub(crate) fn disconnected(&self, connection: &ClientConnection) {
         for key in connection.take() {
             let removed = self.lock().disconnected(&key, connection.number);
@@ -86,29 +89,29 @@ impl Sessions {
         drop(removed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table<Slot>> {
+    fn lock(&self) -> MutexGuard<'_, SessionTable<SharedSlot>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// With `fast` liveness the loss of the connection counts.
-fn bind(table: &mut Table<Slot>, key: Key, found: &Found<Slot>, bound: Option<&ClientConnection>) {
+/// Binds a session with `fast` liveness to its connection: the loss of the connection ends it.
+fn bind(table: &mut SessionTable<SharedSlot>, key: Key, found: &SlotRef<SharedSlot>, bound: Option<&ClientConnection>) {
     if let Some(connection) = bound {
         table.bind(&key, found.number, connection.number);
         connection.bind(key);
     }
 }
 
-impl Held {
-    /// Reports what the node sent to the session's connection since the last request.
+impl HeldSlot {
+    /// Reports the notices that the node sent to the session's connection since the last request.
     pub(super) fn catch_up(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let mut context = Context::from_waker(Waker::noop());
-        while self.place.is_attached() {
+        while self.slot.is_attached() {
             match connection.poll_next(&mut context) {
                 Poll::Pending => return,
-                Poll::Ready(Some(Delivery::Notice(notice))) => self.place.notice(notice),
-                Poll::Ready(Some(Delivery::Closed(_)) | None) => self.place.closed(),
+                Poll::Ready(Some(Delivery::Notice(notice))) => self.slot.notice(notice),
+                Poll::Ready(Some(Delivery::Closed(_)) | None) => self.slot.closed(),
                 Poll::Ready(Some(
                     Delivery::Answers(_) | Delivery::Heartbeat { .. } | Delivery::HeartbeatRejected { .. },
                 )) => {}
@@ -116,12 +119,12 @@ impl Held {
         }
     }
 
-    /// The session was attached on this connection, or was not. Without a session no connection is kept.
+    /// Keeps the connection on which the session was attached. Without an attached session no connection is kept.
     pub(super) fn keep(&mut self, connection: Option<NodeConnection>) {
         if connection.is_some() {
             self.connection = connection;
         }
-        if !self.place.is_attached() {
+        if !self.slot.is_attached() {
             self.connection = None;
         }
     }

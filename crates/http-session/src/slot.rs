@@ -1,4 +1,4 @@
-//! The place of a session at a node, and the session that is attached there.
+//! The slot of a session at a node, and the session that is attached there.
 
 use crate::mutant::{Mutant, Mutation};
 use convoke_core::member::MetadataUpdate;
@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ids remembered as taken over by other clients, for a better answer.
-const TAKEN_MAX: usize = 256;
+/// Maximum number of ids remembered as taken over by other clients. They are used for error messages only.
+const TAKEN_OVER_MAX: usize = 256;
 
-/// A request of a session. A clone copies no member: a request may have to be submitted again.
+/// The operation that a request asks for. A clone copies no member: an operation may have to be submitted again.
 #[derive(Clone, Debug)]
-pub enum SessionRequest {
+pub enum SessionOperation {
     Heartbeat,
     Register(Arc<AttachMember>),
     Update { id: String, update: Arc<MetadataUpdate>, expected: Option<Version> },
@@ -24,7 +24,7 @@ pub enum SessionRequest {
 
 /// A call of the core.
 #[derive(Clone, Debug)]
-pub enum Call {
+pub enum CoreCall {
     Heartbeat { session: SessionId },
     Register { session: SessionId, seq: u64, member: Arc<AttachMember> },
     Update { session: SessionId, seq: u64, id: String, update: Arc<MetadataUpdate>, expected: Option<Version> },
@@ -32,41 +32,42 @@ pub enum Call {
     Close { session: SessionId },
 }
 
-/// A place for a session at this node. One request at a time may work with it.
+/// The state of one session at this node. The caller locks it: one request at a time may use it.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct SessionSlot {
     pub(crate) live: Option<Live>,
-    /// The node is stopping: clients go on at another one.
+    /// The node is stopping and hands its sessions over.
     handover: Option<Handover>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Handover(Option<HandoverTarget>);
 
-/// A session, as long as it is attached here.
+/// A session that is attached here.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) session: SessionId,
-    /// Number of the last request (C5).
+    /// Sequence number of the last request (C5).
     seq: u64,
-    taken: BTreeSet<String>,
+    taken_over: BTreeSet<String>,
     pub(crate) heartbeat_interval: Duration,
     pub(crate) timeout: Duration,
 }
 
-impl Place {
-    /// Whether a session is attached here. The caller keeps the connection of the session for as long.
+impl SessionSlot {
+    /// Returns whether a session is attached here. While it is, the caller keeps the connection of the session.
     pub fn is_attached(&self) -> bool {
         self.live.is_some()
     }
 
-    /// The node sent a notice to the session's connection. Notices are reported before the next request enters.
+    /// Applies a notice that the node sent to the session's connection. The caller reports notices before the next request
+    /// enters.
     pub fn notice(&mut self, notice: Notice) {
         let Some(live) = self.live.as_mut() else { return };
         match notice {
             Notice::TakenOver { id } => {
-                if live.taken.len() < TAKEN_MAX {
-                    live.taken.insert(id);
+                if live.taken_over.len() < TAKEN_OVER_MAX {
+                    live.taken_over.insert(id);
                 }
             }
             Notice::Handover { target } => {
@@ -77,7 +78,7 @@ impl Place {
         }
     }
 
-    /// The node closed the session's connection.
+    /// Records that the node closed the session's connection.
     pub fn closed(&mut self) {
         self.live = None;
     }
@@ -86,7 +87,7 @@ impl Place {
         self.live.insert(Live {
             session: attached.session,
             seq: 0,
-            taken: BTreeSet::new(),
+            taken_over: BTreeSet::new(),
             heartbeat_interval: attached.heartbeat_interval,
             timeout: attached.timeout,
         })
@@ -101,41 +102,45 @@ impl Handover {
     pub(crate) fn rejection(self) -> Rejection {
         let address = self.0.map(|target| target.client_address).unwrap_or_default();
         let message = match address.as_str() {
-            "" => "this node is stopping; go on at another".to_owned(),
-            address => format!("this node is stopping; go on at {address}"),
+            "" => "this node is stopping; use another node".to_owned(),
+            address => format!("this node is stopping; use {address}"),
         };
         Rejection::new(ErrorCode::NotReady, message)
     }
 }
 
 impl Live {
-    /// The calls that a request becomes. Whatever the core answers, the client has shown that it lives.
-    pub(crate) fn calls(&mut self, request: SessionRequest, mutation: Mutation) -> [Option<Call>; 2] {
+    /// Returns the core calls of an operation. Each operation includes a heartbeat, which counts even if the core rejects
+    /// the rest.
+    pub(crate) fn calls(&mut self, operation: SessionOperation, mutation: Mutation) -> [Option<CoreCall>; 2] {
         self.seq += 1;
         let (session, seq) = (self.session, self.seq);
-        let call = match request {
-            SessionRequest::Heartbeat => None,
-            SessionRequest::Register(member) => Some(Call::Register { session, seq, member }),
-            SessionRequest::Update { id, update, expected } => {
-                Some(Call::Update { session, seq, id, update, expected })
+        let call = match operation {
+            SessionOperation::Heartbeat => None,
+            SessionOperation::Register(member) => Some(CoreCall::Register { session, seq, member }),
+            SessionOperation::Update { id, update, expected } => {
+                Some(CoreCall::Update { session, seq, id, update, expected })
             }
-            SessionRequest::Unregister(id) => Some(Call::Unregister { session, seq, id }),
-            SessionRequest::Close => Some(Call::Close { session }),
+            SessionOperation::Unregister(id) => Some(CoreCall::Unregister { session, seq, id }),
+            SessionOperation::Close => Some(CoreCall::Close { session }),
         };
         if mutation.is(Mutant::RequestIsNoHeartbeat) && call.is_some() {
             return [None, call];
         }
-        [Some(Call::Heartbeat { session }), call]
+        if mutation.is(Mutant::HeartbeatNotExecuted) && call.is_none() {
+            return [None, None];
+        }
+        [Some(CoreCall::Heartbeat { session }), call]
     }
 
-    /// The rejection that the client receives for a rejection of the core.
-    pub(crate) fn explain(&self, request: &SessionRequest, rejection: Rejection) -> Rejection {
-        match request {
-            SessionRequest::Update { id, .. } | SessionRequest::Unregister(id)
-                if rejection.code == ErrorCode::PermissionDenied && self.taken.contains(id) =>
+    /// Returns the rejection that the client receives for a rejection of the core.
+    pub(crate) fn explain(&self, operation: &SessionOperation, rejection: Rejection) -> Rejection {
+        match operation {
+            SessionOperation::Update { id, .. } | SessionOperation::Unregister(id)
+                if rejection.code == ErrorCode::PermissionDenied && self.taken_over.contains(id) =>
             {
                 let message =
-                    format!("another client took member {id:?}; register it again only if it should be taken back");
+                    format!("another client took member {id:?} over; to take it back, register it with takeover=true");
                 Rejection::new(ErrorCode::TakenOver, message).field("id")
             }
             _ => rejection,

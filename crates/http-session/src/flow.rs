@@ -1,0 +1,448 @@
+//! The processing of one request of an HTTP session at a node (C8).
+//!
+//! If the session is attached here, this node executes the request. Otherwise the node forwards it to the node that owns
+//! the members of the session. If there is no such node, or it cannot be reached, this node attaches the session with
+//! the members that the registry has of it.
+//!
+//! A node does not attach a session that another connected node holds. Such a claim would win by rank, but it would
+//! restore the members as this node last received them: an update or an unregistration in transit would be undone.
+
+use crate::mutant::{Mutant, Mutation};
+use crate::secret::Secret;
+use crate::session_gone;
+use crate::slot::{CoreCall, Live, SessionOperation, SessionSlot};
+use convoke_core::member::Liveness;
+use convoke_core::node::{AttachMember, Attached, PeerState, Reattach, SessionId, SessionOwner};
+use convoke_core::version::{NodeId, Version};
+use convoke_core::{ErrorCode, Rejection, Time};
+use std::time::Duration;
+
+/// Attempts to execute a request here. A session can be lost again right after it was attached.
+const ATTEMPTS: u32 = 3;
+/// First pause before the owner is looked up again after it did not answer; each pause doubles.
+const OWNER_POLL: Duration = Duration::from_millis(10);
+/// Claims are raised by a random number up to this. Two nodes that attach one session at once then make different
+/// claims, and one of them wins all members.
+const RAISE_MAX: u64 = 64;
+/// HTTP status of a node that does not accept clients.
+const SERVICE_UNAVAILABLE: u16 = 503;
+
+/// The next action of the caller. Each step names the function that takes its result.
+///
+/// If the caller cannot carry out a step, it continues with [`RequestFlow::failed`].
+#[derive(Debug)]
+pub enum Step {
+    /// Find the slot of the session, or make it if `make` is set, and lock it.
+    /// Report its notices, then continue with [`RequestFlow::entered`], or with [`RequestFlow::absent`].
+    Enter { make: bool },
+    /// Lock the slot that was entered last again, even if it was removed from the table.
+    /// Report its notices, then continue with [`RequestFlow::entered`].
+    Reenter,
+    /// Keep the slot locked and attach the session on a new connection. Continue with [`RequestFlow::attached`].
+    Attach(Attaching),
+    /// Submit the calls in this order in one turn of the core, then unlock the slot.
+    /// Continue with [`RequestFlow::answered`].
+    Submit([Option<CoreCall>; 2]),
+    /// Ask the core which other node owns the members of the session. Continue with [`RequestFlow::owner`].
+    AskOwner { client: String, nonce: u64 },
+    /// Send the request to this node, marked as forwarded. Continue with [`RequestFlow::forwarded`].
+    Forward { owner: SessionOwner, deadline: Time },
+    /// Wait, then continue with [`RequestFlow::waited`].
+    Wait { until: Time },
+    /// Return the answer of the other node to the client.
+    Relay,
+    /// Unlock the slot, remove it from the table if `remove` is set, and answer.
+    Finish { result: Result<SessionAnswer, SessionError>, remove: bool },
+}
+
+/// A session to be attached.
+#[derive(Debug)]
+pub struct Attaching {
+    reattach: Reattach,
+}
+
+impl Attaching {
+    /// Returns the call of the core.
+    pub fn with(self, random: u64) -> Reattach {
+        Reattach { raise: 1 + random % RAISE_MAX, ..self.reattach }
+    }
+}
+
+/// Result of forwarding a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarded {
+    Answered,
+    /// The node does not accept clients any more.
+    Declined,
+    /// The node did not receive the request.
+    Unreached,
+    /// The node may have executed the request.
+    Unanswered,
+}
+
+impl Forwarded {
+    /// Returns the result for an answer with this HTTP status.
+    pub fn with_status(status: u16) -> Self {
+        if status == SERVICE_UNAVAILABLE { Forwarded::Declined } else { Forwarded::Answered }
+    }
+}
+
+/// The answer to a request that was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionAnswer {
+    pub reply: SessionReply,
+    pub heartbeat_interval: Duration,
+    pub timeout: Duration,
+    /// The members of the session, if it was attached for this request.
+    pub members: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionReply {
+    Written(Version),
+    Done,
+}
+
+/// The failure of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionError {
+    /// No node has changed anything because of the request.
+    Rejected(Rejection),
+    /// The node that holds the session received the request and did not answer.
+    OutcomeUnknown { node: NodeId },
+}
+
+/// Settings of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Longest time that a request waits for the node that holds its session.
+    pub forward_timeout: Duration,
+    pub mutation: Mutation,
+}
+
+/// One request of a session while a node processes it.
+#[derive(Debug)]
+pub struct RequestFlow {
+    secret: Secret,
+    operation: SessionOperation,
+    /// Another node forwarded the request: it is not forwarded any further.
+    forwarded: bool,
+    settings: Settings,
+    stage: Stage,
+    attempts: u32,
+    /// The session to which the calls were submitted.
+    session: Option<SessionId>,
+    /// Heartbeat interval and timeout of the session.
+    timing: (Duration, Duration),
+    /// A rejection of the core that is handled once the slot is locked again.
+    rejection: Option<Rejection>,
+    /// The attach includes the member to be registered.
+    claims_member: bool,
+    members: Option<Vec<String>>,
+    /// The node that received the request and did not answer. It may have executed the request.
+    unanswered: Option<NodeId>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A new session.
+    Creating,
+    /// The request is executed here if the session is attached here.
+    Attached,
+    Forwarding(Forwarding),
+    /// The request is executed here, and the session is attached here if necessary.
+    Attaching,
+}
+
+#[derive(Debug)]
+struct Forwarding {
+    deadline: Time,
+    pause: Duration,
+    owner: Option<SessionOwner>,
+}
+
+impl RequestFlow {
+    /// A request of an existing session.
+    pub fn new(secret: Secret, operation: SessionOperation, forwarded: bool, settings: Settings) -> Self {
+        RequestFlow {
+            secret,
+            operation,
+            forwarded,
+            settings,
+            stage: Stage::Attached,
+            attempts: 0,
+            session: None,
+            timing: Default::default(),
+            rejection: None,
+            claims_member: false,
+            members: None,
+            unanswered: None,
+        }
+    }
+
+    /// A request for a new session.
+    pub fn create(secret: Secret, settings: Settings) -> Self {
+        RequestFlow { stage: Stage::Creating, ..RequestFlow::new(secret, SessionOperation::Heartbeat, false, settings) }
+    }
+
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Returns the first step.
+    pub fn begin(&self) -> Step {
+        Step::Enter { make: matches!(self.stage, Stage::Creating) }
+    }
+
+    /// Continues after the session was found to have no slot here.
+    pub fn absent(&mut self, now: Time) -> Step {
+        self.find_owner(now)
+    }
+
+    /// Continues with the locked slot, after its notices were reported.
+    pub fn entered(&mut self, now: Time, slot: &mut SessionSlot) -> Step {
+        match self.rejection.take() {
+            Some(rejection) => self.judge(now, slot, rejection),
+            None => self.attempt(now, slot),
+        }
+    }
+
+    fn attempt(&mut self, now: Time, slot: &mut SessionSlot) -> Step {
+        if matches!(self.stage, Stage::Creating) {
+            return self.attach(None);
+        }
+        if self.attempts == ATTEMPTS {
+            return self.lost(now);
+        }
+        self.attempts += 1;
+        if let Some(handover) = slot.take_handover() {
+            return self.give_up(handover.rejection());
+        }
+        match &mut slot.live {
+            Some(live) => self.submit(live),
+            None if matches!(self.stage, Stage::Attached) => self.find_owner(now),
+            None => self.attach(None),
+        }
+    }
+
+    fn submit(&mut self, live: &mut Live) -> Step {
+        self.session = Some(live.session);
+        self.timing = (live.heartbeat_interval, live.timeout);
+        Step::Submit(live.calls(self.operation.clone(), self.settings.mutation))
+    }
+
+    fn attach(&mut self, member: Option<AttachMember>) -> Step {
+        self.claims_member = member.is_some();
+        let fresh = matches!(self.stage, Stage::Creating);
+        let Secret { liveness, timeout, .. } = self.secret;
+        let (client, nonce) = (self.secret.client(), self.nonce());
+        let reattach = Reattach { client, nonce, liveness, timeout, raise: 0, member, fresh };
+        Step::Attach(Attaching { reattach })
+    }
+
+    /// The nonce that proves to the registry which records belong to the session.
+    fn nonce(&self) -> u64 {
+        if self.settings.mutation.is(Mutant::AnySecretFits) { 0 } else { self.secret.nonce }
+    }
+
+    /// Continues with the core's answer to the attach.
+    pub fn attached(&mut self, now: Time, slot: &mut SessionSlot, result: Result<Attached, Rejection>) -> Step {
+        let attached = match result {
+            Ok(attached) => attached,
+            Err(rejection) => {
+                slot.live = None;
+                return self.give_up(rejection);
+            }
+        };
+        let live = slot.attach(&attached);
+        self.timing = (live.heartbeat_interval, live.timeout);
+        if matches!(self.stage, Stage::Creating) {
+            return self.finish(SessionReply::Done);
+        }
+        if self.claims_member {
+            return self.claimed(now, attached);
+        }
+        self.members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
+        if self.settings.mutation.is(Mutant::AttachIsEnough) {
+            return self.finish(SessionReply::Done);
+        }
+        self.submit(live)
+    }
+
+    /// Continues after an attach that included the member to be registered.
+    fn claimed(&mut self, now: Time, attached: Attached) -> Step {
+        let SessionOperation::Register(member) = &self.operation else { return self.lost(now) };
+        let id = &member.spec.id;
+        if let Some((_, version)) = attached.versions.into_iter().find(|(known, _)| known == id) {
+            return self.finish(SessionReply::Written(version));
+        }
+        match attached.rejected.into_iter().find(|(known, _)| known == id) {
+            Some((_, rejection)) => self.reject(rejection),
+            None => self.lost(now),
+        }
+    }
+
+    /// Continues with the answers of the core, one for each call.
+    pub fn answered(&mut self, results: impl IntoIterator<Item = Result<Option<Version>, Rejection>>) -> Step {
+        let mut reply = SessionReply::Done;
+        for result in results {
+            match result {
+                Ok(Some(version)) => reply = SessionReply::Written(version),
+                Ok(None) => {}
+                Err(rejection) => {
+                    self.rejection = Some(rejection);
+                    return Step::Reenter;
+                }
+            }
+        }
+        self.finish(reply)
+    }
+
+    fn finish(&mut self, reply: SessionReply) -> Step {
+        let (heartbeat_interval, timeout) = self.timing;
+        let answer = SessionAnswer { reply, heartbeat_interval, timeout, members: self.members.take() };
+        Step::Finish { result: Ok(answer), remove: matches!(self.operation, SessionOperation::Close) }
+    }
+
+    /// Decides what to do after the core rejected a call.
+    fn judge(&mut self, now: Time, slot: &mut SessionSlot, rejection: Rejection) -> Step {
+        // Another request may have attached the session again in the meantime.
+        let same = slot.live.as_ref().filter(|live| Some(live.session) == self.session);
+        match (rejection.code, same) {
+            (ErrorCode::SessionGone, Some(_)) => slot.live = None,
+            (ErrorCode::SessionGone, None) => {}
+            (ErrorCode::StaleClaim, same) => {
+                // The member was registered with a higher claim before: attach again and include it.
+                let SessionOperation::Register(member) = &self.operation else { return self.lost(now) };
+                if same.is_some() {
+                    let member = AttachMember::clone(member);
+                    return self.attach(Some(member));
+                }
+            }
+            (_, Some(live)) => return self.reject(live.explain(&self.operation, rejection)),
+            (_, None) => return self.reject(rejection),
+        }
+        self.attempt(now, slot)
+    }
+
+    /// The session is not attached here any more.
+    fn lost(&mut self, now: Time) -> Step {
+        match self.stage {
+            Stage::Attached => self.find_owner(now),
+            _ => self.reject(Rejection::new(ErrorCode::NotReady, "this session is moving between nodes; try again")),
+        }
+    }
+
+    /// Looks for the node that owns the session's members. With `fast` liveness only the node with the client's connection
+    /// can detect its loss, so such a session is attached at the node that receives the request.
+    fn find_owner(&mut self, now: Time) -> Step {
+        let forwards = !self.forwarded && self.secret.liveness == Liveness::Normal;
+        if !forwards || self.settings.mutation.is(Mutant::OwnerNotAsked) {
+            return self.attach_here();
+        }
+        let deadline = now + self.settings.forward_timeout;
+        self.stage = Stage::Forwarding(Forwarding { deadline, pause: OWNER_POLL, owner: None });
+        self.ask_owner()
+    }
+
+    fn ask_owner(&self) -> Step {
+        Step::AskOwner { client: self.secret.client(), nonce: self.nonce() }
+    }
+
+    /// Continues after [`Step::Wait`].
+    pub fn waited(&self) -> Step {
+        self.ask_owner()
+    }
+
+    /// Continues with the other node that owns members of the session, if there is one.
+    ///
+    /// An owner that does not answer is not necessarily dead: it may be busy, or this node may have no free ports. So its
+    /// state is polled until the deadline. The end of a process is detected within milliseconds.
+    pub fn owner(&mut self, now: Time, owner: Option<SessionOwner>) -> Step {
+        let Stage::Forwarding(forwarding) = &mut self.stage else { return self.attach_here() };
+        let Some(owner) = owner.filter(reachable) else { return self.attach_after_forwarding() };
+        if now >= forwarding.deadline {
+            let message = format!("node {} holds this session and does not answer; try again", owner.node);
+            return self.reject(Rejection::new(ErrorCode::NotReady, message));
+        }
+        // A request that may have been executed is not sent twice.
+        if self.unanswered.is_some() {
+            return forwarding.wait(now);
+        }
+        forwarding.owner = Some(owner.clone());
+        Step::Forward { owner, deadline: forwarding.deadline }
+    }
+
+    /// Continues with the result of sending the request to the owner.
+    pub fn forwarded(&mut self, now: Time, result: Forwarded) -> Step {
+        let Stage::Forwarding(forwarding) = &mut self.stage else { return self.attach_here() };
+        match result {
+            Forwarded::Answered => return Step::Relay,
+            Forwarded::Declined => return self.attach_here(),
+            Forwarded::Unreached => {}
+            Forwarded::Unanswered => self.unanswered = forwarding.owner.as_ref().map(|owner| owner.node.clone()),
+        }
+        // The client ports of other regions may be unreachable from here.
+        if forwarding.owner.as_ref().is_some_and(|owner| owner.state != PeerState::Up) {
+            return self.attach_after_forwarding();
+        }
+        forwarding.wait(now)
+    }
+
+    /// Attaches the session here, because no reachable node holds it.
+    fn attach_after_forwarding(&mut self) -> Step {
+        if self.settings.mutation.is(Mutant::SilentOwnerMeansGone) {
+            return self.reject(session_gone());
+        }
+        self.attach_here()
+    }
+
+    /// The caller could not carry out the last step: a queue or the table of sessions is full, or the node is stopping.
+    pub fn failed(&self, rejection: Rejection) -> Step {
+        if self.settings.mutation.is(Mutant::FailedStepIsRejected) {
+            return Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: false };
+        }
+        self.reject(rejection)
+    }
+
+    /// Rejects the request. The session is not attached here any more, so its slot is removed.
+    fn give_up(&self, rejection: Rejection) -> Step {
+        Step::Finish { result: Err(self.error(rejection)), remove: true }
+    }
+
+    fn reject(&self, rejection: Rejection) -> Step {
+        Step::Finish { result: Err(self.error(rejection)), remove: false }
+    }
+
+    /// A rejection means that no node has changed anything. If another node received the request and did not answer, the
+    /// outcome is unknown instead.
+    fn error(&self, rejection: Rejection) -> SessionError {
+        match &self.unanswered {
+            Some(node) if !self.settings.mutation.is(Mutant::UnansweredIsRejected) => {
+                SessionError::OutcomeUnknown { node: node.clone() }
+            }
+            _ => SessionError::Rejected(rejection),
+        }
+    }
+
+    /// Executes the request here, and attaches the session if necessary.
+    fn attach_here(&mut self) -> Step {
+        self.stage = Stage::Attaching;
+        self.attempts = 0;
+        self.members = None;
+        Step::Enter { make: true }
+    }
+}
+
+impl Forwarding {
+    fn wait(&mut self, now: Time) -> Step {
+        let until = self.deadline.min(now + self.pause);
+        self.pause *= 2;
+        Step::Wait { until }
+    }
+}
+
+/// Whether requests can be forwarded to the node.
+fn reachable(owner: &SessionOwner) -> bool {
+    matches!(owner.state, PeerState::Up | PeerState::Distant) && !owner.client_address.is_empty()
+}
