@@ -4,9 +4,13 @@ use crate::client::FromClient;
 use crate::congestion::Congestion;
 use crate::ghost::Ghost;
 use crate::host::HostState;
-use crate::network::{Kind, MINUTE, Micros, Place, SECOND, Spike};
+use crate::network::{self, MINUTE, Micros, Place, SECOND, Spike};
+use crate::plan::Kind;
 use crate::world::{Crash, World, micros};
 use std::collections::BTreeMap;
+
+/// Longest pause of a starved host.
+pub(crate) const STARVED_MAX: Micros = 4 * SECOND / 5;
 
 macro_rules! faults {
     ($($name:ident: $weight:literal, $text:literal;)*) => {
@@ -79,7 +83,17 @@ impl Fault {
     /// Faults that any plan may use. The others are limited to themes: adding them here would change the runs of old
     /// seeds.
     pub fn everyday() -> impl Iterator<Item = Fault> {
-        Fault::ALL.iter().copied().filter(|fault| !matches!(fault, Fault::Ghost | Fault::Congestion))
+        Fault::ALL.iter().copied().filter(|fault| !fault.is_thematic())
+    }
+
+    fn is_thematic(self) -> bool {
+        matches!(self, Fault::Ghost | Fault::Congestion)
+    }
+
+    /// Whether runs of this kind must reach the minimum count. A theme uses the faults that belong together, so that
+    /// focused runs need not have all everyday faults.
+    pub fn is_required(self, kind: Kind) -> bool {
+        self.is_thematic() == (kind == Kind::Focused)
     }
 }
 
@@ -125,7 +139,7 @@ pub enum Action {
     /// A paused client resumes.
     ClientResume {
         client: usize,
-        run: u64,
+        process: u64,
     },
     Reconnect {
         watcher: usize,
@@ -258,7 +272,11 @@ impl World {
             }
             Fault::Starvation => {
                 let left = self.rng.u32(5..40);
-                self.strain(host);
+                let strains = self.breaks_links(STARVED_MAX);
+                self.hosts[host].delays.begin(self.now);
+                if strains {
+                    self.strain(host);
+                }
                 self.schedule_action(0, Action::Starve { host, left });
                 true
             }
@@ -270,7 +288,7 @@ impl World {
                 let (now, boot) = (self.now, self.hosts[host].boot);
                 self.hosts[host].slow = slow;
                 self.hosts[host].trouble.begin(now);
-                self.strain(host);
+                self.hosts[host].delays.begin(now);
                 let length = self.duration(SECOND, short);
                 self.schedule_action(length, Action::EndSlow { host, boot });
                 true
@@ -278,8 +296,8 @@ impl World {
             Fault::FullPartition | Fault::LongPartition | Fault::PartialPartition | Fault::OneWayPartition => {
                 self.cut_apart(fault, host)
             }
-            Fault::ConnectionReset => self.reset_some(Kind::Peer),
-            Fault::LostAnswer => self.reset_some(Kind::Client),
+            Fault::ConnectionReset => self.reset_some(network::Kind::Peer),
+            Fault::LostAnswer => self.reset_some(network::Kind::Client),
             Fault::DelaySpike => self.spike(host),
             Fault::Congestion => self.congest(),
             Fault::ClockStep => {
@@ -414,11 +432,11 @@ impl World {
         true
     }
 
-    fn reset_some(&mut self, kind: Kind) -> bool {
+    fn reset_some(&mut self, kind: network::Kind) -> bool {
         let conns = self.network.of_kind(kind);
         let Some(conn) = self.rng.choice(conns) else { return false };
         self.note(format!("connection {conn} breaks"));
-        if kind == Kind::Client && self.rng.bool() {
+        if kind == network::Kind::Client && self.rng.bool() {
             // Resets right after a request, so that the answer is lost.
             let Some(Place::Client(client)) = self.network.connections.get(&conn).map(|c| c.ends[0].place) else {
                 return false;
@@ -445,7 +463,10 @@ impl World {
         let id = self.network.number();
         self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
         self.hosts[host].trouble.begin(self.now);
-        self.strain(host);
+        self.hosts[host].delays.begin(self.now);
+        if self.breaks_links(extra) {
+            self.strain(host);
+        }
         id
     }
 
@@ -456,12 +477,15 @@ impl World {
         for host in 0..self.hosts.len() {
             if Place::Host(host).bit() & spike.places != 0 {
                 self.hosts[host].trouble.end(now);
-                self.relieve(host);
+                self.hosts[host].delays.end(now);
+                if self.breaks_links(spike.extra) {
+                    self.relieve(host);
+                }
             }
         }
     }
 
-    /// Starts a fault that slows a host down. The host is excused for delays until the fault ends.
+    /// Starts a fault that delays a host so much that its links may break. It excuses the host until it ends.
     pub(crate) fn strain(&mut self, host: usize) {
         self.hosts[host].strained += 1;
         self.update_reach();

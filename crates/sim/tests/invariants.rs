@@ -5,7 +5,9 @@
 use convoke_core::Mutant;
 use convoke_http_session::Mutant as HttpMutant;
 use convoke_sim::mutants::AnyMutant;
-use convoke_sim::{Kind, invariants, run_plan, run_with_two_clocks, scenarios};
+use convoke_session::Mutant as SdkMutant;
+use convoke_sim::drive::run_script;
+use convoke_sim::{Kind, Setup, World, invariants, run_plan, run_with_two_clocks, scenarios};
 use std::collections::BTreeSet;
 
 /// Where a mutant is caught.
@@ -48,9 +50,14 @@ const SHOWN_OVER_HTTP: &[(&str, HttpMutant, By)] = &[
     ("http_no_false_down", HttpMutant::RequestIsNoHeartbeat, By::Scenario("http_requests_are_heartbeats")),
 ];
 
+/// The same for the SDK.
+const SHOWN_IN_THE_SDK: &[(&str, SdkMutant, By)] = &[];
+
 fn all_shown() -> impl Iterator<Item = (&'static str, AnyMutant, By)> {
     let core = SHOWN.iter().map(|(invariant, mutant, by)| (*invariant, AnyMutant::Core(*mutant), *by));
-    core.chain(SHOWN_OVER_HTTP.iter().map(|(invariant, mutant, by)| (*invariant, AnyMutant::Http(*mutant), *by)))
+    let http = SHOWN_OVER_HTTP.iter().map(|(invariant, mutant, by)| (*invariant, AnyMutant::Http(*mutant), *by));
+    let sdk = SHOWN_IN_THE_SDK.iter().map(|(invariant, mutant, by)| (*invariant, AnyMutant::Sdk(*mutant), *by));
+    core.chain(http).chain(sdk)
 }
 
 #[test]
@@ -74,10 +81,18 @@ fn a_mutant_violates_each_invariant() {
 }
 
 #[test]
+fn a_panic_is_a_violation() {
+    let world = World::new(Setup::default());
+    let outcome = run_script(world, |_| panic!("on purpose"), false);
+    let violation = outcome.violation.unwrap();
+    assert_eq!(violation.invariant, invariants::NO_PANIC);
+    assert!(violation.message.contains("on purpose"), "{violation}");
+}
+
+#[test]
 fn the_table_names_every_invariant() {
-    let names: BTreeSet<&str> = invariants::all().iter().map(|invariant| invariant.name()).collect();
-    let shown: BTreeSet<&str> = all_shown().map(|(invariant, ..)| invariant).collect();
-    for name in names {
-        assert!(shown.contains(name), "no mutant violates {name}");
-    }
+    let mut shown: BTreeSet<&str> = all_shown().map(|(invariant, ..)| invariant).collect();
+    // No mutant panics: a run that panics is reported by `a_panic_is_a_violation`.
+    shown.insert(invariants::NO_PANIC);
+    assert_eq!(invariants::names(), shown);
 }

@@ -1,7 +1,7 @@
 //! A member of an HTTP session is not shown `down` while the node that owns it executes requests of its client, and the
 //! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md).
 
-use super::{Found, Invariant, findable, notice_time, report};
+use super::{Found, Invariant, notice_time, report};
 use crate::http::HttpClient;
 use crate::network::Micros;
 use crate::world::{World, micros};
@@ -44,8 +44,7 @@ impl Invariant for HttpNoFalseDown {
         let held = &world.hosts[host];
         let judges = held.ready_at.is_some_and(|at| world.now - at > window)
             && held.calm_after_pause(world.now, 0) > window
-            && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
-            && findable(world, window);
+            && world.reach.joined(host, host, world.now.saturating_sub(window), world.now);
         let Some(client) = steady_client(world, id, host, window).filter(|_| judges) else { return };
         self.checks += 1;
         if status != Status::Up {

@@ -161,7 +161,7 @@ pub(super) fn offline_watcher_returns_to_a_fresh_node(world: &mut World) -> Scen
 }
 
 /// Reconnects after the deletions were collected: by versions without a break, by token alone with a reset.
-pub(super) fn watcher_returns_after_everything_was_forgotten(world: &mut World) -> ScenarioResult {
+pub(super) fn watcher_returns_after_everything_was_collected(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
     world.watcher_disconnect(watcher);
     change(world, client)?;
