@@ -209,7 +209,10 @@ fn report(outcome: &RunOutcome, kind: Kind, mutant: Option<&str>) {
     }
     let kind = kind.option();
     let mutant = mutant.map(|name| format!(" --mutant {name}")).unwrap_or_default();
-    println!("replay: cargo run --profile sim -p convoke-sim -- replay --seed {}{kind}{mutant} --verbose", outcome.seed);
+    println!(
+        "replay: cargo run --profile sim -p convoke-sim -- replay --seed {}{kind}{mutant} --verbose",
+        outcome.seed
+    );
 }
 
 fn replay(seed: u64, verbose: bool, kind: Kind, mutant: Option<&str>) -> ExitCode {

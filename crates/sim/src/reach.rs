@@ -90,7 +90,13 @@ impl Reach {
 
     /// Returns the longest time in which the observer was not reachable from the owner. A path that exists for less than
     /// `contact` at a time does not end a break.
-    pub fn longest_break(&self, (owner, observer): (usize, usize), from: Micros, until: Micros, contact: Micros) -> Micros {
+    pub fn longest_break(
+        &self,
+        (owner, observer): (usize, usize),
+        from: Micros,
+        until: Micros,
+        contact: Micros,
+    ) -> Micros {
         let path = self.paths.get(&(owner, observer));
         path.map_or(until.saturating_sub(from), |path| path.longest_break(from, until, contact))
     }

@@ -20,8 +20,8 @@ pub use state::{
 };
 
 use crate::backoff::Backoff;
-use crate::seeds::{KnownNode, Seeds};
 use crate::mutant::{Mutant, Mutation};
+use crate::seeds::{KnownNode, Seeds};
 use crate::{ConnectionState, Error};
 use convoke_proto::{ErrorCode, v1};
 use state::{Caution, Gone, Holding, Naming, Operation, Phase};

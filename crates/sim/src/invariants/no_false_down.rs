@@ -114,9 +114,7 @@ fn fast_move(world: &World, client: &Client, sessions: &[(usize, Micros, Micros)
     let prompt = |host: &crate::host::Host| {
         world.now.saturating_sub(host.link_lost_at) > remade && host.delays.calm_for(world.now) > FAST_GRACE
     };
-    pushed
-        && !back_at_the_deadline(client, world.now)
-        && sessions.iter().all(|(host, ..)| prompt(&world.hosts[*host]))
+    pushed && !back_at_the_deadline(client, world.now) && sessions.iter().all(|(host, ..)| prompt(&world.hosts[*host]))
 }
 
 /// Whether the observer was reachable from a node while the client was attached there, in the window. For the node it

@@ -170,6 +170,7 @@ scenarios! {
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";
     streams::offline_watcher_returns_to_a_lagging_node, 2, streams::many_marks, "W4", "the node waits instead of showing old states";
     streams::offline_watcher_returns_to_a_fresh_node, 3, three, "W3", "a token means the same everywhere";
+    streams::watcher_returns_to_a_node_without_the_last_change, 1, three, "W3, W4", "the versions after the token show what the node lacks";
     streams::watcher_ahead_of_a_cut_off_node_is_reset, 1, three, "W4", "the watcher is reset, and its view is right in the end";
     streams::watcher_returns_after_everything_was_collected, 2, three, "W4", "resume by versions, or with a reset";
     streams::snapshot_while_the_registry_changes, 1, three, "W2", "changes behind and ahead of the cursor";
