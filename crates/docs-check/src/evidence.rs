@@ -13,8 +13,12 @@ const TABLE: &str = "\n## Tests\n";
 const SCENARIOS: &str = "crates/sim/src/scenarios/mod.rs";
 /// Some invariants are checked where the event happens, outside of `invariants/`.
 const INVARIANTS: &str = "crates/sim/src/";
-const MUTANTS: &[&str] =
-    &["crates/core/src/mutant.rs", "crates/http-session/src/mutant.rs", "crates/log/src/mutant.rs"];
+const MUTANTS: &[&str] = &[
+    "crates/core/src/mutant.rs",
+    "crates/http-session/src/mutant.rs",
+    "crates/log/src/mutant.rs",
+    "crates/session/src/mutant.rs",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

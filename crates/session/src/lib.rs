@@ -11,6 +11,7 @@
 pub mod backoff;
 mod connection_state;
 mod event;
+mod mutant;
 pub mod seeds;
 pub mod session;
 mod update;
@@ -20,4 +21,5 @@ pub use connection_state::ConnectionState;
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
 pub use convoke_proto::{Error, ErrorCode};
 pub use event::{Event, ResetReason};
+pub use mutant::{Mutant, Mutation};
 pub use update::Update;

@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::mutant::{Mutant, Mutation};
 use crate::{Event, Member, ResetReason};
 use convoke_proto::v1::{self, Versioned, WatchEvent, watch_event, watch_event::reset::Reason};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ pub struct WatchState {
     /// The versions of `members` are sufficient to resume.
     complete: bool,
     resumed: Resumed,
+    mutation: Mutation,
 }
 
 /// How the current connection was resumed.
@@ -59,11 +61,17 @@ impl Default for WatchState {
             loaded: Some(BTreeSet::new()),
             complete: false,
             resumed: Resumed::Fresh,
+            mutation: Mutation::none(),
         }
     }
 }
 
 impl WatchState {
+    /// Returns the initial state with a deliberate bug.
+    pub fn mutated(mutation: Mutation) -> WatchState {
+        WatchState { mutation, ..WatchState::default() }
+    }
+
     pub fn members(&self) -> &BTreeMap<String, Arc<Member>> {
         &self.members
     }
@@ -78,7 +86,9 @@ impl WatchState {
         let complete = std::mem::replace(&mut self.complete, false);
         if !self.token.is_empty() && bytes(&self.recent) <= RESUME_BYTES_MAX {
             self.resumed = Resumed::Token;
-            return Some(v1::Resume { token: self.token.clone(), recent: self.recent.clone(), known: None });
+            let omitted = self.mutation.is(Mutant::ResumeOmitsRecent);
+            let recent = if omitted { BTreeMap::new() } else { self.recent.clone() };
+            return Some(v1::Resume { token: self.token.clone(), recent, known: None });
         }
         if complete && let Some(known) = self.known() {
             self.resumed = Resumed::Otherwise;
@@ -138,8 +148,9 @@ impl WatchState {
         self.remember(&member.id, &member.version);
         let seen = self.loaded.as_ref().is_none_or(|loaded| loaded.contains(&member.id));
         let before = self.members.get(&member.id).filter(|_| seen);
+        let repeats = self.mutation.is(Mutant::RepeatedChangeReported);
         let event: fn(Arc<Member>) -> Event = match before {
-            Some(before) if before.version == member.version => return,
+            Some(before) if before.version == member.version && !repeats => return,
             Some(before) if before.owner.node != member.owner.node => event.unwrap_or(Event::OwnerChanged),
             Some(before) if before.status != member.status => event.unwrap_or(Event::StatusChanged),
             Some(_) => event.unwrap_or(Event::Updated),

@@ -1,7 +1,7 @@
 //! Scheduled actions: the end of a fault, the next fault, the next client operation.
 
 use crate::client::Process;
-use crate::faults::{Action, Fault};
+use crate::faults::{Action, Fault, STARVED_MAX};
 use crate::host::HostState;
 use crate::network::Item;
 use crate::world::{Crash, World};
@@ -47,13 +47,16 @@ impl World {
             }
             Action::Starve { host, left } => {
                 if left > 0 && self.faults.active {
-                    let pause = self.rng.u64(50_000..800_000);
+                    let pause = self.rng.u64(50_000..STARVED_MAX);
                     self.pause(host, pause);
                     let gap = pause + self.rng.u64(1_000..200_000);
                     self.hosts[host].trouble.touch(self.now);
                     self.schedule_action(gap, Action::Starve { host, left: left - 1 });
                 } else {
-                    self.relieve(host);
+                    self.hosts[host].delays.end(self.now);
+                    if self.breaks_links(STARVED_MAX) {
+                        self.relieve(host);
+                    }
                 }
             }
             Action::Roll { hosts } => self.roll(hosts),
@@ -67,8 +70,8 @@ impl World {
                     self.client_start(client);
                 }
             }
-            Action::ClientResume { client, run } => {
-                if self.clients[client].run == run {
+            Action::ClientResume { client, process } => {
+                if self.clients[client].process_number == process {
                     self.client_resume(client);
                 }
             }

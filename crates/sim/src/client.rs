@@ -85,7 +85,7 @@ pub struct Client {
     /// Highest claim of this client's earlier processes.
     pub past_claim: u64,
     /// Number of processes started so far. Events of an earlier process are ignored.
-    pub run: u64,
+    pub process_number: u64,
     pub liveness: Liveness,
     pub region: usize,
     pub process: Process,
@@ -139,7 +139,7 @@ impl Client {
             id,
             nonce: 0,
             past_claim: 0,
-            run: 0,
+            process_number: 0,
             liveness: Liveness::Normal,
             region,
             process: Process::Dead,

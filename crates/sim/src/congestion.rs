@@ -4,7 +4,7 @@ use crate::faults::Action;
 use crate::network::{Kind, MINUTE, Micros, Place, SECOND};
 use crate::world::{World, micros};
 
-/// Time during which the delay excuses the hosts at both ends. After that they must have detected it.
+/// Time during which the delay excuses the pair of hosts. After that they must have replaced the connection.
 const EXCUSED: Micros = 10 * SECOND;
 
 /// A direction of a connection whose delay keeps growing.
@@ -28,8 +28,9 @@ impl World {
         let now = self.now;
         for host in [one, other] {
             self.hosts[host].trouble.begin(now);
-            self.strain(host);
         }
+        self.reach.set_congested([one, other], true);
+        self.update_reach();
         let until = now + self.duration(20 * SECOND, 3 * MINUTE);
         let congestion = Congestion { conn, hosts: [one, other], excused_until: now + EXCUSED, excused: true, until };
         self.schedule_action(0, Action::FallBehind { congestion });
@@ -45,8 +46,9 @@ impl World {
             congestion.excused = false;
             for host in congestion.hosts {
                 self.hosts[host].trouble.end(now);
-                self.relieve(host);
             }
+            self.reach.set_congested(congestion.hosts, false);
+            self.update_reach();
         }
         let Some(connection) = self.network.connections.get_mut(&congestion.conn) else { return };
         connection.extra = if over { 0 } else { connection.extra + step };

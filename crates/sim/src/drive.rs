@@ -1,6 +1,6 @@
 //! Runs plans, phase by phase.
 
-use crate::invariants::{Violation, compare_clocks};
+use crate::invariants::{self, Violation, compare_clocks};
 use crate::network::SECOND;
 use crate::plan::Plan;
 use crate::stats::Stats;
@@ -9,7 +9,7 @@ use crate::world::World;
 use convoke_harness::seeds::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs one in this many seeds again with other wall clocks (invariant 13).
+/// Runs one in this many seeds again with other wall clocks (`clocks_irrelevant`).
 const CLOCK_RERUNS: u64 = 20;
 
 /// Result of a run.
@@ -36,7 +36,7 @@ pub fn run_with_two_clocks(plan: Plan) -> RunOutcome {
     if outcome.violation.is_none() {
         let again = run_plan(&plan.with_clocks(!outcome.seed), false);
         outcome.violation = compare_clocks(outcome.decisions, again.decisions);
-        *outcome.stats.checks.entry("clocks_irrelevant").or_default() += 1;
+        *outcome.stats.checks.entry(invariants::CLOCKS_IRRELEVANT).or_default() += 1;
         outcome.stats.simulated += again.stats.simulated;
         outcome.stats.add(&Stats { seeds: 0, simulated: 0, ..again.stats });
     }
@@ -60,7 +60,7 @@ pub fn run_script(
     let violation = match result {
         Ok(Ok(())) => None,
         Ok(Err(violation)) => Some(violation),
-        Err(_) => Some(Violation::new("no_panic", world.now, panics::take().unwrap_or_default())),
+        Err(_) => Some(Violation::new(invariants::NO_PANIC, world.now, panics::take().unwrap_or_default())),
     };
     outcome(world.setup.seed, &mut world, violation)
 }
@@ -74,7 +74,7 @@ fn outcome(seed: u64, world: &mut World, violation: Option<Violation>) -> RunOut
     for invariant in &world.invariants {
         *stats.checks.entry(invariant.name()).or_default() += invariant.checks();
     }
-    *stats.checks.entry("http_answers").or_default() += world.http.checks;
+    *stats.checks.entry(invariants::HTTP_ANSWERS).or_default() += world.http.checks;
     RunOutcome {
         seed,
         violation,

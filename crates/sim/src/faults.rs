@@ -4,9 +4,13 @@ use crate::client::FromClient;
 use crate::congestion::Congestion;
 use crate::ghost::Ghost;
 use crate::host::HostState;
-use crate::network::{Kind, MINUTE, Micros, Place, SECOND, Spike};
+use crate::network::{self, MINUTE, Micros, Place, SECOND, Spike};
+use crate::plan::Kind;
 use crate::world::{Crash, World, micros};
 use std::collections::BTreeMap;
+
+/// Longest pause of a starved host.
+pub(crate) const STARVED_MAX: Micros = 4 * SECOND / 5;
 
 macro_rules! faults {
     ($($name:ident: $weight:literal, $text:literal;)*) => {
@@ -90,13 +94,20 @@ impl Fault {
     /// Faults that any plan may use. The others are limited to themes: adding them here would change the runs of old
     /// seeds.
     pub fn everyday() -> impl Iterator<Item = Fault> {
-        let other = |fault: &Fault| matches!(fault, Fault::Ghost | Fault::Congestion) || fault.is_http();
-        Fault::ALL.iter().copied().filter(move |fault| !other(fault))
+        Fault::ALL.iter().copied().filter(|fault| !fault.is_thematic() && !fault.is_http())
     }
 
-    /// Faults that must reach their minimum count in a run of many seeds.
-    pub fn required() -> impl Iterator<Item = Fault> {
-        Fault::everyday().chain(Fault::ALL.iter().copied().filter(|fault| fault.is_http()))
+    fn is_thematic(self) -> bool {
+        matches!(self, Fault::Ghost | Fault::Congestion)
+    }
+
+    /// Whether runs of this kind must reach the minimum count. A theme uses the faults that belong together, so that
+    /// focused runs need not have all everyday faults.
+    pub fn is_required(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Focused => self.is_thematic(),
+            Kind::Full | Kind::Brief => !self.is_thematic(),
+        }
     }
 
     /// Whether the HTTP clients and the nodes that serve them generate the fault (`crates/sim/src/http`).
@@ -158,7 +169,7 @@ pub enum Action {
     /// A paused client resumes.
     ClientResume {
         client: usize,
-        run: u64,
+        process: u64,
     },
     Reconnect {
         watcher: usize,
@@ -291,7 +302,11 @@ impl World {
             }
             Fault::Starvation => {
                 let left = self.rng.u32(5..40);
-                self.strain(host);
+                let strains = self.breaks_links(STARVED_MAX);
+                self.hosts[host].delays.begin(self.now);
+                if strains {
+                    self.strain(host);
+                }
                 self.schedule_action(0, Action::Starve { host, left });
                 true
             }
@@ -303,7 +318,7 @@ impl World {
                 let (now, boot) = (self.now, self.hosts[host].boot);
                 self.hosts[host].slow = slow;
                 self.hosts[host].trouble.begin(now);
-                self.strain(host);
+                self.hosts[host].delays.begin(now);
                 let length = self.duration(SECOND, short);
                 self.schedule_action(length, Action::EndSlow { host, boot });
                 true
@@ -311,8 +326,8 @@ impl World {
             Fault::FullPartition | Fault::LongPartition | Fault::PartialPartition | Fault::OneWayPartition => {
                 self.cut_apart(fault, host)
             }
-            Fault::ConnectionReset => self.reset_some(Kind::Peer),
-            Fault::LostAnswer => self.reset_some(Kind::Client),
+            Fault::ConnectionReset => self.reset_some(network::Kind::Peer),
+            Fault::LostAnswer => self.reset_some(network::Kind::Client),
             Fault::DelaySpike => self.spike(host),
             Fault::Congestion => self.congest(),
             Fault::ClockStep => {
@@ -456,11 +471,11 @@ impl World {
         true
     }
 
-    fn reset_some(&mut self, kind: Kind) -> bool {
+    fn reset_some(&mut self, kind: network::Kind) -> bool {
         let conns = self.network.of_kind(kind);
         let Some(conn) = self.rng.choice(conns) else { return false };
         self.note(format!("connection {conn} breaks"));
-        if kind == Kind::Client && self.rng.bool() {
+        if kind == network::Kind::Client && self.rng.bool() {
             // Resets right after a request, so that the answer is lost.
             let Some(Place::Client(client)) = self.network.connections.get(&conn).map(|c| c.ends[0].place) else {
                 return false;
@@ -487,7 +502,10 @@ impl World {
         let id = self.network.number();
         self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
         self.hosts[host].trouble.begin(self.now);
-        self.strain(host);
+        self.hosts[host].delays.begin(self.now);
+        if self.breaks_links(extra) {
+            self.strain(host);
+        }
         id
     }
 
@@ -498,12 +516,15 @@ impl World {
         for host in 0..self.hosts.len() {
             if Place::Host(host).bit() & spike.places != 0 {
                 self.hosts[host].trouble.end(now);
-                self.relieve(host);
+                self.hosts[host].delays.end(now);
+                if self.breaks_links(spike.extra) {
+                    self.relieve(host);
+                }
             }
         }
     }
 
-    /// Starts a fault that slows a host down. The host is excused for delays until the fault ends.
+    /// Starts a fault that delays a host so much that its links may break. It excuses the host until it ends.
     pub(crate) fn strain(&mut self, host: usize) {
         self.hosts[host].strained += 1;
         self.update_reach();

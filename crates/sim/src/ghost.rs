@@ -44,7 +44,7 @@ impl World {
         self.clients[client].prefer = Some(self.rng.usize(..self.setup.nodes)).filter(|other| *other != host);
         self.client_start(client);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
-        let (successor, until) = (self.clients[client].run, self.now + length);
+        let (successor, until) = (self.clients[client].process_number, self.now + length);
         let ghost = Ghost { client, successor, conn, until, common: ids[dropped..].to_vec() };
         self.schedule_action(0, Action::GhostHeartbeat { ghost });
         true
@@ -54,7 +54,7 @@ impl World {
     /// because then no node can distinguish it from a live process (C2).
     pub(crate) fn ghost_heartbeat(&mut self, ghost: Ghost) {
         let c = &self.clients[ghost.client];
-        let replaced = c.run == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
+        let replaced = c.process_number == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
         if self.now >= ghost.until || !replaced || !c.alive() {
             self.close_end(ghost.conn, 0, true);
             return;

@@ -166,8 +166,12 @@ pub struct Host {
     pub trouble: Trouble,
     /// End of the last pause, and its length. Pauses in quick succession count as one.
     pub last_pause: (Micros, Micros),
-    /// Number of active faults that slow it down or delay its messages.
+    /// Number of active faults that delay its messages so much that its links may break.
     pub strained: u32,
+    /// Faults that slow it down or delay its messages at all.
+    pub delays: Trouble,
+    /// The host is slow, and its inbox fills up.
+    pub overloaded: bool,
     /// When its process last ended.
     pub last_stop: Micros,
     /// When it last lost a link.
@@ -216,6 +220,8 @@ impl Host {
             trouble: Trouble::default(),
             last_pause: (0, 0),
             strained: 0,
+            delays: Trouble::default(),
+            overloaded: false,
             last_stop: 0,
             link_lost_at: 0,
             twin: None,
@@ -279,14 +285,6 @@ impl Host {
             now
         };
         self.trouble.lasting(since)
-    }
-
-    /// Returns how long the host has run since its last fault or pause. It detects repairs only after it resumes.
-    pub fn running_since_trouble(&self, now: Micros) -> Micros {
-        let calm = self.trouble.calm_for(now);
-        let (end, length) = self.last_pause;
-        let paused = end.saturating_sub(end.saturating_sub(length).max(now - calm));
-        calm.saturating_sub(paused)
     }
 
     /// How long ago the last pause longer than `length` ended.

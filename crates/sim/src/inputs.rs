@@ -3,7 +3,7 @@
 use crate::client::FromClient;
 use crate::faults::Action;
 use crate::host::Input;
-use crate::invariants::Violation;
+use crate::invariants::{NO_PANIC, Violation};
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World};
@@ -53,6 +53,11 @@ impl World {
         }
         if held.paused() || held.busy_until > self.now || !held.inbox.is_empty() {
             held.inbox.push_back(input);
+            let backlog = held.slow * held.inbox.len() as u64;
+            if backlog > 0 && !held.overloaded && self.breaks_links(backlog) {
+                self.hosts[host].overloaded = true;
+                self.strain(host);
+            }
         } else {
             self.process(host, input);
         }
@@ -264,6 +269,8 @@ impl World {
                 let has_disk = std::mem::replace(&mut self.hosts[host].has_disk, true);
                 let persisted = self.hosts[host].persisted.max(incarnation.saturating_sub(1));
                 self.hosts[host].persisted = persisted;
+                let seeds = self.hosts[host].config.seeds.clone();
+                self.reach.incarnation_started(host, &seeds);
                 self.start_after(host, legacy);
                 self.hosts[host].has_disk = has_disk;
             }
@@ -274,7 +281,7 @@ impl World {
                     StopReason::IdentityConflict => self.hosts[host].twin.is_some(),
                 };
                 if !expected {
-                    self.violate(Violation::new("no_panic", self.now, format!("n{host} stopped: {reason:?}")));
+                    self.violate(Violation::new(NO_PANIC, self.now, format!("n{host} stopped: {reason:?}")));
                 }
                 self.take_down(host, Crash::Process);
             }

@@ -2,7 +2,7 @@
 
 use crate::faults::Action;
 use crate::host::{Host, HostState, Input};
-use crate::invariants::{Published, Violation};
+use crate::invariants::{CRASHES_DETECTED, Published, Violation};
 use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
@@ -16,6 +16,10 @@ const NOTICED_BY_SILENCE: Micros = 5 * SECOND;
 impl World {
     /// Starts a new process of the node on a host.
     pub fn start(&mut self, host: usize) {
+        let seeds = self.hosts[host].config.seeds.clone();
+        if self.hosts[host].state == HostState::Down {
+            self.reach.process_started(host, &seeds);
+        }
         self.start_after(host, Legacy::default());
     }
 
@@ -131,10 +135,10 @@ impl World {
             if !free {
                 continue;
             }
-            *self.stats.checks.entry("crashes_detected").or_default() += 1;
+            *self.stats.checks.entry(CRASHES_DETECTED).or_default() += 1;
             if self.peer_is_up(observer, host) {
                 let message = format!("n{observer} has not detected the crash of n{host} after {} ms", took / 1000);
-                self.violate(Violation::new("crashes_detected", now, message));
+                self.violate(Violation::new(CRASHES_DETECTED, now, message));
             }
         }
     }
@@ -150,7 +154,10 @@ impl World {
         let now = self.now;
         self.hosts[host].slow = 0;
         self.hosts[host].trouble.end(now);
-        self.relieve(host);
+        self.hosts[host].delays.end(now);
+        if std::mem::take(&mut self.hosts[host].overloaded) {
+            self.relieve(host);
+        }
     }
 
     /// A client receives the acknowledgement of its unregistration.
@@ -188,14 +195,11 @@ impl World {
         }
     }
 
-    /// Returns the time since which no fault has affected any node.
-    pub fn calm_since(&self) -> Micros {
-        let now = self.now;
-        let calm = |host: &Host| match host.state {
-            HostState::Gone => host.stopped_at.unwrap_or(0),
-            _ => now.saturating_sub(host.trouble.calm_for(now).min(host.calm_after_pause(now, SECOND))),
-        };
-        self.hosts.iter().map(calm).max().unwrap_or(0)
+    /// Returns the time since which a host runs, reaches the same hosts and is reached by the same hosts. A host that
+    /// resumes from a pause detects only then what happened meanwhile.
+    pub fn settled_since(&self, host: usize) -> Micros {
+        let resumed = self.now.saturating_sub(self.hosts[host].calm_after_pause(self.now, SECOND));
+        self.reach.settled_since(host).max(resumed)
     }
 
     /// Pauses the process (SIGSTOP); the clock continues.

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// Maximum number of seeds with lost HTTP writes that a run prints.
 const LOST_WRITES_SHOWN: usize = 5;
-/// Runs of at least this many seeds must reach the minimum fault counts and the bound on convergence.
+/// Runs of at least this many seeds must reach the minimum counts of faults and checks, and the bound on convergence.
 const SOMETIMES_FROM: u64 = 100;
 
 #[derive(Parser)]
@@ -154,10 +154,16 @@ fn run(
     if total.seeds < SOMETIMES_FROM {
         return Ok(ExitCode::SUCCESS);
     }
-    let scarce = total.scarce_faults();
+    let scarce = total.scarce_faults(kind);
     if !scarce.is_empty() {
         let names: Vec<String> = scarce.iter().map(|(fault, count)| format!("{} ({count})", fault.name())).collect();
         println!("fault kinds below their minimum count: {}", names.join(", "));
+        return Ok(ExitCode::from(1));
+    }
+    let scarce = total.scarce_checks(kind);
+    if !scarce.is_empty() {
+        let names: Vec<String> = scarce.iter().map(|(invariant, count)| format!("{invariant} ({count})")).collect();
+        println!("invariants below their minimum number of checks: {}", names.join(", "));
         return Ok(ExitCode::from(1));
     }
     if total.quantile(0.99) > CONVERGENCE_P99 {
@@ -219,7 +225,10 @@ fn report(outcome: &RunOutcome, kind: Kind, mutant: Option<&str>) {
     }
     let kind = kind.option();
     let mutant = mutant.map(|name| format!(" --mutant {name}")).unwrap_or_default();
-    println!("replay: cargo run --release -p convoke-sim -- replay --seed {}{kind}{mutant} --verbose", outcome.seed);
+    println!(
+        "replay: cargo run --profile sim -p convoke-sim -- replay --seed {}{kind}{mutant} --verbose",
+        outcome.seed
+    );
 }
 
 fn replay(seed: u64, verbose: bool, kind: Kind, mutant: Option<&str>) -> ExitCode {
@@ -262,7 +271,7 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
                 for line in &outcome.lines {
                     println!("  {line}");
                 }
-                println!("replay: cargo run --release -p convoke-sim -- scenario {} --verbose", scenario.name);
+                println!("replay: cargo run --profile sim -p convoke-sim -- scenario {} --verbose", scenario.name);
             }
         }
     }

@@ -10,23 +10,27 @@ use convoke_harness::seeds::run_many;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// A deliberate bug of the core or of HTTP sessions.
+/// A deliberate bug of the core, of HTTP sessions or of the SDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyMutant {
     Core(convoke_core::Mutant),
     Http(convoke_http_session::Mutant),
+    Sdk(convoke_session::Mutant),
 }
 
 impl AnyMutant {
     pub fn all() -> Vec<AnyMutant> {
         let core = convoke_core::Mutant::ALL.iter().copied().map(AnyMutant::Core);
-        core.chain(convoke_http_session::Mutant::ALL.iter().copied().map(AnyMutant::Http)).collect()
+        let http = convoke_http_session::Mutant::ALL.iter().copied().map(AnyMutant::Http);
+        let sdk = convoke_session::Mutant::ALL.iter().copied().map(AnyMutant::Sdk);
+        core.chain(http).chain(sdk).collect()
     }
 
     pub fn name(self) -> &'static str {
         match self {
             AnyMutant::Core(mutant) => mutant.name(),
             AnyMutant::Http(mutant) => mutant.name(),
+            AnyMutant::Sdk(mutant) => mutant.name(),
         }
     }
 
@@ -35,6 +39,7 @@ impl AnyMutant {
         match self {
             AnyMutant::Core(mutant) => mutant.rule(),
             AnyMutant::Http(mutant) => mutant.rule(),
+            AnyMutant::Sdk(mutant) => mutant.rule(),
         }
     }
 
@@ -42,6 +47,7 @@ impl AnyMutant {
         match self {
             AnyMutant::Core(mutant) => mutant.meaning(),
             AnyMutant::Http(mutant) => mutant.meaning(),
+            AnyMutant::Sdk(mutant) => mutant.meaning(),
         }
     }
 }
@@ -49,16 +55,20 @@ impl AnyMutant {
 impl Setup {
     /// The same with a mutant, or with none.
     pub fn with_mutant(self, mutant: Option<AnyMutant>) -> Setup {
-        let (core, http) = match mutant {
-            None => (convoke_core::Mutation::none(), convoke_http_session::Mutation::none()),
-            Some(AnyMutant::Core(mutant)) => {
-                (convoke_core::Mutation::of(mutant), convoke_http_session::Mutation::none())
-            }
-            Some(AnyMutant::Http(mutant)) => {
-                (convoke_core::Mutation::none(), convoke_http_session::Mutation::of(mutant))
-            }
+        let correct = Setup {
+            mutation: convoke_core::Mutation::none(),
+            http_mutation: convoke_http_session::Mutation::none(),
+            sdk_mutation: convoke_session::Mutation::none(),
+            ..self
         };
-        Setup { mutation: core, http_mutation: http, ..self }
+        match mutant {
+            None => correct,
+            Some(AnyMutant::Core(mutant)) => Setup { mutation: convoke_core::Mutation::of(mutant), ..correct },
+            Some(AnyMutant::Http(mutant)) => {
+                Setup { http_mutation: convoke_http_session::Mutation::of(mutant), ..correct }
+            }
+            Some(AnyMutant::Sdk(mutant)) => Setup { sdk_mutation: convoke_session::Mutation::of(mutant), ..correct },
+        }
     }
 }
 
@@ -150,7 +160,7 @@ pub fn run_all(mutants: &[AnyMutant], seeds: u64, threads: usize, mut each: impl
 /// The text of docs/mutants.md before its table.
 const INTRODUCTION: &str = "# Mutants
 
-A mutant is a deliberate bug (`crates/core/src/mutant.rs`, `crates/http-session/src/mutant.rs`).
+A mutant is a deliberate bug of the core, of the SDK or of HTTP sessions (`src/mutant.rs` in `crates/core`, `crates/session` and `crates/http-session`).
 It switches off a rule of [protocol.md](protocol.md).
 Mutants exist only in builds with the feature `mutants`, which only the simulator enables.
 Without the feature every mutant check is the constant `false`.
@@ -188,7 +198,7 @@ fn table(caught: &[Caught], seeds: u64) -> String {
             format!("`{}`, {}{}", by.invariant, by.seed, by.kind.option().replace(" --", ", "))
         });
         let by_scenario = scenario.as_ref().map_or("none".to_owned(), |by| match by.invariant {
-            "scenario" => format!("`{}`", by.name),
+            crate::invariants::SCENARIO => format!("`{}`", by.name),
             invariant => format!("`{}`: `{invariant}`", by.name),
         });
         let (name, rule, meaning) = (mutant.name(), mutant.rule(), mutant.meaning());

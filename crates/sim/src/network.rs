@@ -67,7 +67,7 @@ pub struct Pipe {
 pub struct End {
     pub place: Place,
     /// The process that holds it. An end of an earlier process belongs to none.
-    pub run: u64,
+    pub process: u64,
     pub open: bool,
     /// The end of the stream has arrived here; nothing comes after it.
     pub ended: bool,

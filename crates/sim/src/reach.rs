@@ -1,23 +1,32 @@
 //! Which nodes can reach each other, and since when without a break. Invariants judge excuses by this.
 //!
 //! Two nodes reach each other if a chain of serving nodes joins them in which every neighbouring pair can send both
-//! ways. A pause of the observing node does not break a path: a node must not judge others by its own pause (L5).
+//! ways, and one of the pair has the address of the other. A pause of the observing node does not break a path: a node
+//! must not judge others by its own pause (L5).
+//!
+//! A node process has the addresses of its seeds. It learns those of all nodes it was joined with for a while (P8), and
+//! keeps them until it ends (P4).
 
 use crate::host::Host;
 use crate::network::{Micros, Place, SECOND};
-use crate::world::World;
-use std::collections::BTreeMap;
+use crate::world::{World, micros};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A node that is paused for longer than this cannot be reached.
 const PAUSE_MAX: Micros = 3 * SECOND;
+/// Largest latency without a fault, between two regions.
+const LATENCY_MAX: Micros = 30_000;
+
+/// Number of ended periods that are kept. Earlier ones count as if nothing had worked.
+const PERIODS: usize = 16;
 
 /// Periods in which something worked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Stretch {
     /// Start of the current period.
     since: Option<Micros>,
-    /// The last period that ended: from, until.
-    last: (Micros, Micros),
+    /// The last periods that ended: from, until.
+    ended: VecDeque<(Micros, Micros)>,
 }
 
 impl Stretch {
@@ -25,7 +34,10 @@ impl Stretch {
         match (works, self.since) {
             (true, None) => self.since = Some(now),
             (false, Some(since)) => {
-                self.last = (since, now);
+                if self.ended.len() == PERIODS {
+                    self.ended.pop_front();
+                }
+                self.ended.push_back((since, now));
                 self.since = None;
             }
             _ => {}
@@ -33,7 +45,26 @@ impl Stretch {
     }
 
     fn covers(&self, from: Micros, until: Micros) -> bool {
-        self.since.is_some_and(|since| since <= from) || (self.last.0 <= from && self.last.1 >= until && from < until)
+        self.since.is_some_and(|since| since <= from)
+            || (from < until && self.ended.iter().any(|(start, end)| *start <= from && *end >= until))
+    }
+
+    /// Returns the longest time between `from` and `until` in which it did not work for at least `contact`.
+    fn longest_break(&self, from: Micros, until: Micros, contact: Micros) -> Micros {
+        let current = self.since.map(|since| (since, Micros::MAX));
+        let (mut longest, mut covered) = (0, from);
+        for (start, end) in self.ended.iter().copied().chain(current) {
+            if end > covered && start < until && end - start >= contact {
+                longest = longest.max(start.saturating_sub(covered));
+                covered = end;
+            }
+        }
+        longest.max(until.saturating_sub(covered))
+    }
+
+    /// Returns when it last began or ceased to work.
+    fn changed_at(&self) -> Micros {
+        self.since.or_else(|| self.ended.back().map(|(_, end)| *end)).unwrap_or(0)
     }
 }
 
@@ -43,6 +74,12 @@ pub struct Reach {
     paths: BTreeMap<(usize, usize), Stretch>,
     /// From a client to a node that accepts clients.
     clients: BTreeMap<(usize, usize), Stretch>,
+    /// From a client to an observing node, by way of any node that accepts clients.
+    offers: BTreeMap<(usize, usize), Stretch>,
+    /// The hosts whose addresses the current process of a host has, as a set of bits.
+    known: BTreeMap<usize, u128>,
+    /// Pairs of hosts whose link delivers too late, with the number of such faults.
+    congested: BTreeMap<(usize, usize), u32>,
 }
 
 impl Reach {
@@ -51,24 +88,117 @@ impl Reach {
         self.paths.get(&(owner, observer)).is_some_and(|path| path.covers(from, until))
     }
 
-    /// Whether a client could reach a node without a break.
-    pub fn reached(&self, client: usize, host: usize, from: Micros, until: Micros) -> bool {
-        self.clients.get(&(client, host)).is_some_and(|path| path.covers(from, until))
+    /// Returns the longest time in which the observer was not reachable from the owner. A path that exists for less than
+    /// `contact` at a time does not end a break.
+    pub fn longest_break(
+        &self,
+        (owner, observer): (usize, usize),
+        from: Micros,
+        until: Micros,
+        contact: Micros,
+    ) -> Micros {
+        let path = self.paths.get(&(owner, observer));
+        path.map_or(until.saturating_sub(from), |path| path.longest_break(from, until, contact))
+    }
+
+    /// Returns the time since which a host reaches the same hosts, and the same hosts reach it.
+    pub fn settled_since(&self, host: usize) -> Micros {
+        let touching = self.paths.iter().filter(|((one, other), _)| *one == host || *other == host);
+        touching.map(|(_, path)| path.changed_at()).max().unwrap_or(0)
+    }
+
+    /// Whether a client could at every moment reach some node from which the observer was reachable.
+    pub fn offered(&self, client: usize, observer: usize, from: Micros, until: Micros) -> bool {
+        self.offers.get(&(client, observer)).is_some_and(|path| path.covers(from, until))
+    }
+
+    /// A new process of a host has the addresses of its seeds only.
+    pub(crate) fn process_started(&mut self, host: usize, seeds: &[String]) {
+        self.known.insert(host, seeds.iter().filter_map(|seed| host_of(seed)).map(bit).fold(0, |all, one| all | one));
+    }
+
+    /// The next incarnation in the same process keeps the addresses (N3).
+    pub(crate) fn incarnation_started(&mut self, host: usize, seeds: &[String]) {
+        let kept = self.known_to(host);
+        self.process_started(host, seeds);
+        self.known.entry(host).and_modify(|known| *known |= kept);
+    }
+
+    /// The link between two hosts delivers too late, or in time again.
+    pub(crate) fn set_congested(&mut self, hosts: [usize; 2], congested: bool) {
+        let count = self.congested.entry((hosts[0].min(hosts[1]), hosts[0].max(hosts[1]))).or_default();
+        *count = if congested { *count + 1 } else { count.saturating_sub(1) };
+    }
+
+    fn is_congested(&self, one: usize, other: usize) -> bool {
+        self.congested.get(&(one.min(other), one.max(other))).is_some_and(|count| *count > 0)
+    }
+
+    fn known_to(&self, host: usize) -> u128 {
+        self.known.get(&host).copied().unwrap_or(0)
+    }
+
+    fn can_find(&self, one: usize, other: usize) -> bool {
+        self.known_to(one) & bit(other) != 0 || self.known_to(other) & bit(one) != 0
+    }
+
+    /// Hosts that were joined for long enough have each other's addresses, and all that the other has.
+    fn learn(&mut self, count: usize, before: Micros) {
+        let joined = |paths: &BTreeMap<(usize, usize), Stretch>, one, other| {
+            paths.get(&(one, other)).is_some_and(|path: &Stretch| path.since.is_some_and(|since| since < before))
+        };
+        for one in 0..count {
+            for other in 0..count {
+                if one != other && joined(&self.paths, one, other) && joined(&self.paths, other, one) {
+                    let learnt = self.known_to(other) | bit(other);
+                    *self.known.entry(one).or_default() |= learnt;
+                }
+            }
+        }
     }
 }
 
+fn bit(host: usize) -> u128 {
+    1 << (host % 128)
+}
+
+/// The host of an address.
+fn host_of(address: &str) -> Option<usize> {
+    address.strip_prefix('h')?.split_once(':')?.0.parse().ok()
+}
+
 impl World {
+    /// Longest time until nodes that can reach each other again have a link and have exchanged their records: a dial that
+    /// just fails, the next one, and a ping.
+    pub(crate) fn contact_time(&self) -> Micros {
+        2 * micros(self.setup.timers.peer_retry_interval) + micros(self.setup.timers.ping_timeout)
+    }
+
+    /// Whether this delay of every message of a node can break its links: the echo of a ping is as old as two delays and
+    /// two ping intervals (P6).
+    pub(crate) fn breaks_links(&self, delay: Micros) -> bool {
+        let timers = &self.setup.timers;
+        2 * (delay + LATENCY_MAX) + 2 * micros(timers.ping_interval) >= micros(timers.ping_timeout)
+    }
+
     /// Recomputes reachability after a change that affects it.
     pub(crate) fn update_reach(&mut self) {
         let now = self.now;
         let count = self.hosts.len();
+        self.reach.learn(count, now.saturating_sub(self.contact_time()));
         let serves = |host: &Host| host.serving().is_some() && host.strained == 0 && host.twin.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
         let reachable: Vec<bool> =
             self.hosts.iter().zip(&working).map(|(host, works)| *works && !pauses(host)).collect();
-        let adjacent = |one: usize, other: usize| {
-            working[one] && working[other] && !self.network.severed(Place::Host(one), Place::Host(other))
+        let linked = |one: usize, other: usize| {
+            working[one]
+                && working[other]
+                && self.reach.can_find(one, other)
+                && !self.reach.is_congested(one, other)
+                && !self.network.severed(Place::Host(one), Place::Host(other))
         };
+        let links: Vec<bool> = (0..count * count).map(|pair| linked(pair / count, pair % count)).collect();
+        let adjacent = |one: usize, other: usize| links[one * count + other];
         let mut part: Vec<usize> = (0..count).collect();
         for start in 0..count {
             if !reachable[start] || part[start] != start {
@@ -96,7 +226,7 @@ impl World {
                 paths.entry((owner, observer)).or_default().set(works, now);
             }
         }
-        self.reach.paths = paths;
+        let mut offers = std::mem::take(&mut self.reach.offers);
         let mut reached = std::mem::take(&mut self.reach.clients);
         for client in 0..self.clients.len() {
             for (host, reachable) in reachable.iter().enumerate() {
@@ -105,8 +235,16 @@ impl World {
                     && !self.network.severed(Place::Client(client), Place::Host(host));
                 reached.entry((client, host)).or_default().set(works, now);
             }
+            let open = |host: &usize| reached.get(&(client, *host)).is_some_and(|path| path.since.is_some());
+            let open: Vec<usize> = (0..count).filter(open).collect();
+            for observer in 0..count {
+                let leads = |host: &usize| paths.get(&(*host, observer)).is_some_and(|path| path.since.is_some());
+                offers.entry((client, observer)).or_default().set(open.iter().any(leads), now);
+            }
         }
+        self.reach.paths = paths;
         self.reach.clients = reached;
+        self.reach.offers = offers;
     }
 }
 
@@ -120,6 +258,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_process_knows_its_seeds_and_learns_from_those_it_was_joined_with() {
+        let mut reach = Reach::default();
+        reach.process_started(0, &[]);
+        reach.process_started(1, &["h0:7000".to_owned()]);
+        reach.process_started(2, &["h1:7000".to_owned()]);
+        assert!(reach.can_find(0, 1) && reach.can_find(2, 1) && !reach.can_find(0, 2));
+        for pair in [(0, 1), (1, 0), (1, 2), (2, 1)] {
+            reach.paths.entry(pair).or_default().set(true, 10);
+        }
+        reach.learn(3, 10);
+        assert!(!reach.can_find(0, 2), "joined for too short a time");
+        reach.learn(3, 11);
+        assert!(reach.can_find(0, 2), "the node between them has both addresses");
+        reach.incarnation_started(2, &["h1:7000".to_owned()]);
+        assert!(reach.can_find(0, 2));
+        reach.process_started(2, &["h1:7000".to_owned()]);
+        reach.process_started(0, &[]);
+        assert!(!reach.can_find(0, 2), "both processes are new");
+    }
+
+    #[test]
     fn a_stretch_covers_what_lies_in_it() {
         let mut stretch = Stretch::default();
         stretch.set(true, 10);
@@ -130,5 +289,11 @@ mod tests {
         stretch.set(true, 25);
         assert!(stretch.covers(12, 19), "what was is not forgotten at once");
         assert!(stretch.covers(25, 40) && !stretch.covers(18, 26));
+        assert_eq!(stretch.longest_break(12, 40, 0), 5);
+        assert_eq!(stretch.longest_break(2, 40, 0), 8);
+        assert_eq!(stretch.longest_break(26, 40, 0), 0);
+        stretch.set(false, 30);
+        assert_eq!((stretch.longest_break(12, 40, 5), stretch.changed_at()), (10, 30));
+        assert_eq!(stretch.longest_break(12, 40, 6), 20, "the second period was too short");
     }
 }

@@ -15,7 +15,9 @@ impl World {
     /// Adds a watcher; it connects to a random node by itself.
     pub fn add_watcher(&mut self, space: Space, filter: Filter, pace: Micros, batch: usize) -> usize {
         let index = self.watchers.len();
-        self.watchers.push(Watcher::new(space, filter, pace, batch));
+        let mutation = self.setup.sdk_mutation;
+        let sdk = convoke_session::watch_state::WatchState::mutated(mutation);
+        self.watchers.push(Watcher { sdk, mutation, ..Watcher::new(space, filter, pace, batch) });
         self.schedule_action(0, Action::Reconnect { watcher: index });
         index
     }
@@ -169,7 +171,7 @@ impl World {
         next
     }
 
-    /// Folds the visible result, without wall-clock values (invariant 13).
+    /// Folds the visible result, without wall-clock values (`clocks_irrelevant`).
     fn fold_decision(&mut self, watcher: usize, event: &StreamEvent) {
         let fold = &mut self.trace.decisions;
         fold.word(self.now);

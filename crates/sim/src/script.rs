@@ -30,7 +30,7 @@ impl World {
             }
             if self.now >= end {
                 return Err(Violation::new(
-                    "scenario",
+                    crate::invariants::SCENARIO,
                     self.now,
                     "the condition did not become true before the deadline".to_owned(),
                 ));
@@ -234,7 +234,7 @@ impl World {
 
     /// Fails a scenario with a reason.
     pub fn require(&self, holds: bool, what: &str) -> Result<(), Violation> {
-        if holds { Ok(()) } else { Err(Violation::new("scenario", self.now, what.to_owned())) }
+        if holds { Ok(()) } else { Err(Violation::new(crate::invariants::SCENARIO, self.now, what.to_owned())) }
     }
 }
 

@@ -27,7 +27,7 @@ impl World {
             return;
         }
         c.process = Process::Running;
-        c.run += 1;
+        c.process_number += 1;
         c.nonce = nonce;
         c.past_claim = c.past_claim.max(c.claim);
         c.claim = 0;
@@ -72,7 +72,8 @@ impl World {
             Some(host) => vec![client_address(host)],
             None => all.clone(),
         };
-        let mut session = Session::new(identity, Seeds::new(seeds, None), fastrand::Rng::with_seed(seed), time);
+        let session = Session::new(identity, Seeds::new(seeds, None), fastrand::Rng::with_seed(seed), time);
+        let mut session = session.mutated(self.setup.sdk_mutation);
         let c = &mut self.clients[client];
         for (id, holding) in &mut c.members {
             let spec = holding.spec.clone();
@@ -113,7 +114,7 @@ impl World {
         c.process = Process::Dead;
         c.session = None;
         c.paused = false;
-        c.run += 1;
+        c.process_number += 1;
         c.died_at = Some(now);
         c.changed_at = now;
         let members = std::mem::take(&mut c.members);
@@ -130,8 +131,8 @@ impl World {
     pub(crate) fn client_pause(&mut self, client: usize, length: Micros) {
         self.note(format!("c{client} is paused for {} ms", length / 1000));
         self.clients[client].paused = true;
-        let run = self.clients[client].run;
-        self.schedule_action(length, crate::faults::Action::ClientResume { client, run });
+        let process = self.clients[client].process_number;
+        self.schedule_action(length, crate::faults::Action::ClientResume { client, process });
     }
 
     pub(crate) fn client_resume(&mut self, client: usize) {
@@ -148,7 +149,7 @@ impl World {
         c.process = Process::Stopped;
         c.session = None;
         c.paused = false;
-        c.run += 1;
+        c.process_number += 1;
         c.changed_at = now;
         c.pending.clear();
     }
@@ -172,14 +173,14 @@ impl World {
         let c = &mut self.clients[client];
         if c.wake_at.is_none_or(|scheduled| at < scheduled) {
             c.wake_at = Some(at);
-            let run = c.run;
-            self.schedule(at, Event::ClientWake { client, run });
+            let process = c.process_number;
+            self.schedule(at, Event::ClientWake { client, process });
         }
     }
 
-    pub(crate) fn client_wake(&mut self, client: usize, run: u64) {
+    pub(crate) fn client_wake(&mut self, client: usize, process: u64) {
         let c = &mut self.clients[client];
-        if c.run != run || c.wake_at != Some(self.now) {
+        if c.process_number != process || c.wake_at != Some(self.now) {
             return;
         }
         c.wake_at = None;
@@ -278,13 +279,13 @@ impl World {
         let host: usize = host.expect("clients only have addresses of simulated nodes");
         let c = &mut self.clients[client];
         c.link = Some(Link { connection, host, conn: None, attached: false });
-        let run = c.run;
+        let process = c.process_number;
         if c.prefer.take().is_some() {
             self.learn_nodes(client);
         }
         let place = Place::Client(client);
         let latency = self.latency(place, Place::Host(host));
-        self.schedule(self.now + latency, Event::DialArrives { from: place, run, dial: connection.0, to: host });
+        self.schedule(self.now + latency, Event::DialArrives { from: place, process, dial: connection.0, to: host });
     }
 
     fn client_send(&mut self, client: usize, connection: ConnectionId, message: v1::ClientMessage) {
@@ -328,6 +329,10 @@ impl World {
                 link.attached = true;
                 c.previous_claim = c.claim;
                 c.record_answer(c.attach_sent);
+                // An attach on the same stream replaces the session.
+                if let Some((_, _, until)) = c.history.back_mut() {
+                    *until = now.min(*until);
+                }
                 if c.history.len() == 8 {
                     c.history.pop_front();
                 }
@@ -405,8 +410,8 @@ impl World {
         }
     }
 
-    pub(crate) fn client_rejected(&mut self, client: usize, run: u64, dial: u64) {
-        if self.clients[client].run == run {
+    pub(crate) fn client_rejected(&mut self, client: usize, process: u64, dial: u64) {
+        if self.clients[client].process_number == process {
             self.client_disconnected(client, ConnectionId(dial), "connection refused");
         }
     }

@@ -6,7 +6,7 @@
 use crate::client::{Client, FromClient};
 use crate::convert;
 use crate::faults::Action;
-use crate::invariants::Violation;
+use crate::invariants::{ANSWERS, Violation};
 use crate::network::{Item, SECOND};
 use crate::truth::Claimed;
 use crate::world::World;
@@ -118,9 +118,10 @@ impl World {
         };
         let missing: Vec<&str> =
             request.members.iter().map(|member| member.spec.id.as_str()).filter(|id| !named(id)).collect();
+        *self.stats.checks.entry(ANSWERS).or_default() += 1;
         if !missing.is_empty() {
             let message = format!("attach of {} at n{host} does not answer for {missing:?}", request.client);
-            self.violate(Violation::new("answers", self.now, message));
+            self.violate(Violation::new(ANSWERS, self.now, message));
         }
         for (id, rejection) in &attached.rejected {
             if !matches!(rejection.code, ErrorCode::AlreadyRegistered | ErrorCode::TakenOver) {
@@ -247,7 +248,7 @@ impl World {
     /// Reports an unexpected rejection, unless the client has left the connection.
     fn unexpected(&mut self, conn: u64, what: &str, rejection: &Rejection) {
         if self.end_open(conn, 0) {
-            self.violate(Violation::new("answers", self.now, format!("{what} was rejected: {rejection}")));
+            self.violate(Violation::new(ANSWERS, self.now, format!("{what} was rejected: {rejection}")));
         }
     }
 
@@ -263,7 +264,7 @@ impl World {
             sole && claimed.releasing.is_empty() && self.now - claimed.freed_at > patience
         };
         if ended && self.truth.get(id).is_some_and(long_ago) {
-            self.violate(Violation::new("answers", self.now, format!("c{client} lost {id} to a tombstone")));
+            self.violate(Violation::new(ANSWERS, self.now, format!("c{client} lost {id} to a tombstone")));
         }
     }
 
@@ -278,7 +279,7 @@ impl World {
         let knew = |over: Dot| over.origin == *node.origin() && registered.is_some_and(|n| over.n >= *n);
         let taker = node.slot(id).filter(|slot| leftover(slot) && !node.written_over(id).is_some_and(knew));
         if let Some(taker) = taker {
-            self.violate(Violation::new("answers", self.now, format!("n{host} loses {id} to {taker:?}")));
+            self.violate(Violation::new(ANSWERS, self.now, format!("n{host} loses {id} to {taker:?}")));
         }
     }
 }

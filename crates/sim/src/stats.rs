@@ -1,7 +1,9 @@
 //! Statistics of a run, summed up for the summary.
 
 use crate::faults::Fault;
+use crate::invariants;
 use crate::network::Micros;
+use crate::plan::Kind;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
@@ -61,9 +63,17 @@ impl Stats {
     }
 
     /// Returns the fault kinds that occurred less often than required in this many seeds ("sometimes" assertions).
-    pub fn scarce_faults(&self) -> Vec<(Fault, u64)> {
+    pub fn scarce_faults(&self, kind: Kind) -> Vec<(Fault, u64)> {
         let count = |fault: Fault| self.faults.get(&fault).copied().unwrap_or(0);
         let least = |fault: Fault| (fault.least() * self.seeds / 100).max(1);
-        Fault::required().map(|fault| (fault, count(fault))).filter(|(fault, count)| *count < least(*fault)).collect()
+        let required = Fault::ALL.iter().copied().filter(|fault| fault.is_required(kind));
+        required.map(|fault| (fault, count(fault))).filter(|(fault, count)| *count < least(*fault)).collect()
+    }
+
+    /// Returns the invariants that were checked less often than required in this many seeds.
+    pub fn scarce_checks(&self, kind: Kind) -> Vec<(&'static str, u64)> {
+        let count = |name: &str| self.checks.get(name).copied().unwrap_or(0);
+        let scarce = |name: &&'static str| count(name) < invariants::least_checks(name, kind) * self.seeds / 100;
+        invariants::names().into_iter().filter(scarce).map(|name| (name, count(name))).collect()
     }
 }

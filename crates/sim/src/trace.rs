@@ -63,7 +63,7 @@ impl fmt::Display for Line {
 #[derive(Debug, Default)]
 pub struct Trace {
     pub hash: Fold,
-    /// Decisions and visible results, without frames and clock values (invariant 13).
+    /// Decisions and visible results, without frames and clock values (`clocks_irrelevant`).
     pub decisions: Fold,
     pub verbose: bool,
     pub events: u64,

@@ -38,6 +38,7 @@ pub struct Watcher {
     /// A caught-up mark has been received in this connection, since the last reset.
     pub complete: bool,
     pub sdk: WatchState,
+    pub mutation: convoke_session::Mutation,
     pub application: Application,
     /// A read is scheduled on the event heap.
     pub reading: bool,
@@ -96,6 +97,7 @@ impl Watcher {
             view: BTreeMap::new(),
             complete: false,
             sdk: WatchState::default(),
+            mutation: convoke_session::Mutation::none(),
             application: Application::default(),
             reading: false,
             generation: 0,
@@ -178,7 +180,7 @@ impl Watcher {
     /// Clears all state: the application was restarted.
     pub fn forget(&mut self) {
         self.view.clear();
-        self.sdk = WatchState::default();
+        self.sdk = WatchState::mutated(self.mutation);
         self.application = Application::default();
     }
 }

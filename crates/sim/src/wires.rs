@@ -15,31 +15,31 @@ impl World {
         let target = address.strip_prefix('h').and_then(|rest| rest.split_once(':')).and_then(|(n, _)| n.parse().ok());
         let Some(to) = target.filter(|to| *to < self.hosts.len()) else { return };
         let latency = self.latency(Place::Host(host), Place::Host(to));
-        self.schedule(self.now + latency, Event::DialArrives { from: Place::Host(host), run: boot, dial, to });
+        self.schedule(self.now + latency, Event::DialArrives { from: Place::Host(host), process: boot, dial, to });
     }
 
-    pub(crate) fn dial_arrives(&mut self, from: Place, run: u64, dial: u64, to: usize) {
+    pub(crate) fn dial_arrives(&mut self, from: Place, process: u64, dial: u64, to: usize) {
         let target = Place::Host(to);
-        if !self.run_is_current(from, run) {
+        if !self.process_is_current(from, process) {
             return;
         }
         if self.network.severed(from, target) {
             // TCP retransmits every second while the attempt lasts.
             if matches!(from, Place::Host(host) if self.hosts[host].dials.contains_key(&dial)) {
-                self.schedule(self.now + SECOND, Event::DialArrives { from, run, dial, to });
+                self.schedule(self.now + SECOND, Event::DialArrives { from, process, dial, to });
             }
             return;
         }
         if !self.hosts[to].running() {
             if !self.hosts[to].dark {
                 let latency = self.latency(target, from);
-                self.schedule(self.now + latency, Event::DialRejected { from, run, dial });
+                self.schedule(self.now + latency, Event::DialRejected { from, process, dial });
             }
             return;
         }
         let kind = if matches!(from, Place::Host(_)) { Kind::Peer } else { Kind::Client };
-        let dialer = End { place: from, run, open: true, ended: false };
-        let acceptor = End { place: target, run: self.hosts[to].boot, open: true, ended: false };
+        let dialer = End { place: from, process, open: true, ended: false };
+        let acceptor = End { place: target, process: self.hosts[to].boot, open: true, ended: false };
         let conn = self.network.connect(kind, dialer, acceptor, dial);
         match from {
             Place::Host(host) => {
@@ -62,10 +62,10 @@ impl World {
         self.input(host, Input::DialFailed { dial });
     }
 
-    pub(crate) fn run_is_current(&self, place: Place, run: u64) -> bool {
+    pub(crate) fn process_is_current(&self, place: Place, process: u64) -> bool {
         match place {
-            Place::Host(host) => self.hosts[host].boot == run,
-            Place::Client(client) => self.clients[client].run == run,
+            Place::Host(host) => self.hosts[host].boot == process,
+            Place::Client(client) => self.clients[client].process_number == process,
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Setup {
     pub mutation: Mutation,
     /// Of HTTP sessions.
     pub http_mutation: convoke_http_session::Mutation,
+    /// Of the SDK.
+    pub sdk_mutation: convoke_session::Mutation,
 }
 
 impl Default for Setup {
@@ -79,6 +81,7 @@ impl Default for Setup {
             check_period: CHECK_PERIOD,
             mutation: Mutation::none(),
             http_mutation: convoke_http_session::Mutation::none(),
+            sdk_mutation: convoke_session::Mutation::none(),
         }
     }
 }
@@ -98,10 +101,10 @@ pub(crate) enum Event {
     Wake { host: usize, boot: u64 },
     Resume { host: usize, boot: u64 },
     Continue { host: usize, boot: u64 },
-    DialArrives { from: Place, run: u64, dial: u64, to: usize },
-    DialRejected { from: Place, run: u64, dial: u64 },
+    DialArrives { from: Place, process: u64, dial: u64, to: usize },
+    DialRejected { from: Place, process: u64, dial: u64 },
     DialTimeout { host: usize, boot: u64, dial: u64 },
-    ClientWake { client: usize, run: u64 },
+    ClientWake { client: usize, process: u64 },
     Read { watcher: usize, generation: u64 },
     Http(HttpEvent),
     Check,
@@ -260,13 +263,13 @@ impl World {
                     self.drain_inbox(host);
                 }
             }
-            Event::DialArrives { from, run, dial, to } => self.dial_arrives(from, run, dial, to),
-            Event::DialRejected { from, run, dial } => match from {
-                Place::Host(host) => self.dial_failed(host, run, dial),
-                Place::Client(client) => self.client_rejected(client, run, dial),
+            Event::DialArrives { from, process, dial, to } => self.dial_arrives(from, process, dial, to),
+            Event::DialRejected { from, process, dial } => match from {
+                Place::Host(host) => self.dial_failed(host, process, dial),
+                Place::Client(client) => self.client_rejected(client, process, dial),
             },
             Event::DialTimeout { host, boot, dial } => self.dial_failed(host, boot, dial),
-            Event::ClientWake { client, run } => self.client_wake(client, run),
+            Event::ClientWake { client, process } => self.client_wake(client, process),
             Event::Read { watcher, generation } => {
                 if self.watchers[watcher].generation == generation {
                     self.watchers[watcher].reading = false;

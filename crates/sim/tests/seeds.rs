@@ -18,7 +18,8 @@ fn a_hundred_seeds() {
         }
     });
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(total.scarce_faults().is_empty(), "below the minimum count: {:?}", total.scarce_faults());
+    let (faults, checks) = (total.scarce_faults(Kind::Brief), total.scarce_checks(Kind::Brief));
+    assert!(faults.is_empty() && checks.is_empty(), "below the minimum count: {faults:?}, {checks:?}");
 }
 
 /// Seeds that once found a defect of the core or of a check. Each comment names the rule of docs/protocol.md.

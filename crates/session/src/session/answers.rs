@@ -3,6 +3,7 @@
 use super::state::{ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{Effect, Effects, Session};
 use crate::Error;
+use crate::mutant::Mutant;
 use convoke_proto::{ErrorCode, v1};
 use std::time::Duration;
 use v1::notice::Notice;
@@ -38,7 +39,9 @@ impl Session {
         }
         match answer.error {
             None => {
-                self.last_echo = self.last_echo.max(Duration::from_micros(answer.sent).min(now));
+                let by_arrival = self.mutation.is(Mutant::EchoCountsOnArrival);
+                let sent = if by_arrival { now } else { Duration::from_micros(answer.sent) };
+                self.last_echo = self.last_echo.max(sent.min(now));
                 self.backoff.spread(Duration::from_millis(answer.spread_ms.into()));
             }
             Some(error) => self.lost(now, &error.message, out),

@@ -2,6 +2,7 @@
 
 use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
+use crate::mutant::Mutant;
 use crate::{ConnectionState, Error};
 use convoke_proto::{ErrorCode, PART_BYTES, v1};
 use prost::Message;
@@ -15,7 +16,9 @@ const PART_TIME: Duration = Duration::from_secs(2);
 
 impl Session {
     pub(super) fn attach(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
-        self.claim += 1;
+        if self.claim == 0 || !self.mutation.is(Mutant::ClientKeepsClaim) {
+            self.claim += 1;
+        }
         self.attach_again = false;
         let members = self.name_members();
         self.cover_operations();

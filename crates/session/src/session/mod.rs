@@ -20,6 +20,7 @@ pub use state::{
 };
 
 use crate::backoff::Backoff;
+use crate::mutant::{Mutant, Mutation};
 use crate::seeds::{KnownNode, Seeds};
 use crate::{ConnectionState, Error};
 use convoke_proto::{ErrorCode, v1};
@@ -82,6 +83,7 @@ pub struct Session {
     heartbeat_due: Time,
     /// Send time of the newest heartbeat or attach that was answered (C5).
     last_echo: Time,
+    mutation: Mutation,
 }
 
 impl Session {
@@ -115,7 +117,14 @@ impl Session {
             heartbeat_timeout: HEARTBEAT_TIMEOUT,
             heartbeat_due: Time::ZERO,
             last_echo: now,
+            mutation: Mutation::none(),
         }
+    }
+
+    /// Returns the session with a deliberate bug.
+    #[must_use]
+    pub fn mutated(self, mutation: Mutation) -> Session {
+        Session { mutation, ..self }
     }
 
     /// Returns when `wake` must be called; `None` once closed.
@@ -214,6 +223,7 @@ impl Session {
 
     fn send_heartbeat(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         let silent = now.saturating_sub(self.last_echo) > 2 * self.heartbeat_interval + HEARTBEAT_SLACK;
+        let silent = silent && !self.mutation.is(Mutant::SilentNodeKept);
         if silent || self.attach_again {
             self.lost(now, "the node has stopped answering", out);
             return;

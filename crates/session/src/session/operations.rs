@@ -2,6 +2,7 @@
 
 use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
+use crate::mutant::Mutant;
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::MemberSpec;
 use convoke_proto::{ErrorCode, PART_BYTES, v1};
@@ -245,6 +246,20 @@ impl Session {
         }
         for operation in lost {
             self.finish(operation, Err(outcome_unknown("the connection was lost")), out);
+        }
+        if self.mutation.is(Mutant::UnregistrationForgotten) {
+            self.forget_unregistrations(out);
+        }
+    }
+
+    /// The deliberate bug `UnregistrationForgotten`.
+    fn forget_unregistrations(&mut self, out: &mut Effects) {
+        self.unregistered.clear();
+        let unregistration = |operation: &Operation| matches!(operation.kind, Kind::Unregister);
+        let ended = self.operations.iter().filter(|(_, operation)| unregistration(operation));
+        let ended: Vec<OperationId> = ended.map(|(id, _)| *id).collect();
+        for operation in ended {
+            self.finish(operation, Ok(String::new()), out);
         }
     }
 

@@ -85,7 +85,7 @@ impl Story {
         self.sent().into_iter().flat_map(requests).collect()
     }
 
-    fn hear(&mut self, message: FromNode) {
+    fn receive(&mut self, message: FromNode) {
         let connection = self.connection.unwrap();
         self.session.received(self.now, connection, v1::ServerMessage { message: Some(message) }, &mut self.out);
     }
@@ -95,7 +95,7 @@ impl Story {
             id: register.member.as_ref().unwrap().id.clone(),
             version: format!("v{}", attach.claim),
         });
-        self.hear(FromNode::Attached(v1::Attached {
+        self.receive(FromNode::Attached(v1::Attached {
             claim: attach.claim,
             node: "n1".into(),
             heartbeat_interval_ms: 5000,
@@ -106,22 +106,22 @@ impl Story {
     }
 
     fn reject(&mut self, attach: &v1::Attach, error: Error) {
-        self.hear(FromNode::AttachRejected(v1::AttachRejected { claim: attach.claim, error: Some(error.into()) }));
+        self.receive(FromNode::AttachRejected(v1::AttachRejected { claim: attach.claim, error: Some(error.into()) }));
     }
 
     fn answer(&mut self, seq: u64, version: &str) {
-        self.hear(FromNode::Answers(v1::Answers {
+        self.receive(FromNode::Answers(v1::Answers {
             answers: vec![v1::Answer { seq, version: version.into(), error: None }],
         }));
     }
 
     fn reject_request(&mut self, seq: u64, error: Error) {
         let answers = vec![v1::Answer { seq, version: String::new(), error: Some(error.into()) }];
-        self.hear(FromNode::Answers(v1::Answers { answers }));
+        self.receive(FromNode::Answers(v1::Answers { answers }));
     }
 
     fn notice(&mut self, notice: v1::notice::Notice) {
-        self.hear(FromNode::Notice(v1::Notice { notice: Some(notice) }));
+        self.receive(FromNode::Notice(v1::Notice { notice: Some(notice) }));
     }
 
     fn lose(&mut self) {
@@ -168,7 +168,7 @@ fn stale(known: u64) -> Error {
 }
 
 #[test]
-fn what_is_registered_before_there_is_a_connection_goes_with_the_attach() {
+fn registrations_before_the_connection_are_sent_with_the_attach() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     let attach = story.connect();
@@ -212,7 +212,7 @@ fn after_a_loss_everything_is_attached_again_with_a_higher_claim() {
 }
 
 #[test]
-fn an_answer_of_an_older_connection_or_attach_is_not_listened_to() {
+fn an_answer_of_an_older_connection_or_attach_is_ignored() {
     let (mut story, _) = Story::attached(&["m1"]);
     let old = story.connection;
     story.lose();
@@ -309,7 +309,7 @@ fn a_session_that_is_gone_is_noticed_by_its_heartbeat() {
         other => panic!("no heartbeat: {other:?}"),
     };
     let error = Some(Error::new(ErrorCode::SessionGone, "gone").into());
-    story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }));
+    story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }));
     assert!(story.disconnected());
     assert_eq!(ids(&story.connect()), ["m1"]);
 }
@@ -318,7 +318,7 @@ fn a_session_that_is_gone_is_noticed_by_its_heartbeat() {
 fn a_client_in_a_crowd_takes_its_time_to_come_back() {
     let (mut story, _) = Story::attached(&[]);
     let pauses = (0..100).map(|_| {
-        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 4_000 }));
+        story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 4_000 }));
         story.lose();
         let pause = story.session.next_wake().unwrap() - story.now;
         let attach = story.connect();
@@ -337,7 +337,7 @@ fn heartbeats_that_are_not_answered_end_the_connection_and_old_echoes_do_not_hel
         story.now = story.session.next_wake().unwrap();
         story.session.wake(story.now, &mut story.out);
         // An echo of long ago arrives again and again.
-        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, ..Default::default() }));
+        story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, ..Default::default() }));
     }
     assert!(story.disconnected());
     assert!(story.now - start <= Duration::from_secs(15));
@@ -351,7 +351,7 @@ fn answered_heartbeats_keep_it_alive() {
         story.session.wake(story.now, &mut story.out);
         let Some(ToNode::Heartbeat(heartbeat)) = story.sent().pop() else { panic!("no heartbeat") };
         story.now += Duration::from_millis(900);
-        story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: heartbeat.sent, ..Default::default() }));
+        story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: heartbeat.sent, ..Default::default() }));
     }
     assert!(!story.disconnected());
 }
@@ -371,12 +371,12 @@ fn a_member_taken_over_is_reported_and_not_registered_again() {
 }
 
 #[test]
-fn losing_a_member_while_away_is_told_as_taken_over() {
+fn a_member_lost_while_disconnected_is_reported_as_taken_over() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     story.lose();
     let attach = story.connect();
     let error = Some(Error::new(ErrorCode::AlreadyRegistered, "taken").into());
-    story.hear(FromNode::Attached(v1::Attached {
+    story.receive(FromNode::Attached(v1::Attached {
         claim: attach.claim,
         rejected: vec![v1::RejectedMember { id: "m1".into(), error }],
         ..v1::Attached::default()
@@ -400,7 +400,7 @@ fn registering_what_another_client_holds_is_rejected_to_the_caller_only() {
 
 /// Found by the simulator: the session attached again for ever, as fast as the node answered.
 #[test]
-fn unregistering_what_no_node_has_heard_of_and_another_client_has_is_over_at_once() {
+fn unregistering_an_unsent_member_of_another_client_ends_at_once() {
     let (mut story, _) = Story::attached(&["a"]);
     let (_, registration) = story.register("b");
     let operation = story.session.unregister("b", registration, None, &mut story.out).unwrap();
@@ -465,7 +465,7 @@ fn a_conditional_update_is_not_repeated_after_a_loss() {
 }
 
 #[test]
-fn an_unregistration_without_an_answer_is_said_again() {
+fn an_unanswered_unregistration_is_repeated() {
     let (mut story, registrations) = Story::attached(&["m1"]);
     let operation = story.session.unregister("m1", registrations[0], None, &mut story.out).unwrap();
     assert_eq!(story.requests().len(), 1);
@@ -511,7 +511,7 @@ fn registering_again_what_is_being_unregistered_keeps_it() {
 }
 
 #[test]
-fn what_was_not_sent_in_time_is_taken_back() {
+fn an_operation_not_sent_in_time_is_withdrawn() {
     let mut story = Story::new();
     let deadline = story.now + SECOND;
     let (operation, _) = story.session.register(MemberSpec::new("m1", "s"), false, Some(deadline)).unwrap();
@@ -571,10 +571,10 @@ fn old_notices_are_not_about_this_session() {
 }
 
 #[test]
-fn a_stopping_node_says_where_to_go() {
+fn a_handover_names_the_next_node() {
     let (mut story, _) = Story::attached(&["m1"]);
     // One of a crowd; but a node that stops tells its clients little by little.
-    story.hear(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 8_000 }));
+    story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 8_000 }));
     let handover = v1::notice::Handover { node: "n9".into(), address: "c:7700".into() };
     story.notice(v1::notice::Notice::Handover(handover));
     let pause = story.session.next_wake().unwrap() - story.now;
@@ -598,7 +598,7 @@ fn closing_unregisters_everything_even_across_a_loss() {
     assert_eq!((ids(&attach).len(), attach.unregistered.len()), (0, 1));
     story.accept(&attach);
     assert!(matches!(story.sent().pop(), Some(ToNode::Close(_))));
-    story.hear(FromNode::Closed(v1::Closed { error: None }));
+    story.receive(FromNode::Closed(v1::Closed { error: None }));
     assert!(story.out.contains(&Effect::Closed));
     assert_eq!(story.session.next_wake(), None);
     assert_eq!(
@@ -608,7 +608,7 @@ fn closing_unregisters_everything_even_across_a_loss() {
 }
 
 #[test]
-fn closing_with_nothing_to_say_needs_no_node() {
+fn closing_without_members_needs_no_node() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     story.session.close(story.now, &mut story.out);
@@ -691,7 +691,7 @@ fn short_intervals_do_not_shorten_the_time_for_answers() {
     let (mut story, _) = Story::attached(&["m1"]);
     story.lose();
     let attach = story.connect();
-    story.hear(FromNode::Attached(v1::Attached {
+    story.receive(FromNode::Attached(v1::Attached {
         claim: attach.claim,
         heartbeat_interval_ms: 300,
         timeout_ms: 1_000,
@@ -707,7 +707,7 @@ fn short_intervals_do_not_shorten_the_time_for_answers() {
 }
 
 #[test]
-fn a_client_id_that_no_node_takes_is_told_to_whoever_waits() {
+fn a_rejected_client_id_fails_waiting_calls() {
     let mut story = Story::new();
     let (operation, _) = story.register("m1");
     let attach = story.connect();

@@ -184,7 +184,7 @@ impl World {
 
     pub(crate) fn http_violation(&mut self, message: String) {
         let now = self.now;
-        self.violate(Violation::new("http_answers", now, message));
+        self.violate(Violation::new(crate::invariants::HTTP_ANSWERS, now, message));
     }
 }
 

@@ -9,6 +9,6 @@ pub fn compare(one: Fold, other: Fold) -> Option<Violation> {
     (one != other).then(|| {
         let message =
             format!("the same seed with other wall clocks decides {:016x} instead of {:016x}", other.0, one.0);
-        Violation::new("clocks_irrelevant", 0, message)
+        Violation::new(super::CLOCKS_IRRELEVANT, 0, message)
     })
 }

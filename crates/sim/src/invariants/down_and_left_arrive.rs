@@ -68,16 +68,17 @@ impl DownAndLeftArrive {
         // The heartbeat timeout, one further timeout if the guard holds (L6), and the propagation to the others.
         let down = world.orphan_patience() + 2 * timeout + 2 * micros(timers.admission_window()) + 5 * SECOND;
         let left = world.linger();
-        let calm = world.calm_since();
         for (id, claimed) in &world.truth.ids {
             if !claimed.unwanted() || claimed.silent_since == 0 {
                 continue;
             }
-            let silent = world.now - claimed.silent_since.max(claimed.freed_at).max(calm).min(world.now);
-            if silent < down {
-                continue;
-            }
+            let gone_at = claimed.silent_since.max(claimed.freed_at);
             for (host, node) in serving(world) {
+                let Some(settled) = settled_since(world, host) else { continue };
+                let silent = world.now.saturating_sub(gone_at.max(settled));
+                if silent < down {
+                    continue;
+                }
                 self.checks += 1;
                 match node.member(id) {
                     Some(member) if silent > left => {
@@ -111,16 +112,16 @@ impl DownAndLeftArrive {
     /// Names of a permanently lost node are dropped.
     fn names(&mut self, world: &World, found: &mut Found) {
         let bound = micros(world.setup.timers.dead_peer_timeout) + 2 * MINUTE;
-        let calm = world.calm_since();
         for (index, host) in world.hosts.iter().enumerate() {
             let Some(stopped) = host.stopped_at.filter(|_| host.state == HostState::Gone && host.twin.is_none()) else {
                 continue;
             };
-            if world.now - stopped.max(calm).min(world.now) < bound {
-                continue;
-            }
             for name in host.names.keys() {
                 for (other, node) in serving(world) {
+                    let settled = settled_since(world, other);
+                    if settled.is_none_or(|settled| world.now.saturating_sub(stopped.max(settled)) < bound) {
+                        continue;
+                    }
                     self.checks += 1;
                     if let Some(shown) = node.name(name).filter(|shown| shown.node == host.id) {
                         report(
@@ -134,4 +135,11 @@ impl DownAndLeftArrive {
             }
         }
     }
+}
+
+/// Returns the time since which a node waits for nothing but its timeouts. They start again when it begins or ceases to
+/// reach another node: that node may be the owner, or the one that is responsible for the expiry (L4).
+fn settled_since(world: &World, host: usize) -> Option<Micros> {
+    let settled = world.settled_since(host);
+    world.reach.joined(host, host, settled, world.now).then_some(settled)
 }

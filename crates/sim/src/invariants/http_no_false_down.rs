@@ -3,7 +3,7 @@
 //! for example because its node crashed.
 
 use super::no_false_down::joined;
-use super::{Found, Invariant, findable, notice_time, report};
+use super::{Found, Invariant, notice_time, report};
 use crate::http::{HttpClient, is_contested};
 use crate::network::Micros;
 use crate::world::{World, micros};
@@ -47,8 +47,7 @@ impl Invariant for HttpNoFalseDown {
         let held = &world.hosts[host];
         let judges = held.ready_at.is_some_and(|at| world.now - at > window)
             && held.calm_after_pause(world.now, 0) > window
-            && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
-            && findable(world, window);
+            && world.reach.joined(host, host, world.now.saturating_sub(window), world.now);
         let Some(client) = steady_client(world, id, host, window).filter(|_| judges) else { return };
         self.checks += 1;
         if status != Status::Up {

@@ -22,11 +22,12 @@ pub use clocks_irrelevant::compare as compare_clocks;
 pub use converges_in_time::{CONVERGENCE_MAX, CONVERGENCE_P99, converged};
 pub use published::Published;
 
-use crate::host::HostState;
 use crate::network::{Micros, SECOND};
-use crate::world::{Topology, World, micros};
+use crate::plan::Kind;
+use crate::world::{World, micros};
 use convoke_core::member::Member;
 use convoke_core::node::StreamEvent;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A violated invariant.
@@ -38,9 +39,30 @@ pub struct Violation {
 }
 
 impl Violation {
+    /// Panics if the invariant is not one of [`names`].
     pub fn new(invariant: &'static str, at: Micros, message: String) -> Self {
+        assert!(invariant == SCENARIO || names().contains(&invariant), "{invariant} is not in the list of invariants");
         Violation { invariant, at, message }
     }
+}
+
+/// The check of a scenario, which is no invariant.
+pub const SCENARIO: &str = "scenario";
+/// Answers to requests of the SDK, checked where the node gives them (`serving.rs`).
+pub const ANSWERS: &str = "answers";
+/// Answers to requests over HTTP (`http`).
+pub const HTTP_ANSWERS: &str = "http_answers";
+/// Peers detect a crash in time (`machine.rs`).
+pub const CRASHES_DETECTED: &str = "crashes_detected";
+/// Runs with other wall clocks decide the same (`drive.rs`).
+pub const CLOCKS_IRRELEVANT: &str = "clocks_irrelevant";
+/// No part of a run panics, and no node stops without a reason (`drive.rs`, `inputs.rs`).
+pub const NO_PANIC: &str = "no_panic";
+
+/// The names of all invariants: those of [`all`], and those that are checked elsewhere.
+pub fn names() -> BTreeSet<&'static str> {
+    let elsewhere = [ANSWERS, HTTP_ANSWERS, CRASHES_DETECTED, CLOCKS_IRRELEVANT, NO_PANIC];
+    all().iter().map(|invariant| invariant.name()).chain(elsewhere).collect()
 }
 
 impl fmt::Display for Violation {
@@ -98,6 +120,21 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
     ]
 }
 
+/// Minimum number of checks of an invariant in a hundred seeds. A run with fewer checks proves little about it.
+pub fn least_checks(invariant: &str, kind: Kind) -> u64 {
+    match (invariant, kind) {
+        // Every run checks it once, at its end.
+        (NO_PANIC, _) => 0,
+        // One in twenty full seeds runs a second time.
+        (CLOCKS_IRRELEVANT, Kind::Full) => 1,
+        (CLOCKS_IRRELEVANT, Kind::Brief | Kind::Focused) => 0,
+        // Once in each round of faults, and per crash.
+        ("converges_in_time" | CRASHES_DETECTED, _) => 100,
+        ("returned_owners_current" | "http_sessions_converge", _) => 500,
+        _ => 1_000,
+    }
+}
+
 /// Reports a violation unless there is one already.
 fn report(found: &mut Found, invariant: &'static str, world: &World, message: String) {
     found.get_or_insert_with(|| Violation::new(invariant, world.now, message));
@@ -138,10 +175,12 @@ pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: 
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
     let client = &world.clients[client];
     let acknowledged = client.members.get(id).and_then(|holding| holding.acknowledged);
+    let opening = world.now.saturating_sub(notice_time(world));
+    let joined = |owner: usize| world.reach.joined(owner, host, opening, world.now);
     given_up
         && acknowledged.is_some_and(|now| {
             let earlier = version.claim > now.claim && version.claim <= client.past_claim;
-            let behind = !no_false_down::observer_is_calm(world, host) || !findable(world, notice_time(world));
+            let behind = client.attached_to().is_none_or(|owner| !joined(owner));
             earlier || (behind && (version.claim, version.seq) < (now.claim, now.seq))
         })
 }
@@ -155,20 +194,4 @@ pub(crate) fn is_of_an_earlier_process(world: &World, client: usize, member: &Me
     let acknowledged = client.members.get(member.id()).and_then(|holding| holding.acknowledged);
     let shown = member.version();
     acknowledged.is_some_and(|now| (shown.claim, shown.seq) > (now.claim, now.seq) && shown.claim <= client.past_claim)
-}
-
-/// Whether every host can find every other one. In a line, an unreachable host separates its two sides when they
-/// restart. In a star, the first host separates all. A replacement knows the first host only. Otherwise the seeds
-/// suffice.
-pub(crate) fn findable(world: &World, window: Micros) -> bool {
-    let reachable = |host: &crate::host::Host| {
-        host.running()
-            && world.now.saturating_sub(host.started_at) > window
-            && host.trouble.calm_for(world.now) > window
-            && host.calm_after_pause(world.now, 3 * SECOND) > window
-    };
-    let mut hosts = world.hosts.iter().filter(|host| host.state != HostState::Gone);
-    let replaced = world.hosts.iter().skip(world.setup.nodes).any(|host| !host.is_second);
-    let by_the_first = replaced || world.setup.topology == Topology::Star;
-    (world.setup.topology != Topology::Line || hosts.all(reachable)) && (!by_the_first || reachable(&world.hosts[0]))
 }

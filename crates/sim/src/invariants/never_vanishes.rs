@@ -1,7 +1,7 @@
 //! A member of a live client never disappears temporarily: a change of owner is not a removal (L3, D8).
 
 use super::no_false_down::steady_holder;
-use super::{Found, Invariant, notice_time, report, serving, undisturbed};
+use super::{Found, Invariant, notice_time, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::member::Status;
@@ -45,19 +45,23 @@ impl Invariant for NeverVanishes {
         }
     }
 
-    /// Also checks members that were never shown: a serving node must hold members that are older than its last fault.
+    /// Also checks members that were never shown: a serving node must hold the members of the nodes that it reaches.
     fn periodically(&mut self, world: &World, found: &mut Found) {
         for (host, node) in serving(world) {
-            if !undisturbed(world, host, RECENT) {
+            let held = &world.hosts[host];
+            // A paused node receives nothing.
+            let awake = held.calm_after_pause(world.now, SECOND) > RECENT;
+            if !awake || held.ready_at.is_none_or(|at| world.now - at <= RECENT) {
                 continue;
             }
+            let recently = world.now.saturating_sub(RECENT);
             for (id, claimed) in &world.truth.ids {
                 if claimed.wanted_by.is_empty() {
                     continue;
                 }
                 let Some(client) = unforgettable(world, host, id) else { continue };
-                let mut used = world.clients[client].history.iter().rev().take(3);
-                if !used.all(|(host, ..)| undisturbed(world, *host, RECENT)) {
+                let owner = world.clients[client].attached_to();
+                if !owner.is_some_and(|owner| world.reach.joined(owner, host, recently, world.now)) {
                     continue;
                 }
                 self.checks += 1;
@@ -76,18 +80,23 @@ impl NeverVanishes {
         let window = notice_time(world);
         let others: Vec<usize> = serving(world).map(|(other, _)| other).filter(|other| *other != host).collect();
         let is_seed = |other: &usize| held.config.seeds.contains(&world.hosts[*other].config.peer_address);
-        let calm = others.iter().all(|other| undisturbed(world, *other, window)) && others.iter().any(is_seed);
         let running = world.now - held.started_at;
-        // Nodes that cannot be reached during the start do not count (N3).
-        let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
-        if held.ready_at.is_none_or(|at| world.now - at > SECOND) || !reaching || !calm {
-            return;
-        }
         // Writes during the transfer of the registry arrive after it.
         let before = window + running;
+        let opening = world.now.saturating_sub(before);
+        let joined = |one: usize, other: usize| world.reach.joined(one, other, opening, world.now);
+        let connected = others.iter().all(|one| others.iter().all(|other| joined(*one, *other)));
+        // Nodes that cannot be reached during the start do not count (N3). A mark suffices here: it covers the time of
+        // the start only, in which the host belongs to no path.
+        let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
+        let just_ready = held.ready_at.is_some_and(|at| world.now - at <= SECOND);
+        if !just_ready || !reaching || !connected || !others.iter().any(is_seed) {
+            return;
+        }
         for id in world.truth.ids.keys() {
             let known = others.iter().all(|other| world.status(*other, id) == Some(Status::Up));
-            if !known || steady_holder(world, id, before, |host, _, _| undisturbed(world, host, before)).is_none() {
+            let held_by = |owner: usize, _, _| others.contains(&owner);
+            if !known || steady_holder(world, id, before, held_by).is_none() {
                 continue;
             }
             self.checks += 1;
@@ -99,10 +108,11 @@ impl NeverVanishes {
 }
 
 /// Returns the live client of a member that no node may drop: no other client had the id recently, the client was not
-/// silent for long, and no fault affected this host or the client's hosts for as long as the expiry of a lost origin
-/// takes.
+/// silent for long, and this host was never without a path from the client's node for as long as the expiry of a lost
+/// origin takes.
 fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
-    let reconnect = micros(world.setup.timers.reconnect_timeout);
+    let timers = &world.setup.timers;
+    let reconnect = micros(timers.reconnect_timeout);
     let claimed = world.truth.get(id)?;
     let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
@@ -110,18 +120,22 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     if client.shares_id {
         return None;
     }
-    // The member was known here, with a live owner, before the current fault period began.
-    let held = &world.hosts[host];
-    let blind = held.trouble.lasting(world.now) + held.last_pause.1 + RECENT;
-    let settled = |at: Micros| world.now.saturating_sub(at) > blind;
+    let opening = world.now.saturating_sub(2 * reconnect);
+    let recent = client.history.iter().filter(|(_, _, until)| *until > opening);
+    let contact = world.contact_time();
+    let breaks = recent.map(|(owner, from, until)| {
+        world.reach.longest_break((*owner, host), (*from).max(opening), (*until).min(world.now), contact)
+    });
+    // A break may go on while the client moves to another node.
+    let blind = breaks.sum::<Micros>();
+    // The member was known here, with a live owner, before the longest break began.
+    let settled = |at: Micros| world.now.saturating_sub(at) > blind + RECENT;
     let silent = world.now.saturating_sub(client.last_echo);
     let steady = client.steady(world.now).is_some_and(settled) && silent < reconnect / 2;
-    let calm = |host: usize| {
-        let held = &world.hosts[host];
-        let pause = held.calm_after_pause(world.now, reconnect / 2);
-        held.trouble.lasting(world.now) < reconnect * 3 / 4 && pause > reconnect && held.twin.is_none()
-    };
-    let mut used = client.history.iter().rev().take(3);
-    let fine = steady && settled(claimed.wanted_at) && calm(host) && used.all(|(host, ..)| calm(*host));
-    (fine && super::findable(world, reconnect)).then_some(index)
+    // A node that was paused for longer starts a new incarnation (N5).
+    let paused = world.hosts[host].calm_after_pause(world.now, micros(timers.dead_peer_timeout) / 2);
+    // A node that has just started may have the registry of a node that lags (docs/known-violations.md).
+    let caught_up = world.hosts[host].ready_at.is_some_and(|at| world.now - at > contact);
+    let fine = caught_up && steady && settled(claimed.wanted_at) && blind < reconnect * 3 / 4 && paused > reconnect;
+    fine.then_some(index)
 }

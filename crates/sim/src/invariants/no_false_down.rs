@@ -1,7 +1,7 @@
 //! No node shows `down` or `left` for a member whose client is, or could be, attached to a node it can reach (L2, L3,
 //! L5).
 
-use super::{Found, Invariant, findable, notice_time, report, undisturbed};
+use super::{Found, Invariant, notice_time, report};
 use crate::client::Client;
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
@@ -14,7 +14,7 @@ const NAME: &str = "no_false_down";
 const PROPAGATION: Micros = SECOND / 20;
 /// With `fast` liveness: time from losing the connection until the session is down (C6).
 const FAST_GRACE: Micros = 3 * SECOND / 4;
-/// Longest time that one attempt of the SDK to attach takes: the largest backoff, a connection and an answer.
+/// Longest time of the SDK until an attempt to attach succeeds: the largest backoff, a connection and an answer.
 const ATTEMPT: Micros = (20 + 3 + 10) * SECOND;
 
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Invariant for NoFalseDown {
             _ => return,
         };
         let window = notice_time(world);
-        if !may_judge(world, host, window) || !findable(world, window) {
+        if !may_judge(world, host, window) {
             return;
         }
         let joined = |owner: usize, from: Micros, until: Micros| joined(world, owner, host, window, from, until);
@@ -87,26 +87,34 @@ pub(super) fn steady_holder(
     if !known || !long(since) {
         return None;
     }
-    let mut recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
-    if client.liveness == Liveness::Fast {
-        return fast_and_settled(world, client, window).then_some(index);
-    }
-    recent.all(|(host, from, until)| fine(*host, *from, *until)).then_some(index)
+    let recent: Vec<_> =
+        client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until)).copied().collect();
+    let moved_in_time = recent.len() == 1
+        || match client.liveness {
+            Liveness::Normal => !recent.iter().any(|(host, ..)| relinks_slowly(world, *host, window)),
+            Liveness::Fast => fast_move(world, client, &recent),
+        };
+    (moved_in_time && recent.iter().all(|(host, from, until)| fine(*host, *from, *until))).then_some(index)
 }
 
-/// A client with `fast` liveness cannot rely on a link that is being established, on exchanges, or on another node
-/// after its own node died.
-fn fast_and_settled(world: &World, client: &Client, window: Micros) -> bool {
-    let long = |at: Micros| world.now.saturating_sub(at) > window;
-    let recent = client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until));
+/// Whether a host lost a link while its messages were delayed. An exchange over the next link takes a round trip per chunk,
+/// so that the client's earlier node may state `down` before it receives the attach elsewhere.
+fn relinks_slowly(world: &World, host: usize, window: Micros) -> bool {
+    let held = &world.hosts[host];
+    world.now.saturating_sub(held.link_lost_at) <= window && held.delays.calm_for(world.now) <= window
+}
+
+/// Whether the write of a client with `fast` liveness that attached elsewhere has certainly arrived before its earlier
+/// node stated `down`. 750 ms do not suffice to establish a link, to replace dropped pushes by an exchange, or if the
+/// hosts are slow.
+fn fast_move(world: &World, client: &Client, sessions: &[(usize, Micros, Micros)]) -> bool {
     let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
     let timers = &world.setup.timers;
     let remade = micros(timers.ping_timeout) + 2 * micros(timers.peer_retry_interval);
-    let settled = |host: usize| world.now.saturating_sub(world.hosts[host].link_lost_at) > remade;
-    let mut hosts = recent.map(|(host, ..)| *host);
-    pushed
-        && !back_at_the_deadline(client, world.now)
-        && hosts.all(|host| undisturbed(world, host, window) && settled(host))
+    let prompt = |host: &crate::host::Host| {
+        world.now.saturating_sub(host.link_lost_at) > remade && host.delays.calm_for(world.now) > FAST_GRACE
+    };
+    pushed && !back_at_the_deadline(client, world.now) && sessions.iter().all(|(host, ..)| prompt(&world.hosts[*host]))
 }
 
 /// Whether the observer was reachable from a node while the client was attached there, in the window. For the node it
@@ -129,33 +137,28 @@ pub(super) fn joined(
     if until != Micros::MAX && died >= from && died <= start {
         return true;
     }
-    let end = if died > start { until.min(died) } else { until.min(world.now) };
+    let end = if died > start && died >= from { until.min(died) } else { until.min(world.now) };
     world.reach.joined(owner, observer, start, end)
 }
 
-/// Returns the client of a member that was not attached for longer than its attempts may take, although it could have
-/// been all that time.
+/// Returns the client of a member that no node has answered for longer than an attempt takes, although at every moment some
+/// node accepted it and reached the observer.
 fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
     let claimed = world.truth.get(id)?;
     let index = claimed.sole_holder(super::settled_since(world))?;
     let client = &world.clients[index];
     let holding = client.members.get(id)?;
-    // It detects the loss and tries each known node once; each try takes a backoff, a connection and an answer.
     let noticed = 2 * client.heartbeat_interval + SECOND / 10;
-    let patience = noticed + (world.hosts.len() as u64 + 1) * ATTEMPT;
+    let patience = noticed + ATTEMPT + notice_time(world);
     let since = world.now.saturating_sub(patience);
-    let away = client.history.back().is_some_and(|(_, _, until)| *until < since);
+    // A client that believes to be attached is idle as well if no node answers it.
     let idle = client.alive()
-        && away
-        && client.attached_to().is_none()
+        && client.last_echo < since
         && !client.shares_id
         && holding.acknowledged_at > 0
         && [client.started_at, client.resumed_at, claimed.wanted_at].iter().all(|at| *at < since)
         && !client.paused;
-    let open = |host: usize| {
-        world.reach.reached(index, host, since, world.now) && world.reach.joined(host, observer, since, world.now)
-    };
-    (idle && (0..world.hosts.len()).any(open)).then_some(index)
+    (idle && world.reach.offered(index, observer, since, world.now)).then_some(index)
 }
 
 /// Whether the client returned so late that the write could hardly arrive before the deadline (C6).
@@ -173,17 +176,6 @@ fn may_judge(world: &World, host: usize, window: Micros) -> bool {
     held.ready_at.is_some_and(|at| world.now - at > window)
         && held.calm_after_pause(world.now, dead / 2) > window
         && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
-}
-
-/// The observer's own pause is no excuse for judging others, short of a new incarnation (L5, N5).
-pub(super) fn observer_is_calm(world: &World, host: usize) -> bool {
-    let window = notice_time(world);
-    let held = &world.hosts[host];
-    let dead = micros(world.setup.timers.dead_peer_timeout);
-    held.running_since_trouble(world.now) > window
-        && held.ready_at.is_some_and(|at| world.now - at > window)
-        && held.calm_after_pause(world.now, dead / 2) > window
-        && held.twin.is_none()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl NoResurrection {
             .iter()
             .filter(|h| !h.is_second)
             .all(|h| h.serving().is_some() || h.state == crate::host::HostState::Gone);
-        let calm = world.calm_since();
+        let calm = serving(world).map(|(host, _)| world.settled_since(host)).max().unwrap_or(0);
         for (id, claimed) in &world.truth.ids {
             if !must_be_absent(world, claimed, calm) {
                 self.gone.remove(id);
@@ -178,7 +178,8 @@ impl Invariant for NoResurrection {
     }
 }
 
-/// Whether a node was cut off until just now: it may see that an owner is alive before it receives newer writes.
+/// Whether a node was cut off until just now: it may see that an owner is alive before it receives newer writes. A mark
+/// suffices here: the excuse ends with the first exchange, and ten seconds after the last fault in any case.
 fn is_catching_up(world: &World, host: usize, member: &Member) -> bool {
     let calm = world.hosts[host].trouble.calm_for(world.now);
     let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
@@ -219,7 +220,8 @@ fn same_tombstone_everywhere(world: &World, id: &str) -> bool {
     tombstones.all(|tombstone| tombstone == Some(first))
 }
 
-/// Whether no client wants the member and no timeout for it is running.
+/// Whether no client wants the member and no timeout for it is running. Timeouts start again at a host that begins or
+/// ceases to reach another one.
 fn must_be_absent(world: &World, claimed: &Claimed, calm: Micros) -> bool {
     let waited = claimed.silent_since == 0 || world.now > claimed.silent_since.max(calm) + world.linger();
     claimed.unwanted() && waited

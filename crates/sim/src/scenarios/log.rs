@@ -80,7 +80,7 @@ impl Log {
         match self.first(status) {
             Some(seen) => {
                 let message = format!("watcher {} at n{} got {:?}", seen.watcher, seen.host, seen.event);
-                Err(Violation::new("scenario", seen.at, message))
+                Err(Violation::new(crate::invariants::SCENARIO, seen.at, message))
             }
             None => world.finish(),
         }
@@ -89,9 +89,11 @@ impl Log {
     /// Requires that no node ever showed the member.
     pub(super) fn never_shown(&self, world: &World, id: &str) -> ScenarioResult {
         match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Left)) {
-            Some(seen) => {
-                Err(Violation::new("scenario", seen.at, format!("n{} shows {id} again: {:?}", seen.host, seen.event)))
-            }
+            Some(seen) => Err(Violation::new(
+                crate::invariants::SCENARIO,
+                seen.at,
+                format!("n{} shows {id} again: {:?}", seen.host, seen.event),
+            )),
             None => world.finish(),
         }
     }

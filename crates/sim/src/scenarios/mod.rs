@@ -2,7 +2,7 @@
 //! cluster is quiescent, where all invariants are checked.
 
 mod claims;
-mod forgetting;
+mod collection;
 mod hostile;
 mod http;
 mod incarnations;
@@ -64,9 +64,9 @@ scenarios! {
     liveness::evidence_of_one_node_is_enough, 1, five, "L2, P3", "a majority does not outvote the node with evidence of the owner";
     incarnations::same_incarnation_number_twice, 2, three, "D1, N1", "a disk is lost and the same incarnation number is used twice";
     liveness::new_node_inherits_the_silence, 1, three, "L2", "a new replica inherits how long a node has been silent";
-    forgetting::tombstones_outlive_their_writer, 2, three, "D6, D10", "the writer of a tombstone dies before all nodes have received it";
-    forgetting::collecting_an_inference_collects_the_record, 1, three, "L4, D8", "an inferred left is collected with the stated record";
-    forgetting::expiry_from_a_lagging_copy, 1, three, "L4, D8, D12", "an inference about a collected record is not accepted";
+    collection::tombstones_outlive_their_writer, 2, three, "D6, D10", "the writer of a tombstone dies before all nodes have received it";
+    collection::collecting_an_inference_collects_the_record, 1, three, "L4, D8", "an inferred left is collected with the stated record";
+    collection::expiry_from_a_lagging_copy, 1, three, "L4, D8, D12", "an inference about a collected record is not accepted";
     sessions::paused_node_executes_nothing_old, 5, three, "L5", "a resumed node does not execute old requests from its sockets";
     incarnations::dead_members_are_not_republished, 1, three, "D10, L7", "a node written off behind a partition publishes no dead members";
     incarnations::written_off_node_returns_unchanged, 1, three, "D10", "a written-off node returns with the same incarnation, names and claims";
@@ -104,26 +104,26 @@ scenarios! {
     liveness::node_paused_30_s, 4, three, "L5", "a node is paused for 30 s: no mass down";
     liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
     liveness::latest_evidence_decides, 2, four, "L8, L4", "an inference is void when a node has later evidence of the owner";
-    returning::evidence_arrives_before_the_writes, 3, forgetting::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
-    returning::owner_lost_again_before_its_writes_arrive, 3, forgetting::small_chunks, "L8, L4", "nodes with and without the last ping of an owner agree";
+    returning::evidence_arrives_before_the_writes, 3, collection::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
+    returning::owner_lost_again_before_its_writes_arrive, 3, collection::small_chunks, "L8, L4", "nodes with and without the last ping of an owner agree";
     liveness::one_way_link, 1, three, "P6", "both sides detect that their link is useless";
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";
 
-    forgetting::delete_collect_lagging_replica_returns, 1, three, "D8, D12", "a tombstone is collected while a replica is away";
-    forgetting::unregistered_after_a_move_from_a_quiet_node, 1, three, "D8", "receiving all writes of an owner is not receiving all writes";
-    forgetting::cut_full_merge_meets_a_lagging_third_node, 1, forgetting::small_chunks, "D12", "a full merge is interrupted, and a third node lags as well";
-    forgetting::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
-    forgetting::earlier_tombstone_expires_during_pause, 1, three, "D8, C6", "an old tombstone of another client does not replace a lost one";
-    forgetting::lower_claim_meets_a_tombstone, 1, three, "D13", "a tombstone that only one node still holds is sent again";
-    forgetting::lower_claim_meets_an_inference, 1, four, "D13, C9", "an inference is not collected without a message";
-    forgetting::inferred_end_meets_its_owner, 1, four, "C9, D13", "an inferred end does not end a registration of a live owner";
-    forgetting::full_merge_meets_a_living_client, 1, three, "D12", "a full merge removes no member of the receiver's live clients";
-    forgetting::owner_dies_as_the_sides_meet, 1, four, "D8, D10", "records that some nodes collected and others kept to the last";
-    forgetting::names_expire_like_members, 1, three, "L7, L4", "names expire later than members, by the same inference";
-    forgetting::collected_by_an_isolated_node, 2, four, "D10, L3", "records that one node collected are dropped everywhere after the owner died";
-    forgetting::entry_count_never_drops_during_a_full_merge, 1, forgetting::small_chunks, "D12", "a full merge removes no live member";
-    forgetting::collected_while_a_full_merge_is_sent, 1, forgetting::small_chunks, "D12", "a full merge leaves no record that its sender collected meanwhile";
-    forgetting::long_pause, 2, three, "N5", "a node that was paused for 40 minutes starts a new incarnation";
+    collection::delete_collect_lagging_node_returns, 1, three, "D8, D12", "a tombstone is collected while a node is away";
+    collection::unregistered_after_a_move_from_a_quiet_node, 1, three, "D8", "receiving all writes of an owner is not receiving all writes";
+    collection::cut_full_merge_meets_a_lagging_third_node, 1, collection::small_chunks, "D12", "a full merge is interrupted, and a third node lags as well";
+    collection::collection_at_different_times, 4, three, "D8", "a tombstone collected minutes later at one node";
+    collection::earlier_tombstone_expires_during_pause, 1, three, "D8, C6", "an old tombstone of another client does not replace a lost one";
+    collection::lower_claim_meets_a_tombstone, 1, three, "D13", "a tombstone that only one node still holds is sent again";
+    collection::lower_claim_meets_an_inference, 1, four, "D13, C9", "an inference is not collected without a message";
+    collection::inference_meets_its_owner, 1, four, "C9, D13", "an inference does not end a registration of a live owner";
+    collection::full_merge_meets_a_living_client, 1, three, "D12", "a full merge removes no member of the receiver's live clients";
+    collection::owner_dies_as_the_sides_meet, 1, four, "D8, D10", "records that some nodes collected and others kept to the last";
+    collection::names_expire_like_members, 1, three, "L7, L4", "names expire later than members, by the same inference";
+    collection::collected_by_an_isolated_node, 2, four, "D10, L3", "records that one node collected are dropped everywhere after the owner died";
+    collection::entry_count_never_drops_during_a_full_merge, 1, collection::small_chunks, "D12", "a full merge removes no live member";
+    collection::collected_while_a_full_merge_is_sent, 1, collection::small_chunks, "D12", "a full merge leaves no record that its sender collected meanwhile";
+    collection::long_pause, 2, three, "N5", "a node that was paused for 40 minutes starts a new incarnation";
     returning::resumed_node_dials_its_peers, 4, three, "P4", "a resumed node does not wait for its next dial attempt";
     returning::next_incarnation_keeps_the_peers, 2, returning::line_of_three, "N3", "a new incarnation in the same process dials the peers of the last one";
     returning::resumed_node_expires_a_dead_incarnation, 2, three, "L2", "nothing is awaited of an incarnation that has a successor";
@@ -174,8 +174,9 @@ scenarios! {
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";
     streams::offline_watcher_returns_to_a_lagging_node, 2, streams::many_marks, "W4", "the node waits instead of showing old states";
     streams::offline_watcher_returns_to_a_fresh_node, 3, three, "W3", "a token means the same everywhere";
+    streams::watcher_returns_to_a_node_without_the_last_change, 1, three, "W3, W4", "the versions after the token show what the node lacks";
     streams::watcher_ahead_of_a_cut_off_node_is_reset, 1, three, "W4", "the watcher is reset, and its view is right in the end";
-    streams::watcher_returns_after_everything_was_forgotten, 2, three, "W4", "resume by versions, or with a reset";
+    streams::watcher_returns_after_everything_was_collected, 2, three, "W4", "resume by versions, or with a reset";
     streams::snapshot_while_the_registry_changes, 1, three, "W2", "changes behind and ahead of the cursor";
     streams::offline_watcher_sees_an_unreachable_owner, 1, three, "W3", "a status change without a write is delivered as well";
     streams::slow_watcher_is_reset, 1, three, "W5", "no node or watcher waits for a slow watcher";

@@ -1,6 +1,6 @@
 //! Owners that return, permanently or for a moment, and nodes that are paused twice (L3, L4, N5).
 
-use super::forgetting::ids;
+use super::collection::ids;
 use super::log::Log;
 use super::support::ScenarioResult;
 use crate::network::{MINUTE, Place, SECOND, Spike};

@@ -185,7 +185,13 @@ pub(super) fn old_answers_are_not_evidence(world: &mut World) -> ScenarioResult 
     world.up(&["m"])?;
     world.pass(10 * SECOND)?;
     let id = world.network.number();
-    world.network.spikes.push(Spike { id, places: Place::Client(client).bit(), extra: 6 * SECOND });
+    world.network.spikes.push(Spike { id, places: Place::Client(client).bit(), extra: 4 * SECOND });
+    // The delay grows in two steps, so that answers arrive all the time.
+    world.pass(20 * SECOND)?;
+    world.require(world.at(client, 0), "an answer after eight seconds is fresh enough")?;
+    if let Some(spike) = world.network.spikes.last_mut() {
+        spike.extra = 13 * SECOND / 2;
+    }
     let start = world.now;
     while world.at(client, 0) && world.now < start + 30 * SECOND {
         let fresh = world.now - world.clients[client].last_echo;

@@ -146,6 +146,25 @@ pub(super) fn watcher_ahead_of_a_cut_off_node_is_reset(world: &mut World) -> Sce
     world.settle()
 }
 
+/// Reconnects right after a change to a node that was cut off just before it. That node covers the token, and lacks the
+/// change that the watcher received after it.
+pub(super) fn watcher_returns_to_a_node_without_the_last_change(world: &mut World) -> ScenarioResult {
+    let (client, watcher) = prepare(world)?;
+    let token = world.watchers[watcher].sdk.token().to_vec();
+    world.set(client, "changed", &"new");
+    world.run_until(|w| w.watchers[watcher].sdk.token() != token, 10 * SECOND)?;
+    let cuts = world.partition(&[2], &[0, 1]);
+    world.register(client, "added");
+    world.run_until(|w| w.watchers[watcher].view.contains_key("added"), SECOND)?;
+    reconnect(world, watcher, 2, Return::Token)?;
+    world.run_until(|w| w.caught_up(watcher), 7 * SECOND)?;
+    let shown = world.watchers[watcher].application.view.contains_key("added");
+    world.require(!shown, "the watcher shows a member that its node does not have")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.watchers[watcher].view.contains_key("added"), 15 * SECOND)?;
+    world.settle()
+}
+
 /// Reconnects to a node that did not exist when it disconnected.
 pub(super) fn offline_watcher_returns_to_a_fresh_node(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
@@ -161,7 +180,7 @@ pub(super) fn offline_watcher_returns_to_a_fresh_node(world: &mut World) -> Scen
 }
 
 /// Reconnects after the deletions were collected: by versions without a break, by token alone with a reset.
-pub(super) fn watcher_returns_after_everything_was_forgotten(world: &mut World) -> ScenarioResult {
+pub(super) fn watcher_returns_after_everything_was_collected(world: &mut World) -> ScenarioResult {
     let (client, watcher) = prepare(world)?;
     world.watcher_disconnect(watcher);
     change(world, client)?;

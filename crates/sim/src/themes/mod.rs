@@ -4,7 +4,7 @@
 //! just before the split heals. Each theme plays one family of such sequences with random details, on two to four
 //! nodes.
 
-mod forgetting;
+mod collection;
 mod pausing;
 mod relaying;
 mod returning;
@@ -60,7 +60,7 @@ pub const ALL: &[Theme] = &[
         play: World::run_to,
     },
     Theme {
-        name: "forgetting: tombstones collected during a long split",
+        name: "collection: tombstones collected during a long split",
         nodes: 3..=4,
         timers: lasting_timers,
         small_chunks: false,
@@ -69,7 +69,7 @@ pub const ALL: &[Theme] = &[
         check_period: 10 * SECOND,
         chaos: 20 * SECOND..=30 * SECOND,
         rounds: 3,
-        play: forgetting::play,
+        play: collection::play,
     },
     Theme {
         name: "shared id: one id on both sides of a split, ended on one side",
@@ -81,7 +81,7 @@ pub const ALL: &[Theme] = &[
         check_period: 10 * SECOND,
         chaos: 20 * SECOND..=30 * SECOND,
         rounds: 6,
-        play: forgetting::one_id_on_both_sides,
+        play: collection::one_id_on_both_sides,
     },
     Theme {
         name: "relaying: two nodes that reach each other through a third only",

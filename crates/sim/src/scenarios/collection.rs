@@ -34,7 +34,7 @@ fn borrowed(ids: &[String]) -> Vec<&str> {
 }
 
 /// A member is deleted while a replica is cut off. All other nodes collect the tombstone before the replica returns.
-pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> ScenarioResult {
+pub(super) fn delete_collect_lagging_node_returns(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.keep_to(client, &[0, 1]);
@@ -53,7 +53,7 @@ pub(super) fn delete_collect_lagging_replica_returns(world: &mut World) -> Scena
     world.settle()
 }
 
-/// Like `delete_collect_lagging_replica_returns`, but the full merge that would clear the replica is interrupted. The
+/// Like `delete_collect_lagging_node_returns`, but the full merge that would clear the replica is interrupted. The
 /// replica meets a second lagging replica before the next full merge.
 pub(super) fn cut_full_merge_meets_a_lagging_third_node(world: &mut World) -> ScenarioResult {
     world.begin()?;
@@ -281,7 +281,7 @@ pub(super) fn lower_claim_meets_an_inference(world: &mut World) -> ScenarioResul
 
 /// The owner of the higher claim was only cut off, and the client of the lower claim dies after the late node sent its
 /// tombstone. A tombstone of the owner's own claim that others inferred ends nothing.
-pub(super) fn inferred_end_meets_its_owner(world: &mut World) -> ScenarioResult {
+pub(super) fn inference_meets_its_owner(world: &mut World) -> ScenarioResult {
     let late_inference = inference_collected_by_one(world, |world, _| {
         world.partition(&[0], &[1, 2]);
     })?;
