@@ -196,7 +196,7 @@ impl Checks {
         match &answer.verdict {
             Ok(outcome) => self.record_final(answer.id, Final::Done(outcome.clone()))?,
             Err(ApplyRejection::Superseded | ApplyRejection::SessionEnded(_)) => {
-                self.record_final(answer.id, Final::Never)?
+                self.record_final(answer.id, Final::Never)?;
             }
             Err(_) => {}
         }
