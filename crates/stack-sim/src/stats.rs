@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Every kind of fault occurs at least once in this many seeds, on average.
-const SEEDS_PER_FAULT: u64 = 5;
+const SEEDS_PER_FAULT: u64 = 10;
 
 #[derive(Clone, Debug, Default)]
 pub struct Stats {

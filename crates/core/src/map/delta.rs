@@ -1,7 +1,7 @@
 //! Records that a peer misses, found in O(changes) (D5, D6).
 
 use super::{CausalMap, Key};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
 use crate::time::Clock;
 use crate::wire::{Context, ItemsWriter};
 use std::collections::BTreeSet;
@@ -77,9 +77,7 @@ impl CausalMap {
                 ItemRef::Stated(slot) => self.slots.get(*slot)?.origin.index != me,
                 ItemRef::Inferred(_) => false,
             };
-            if superseded && self.mutation.is(Mutant::PushOmitsSuperseding) {
-                continue;
-            }
+            seam!(self, PushOmitsSuperseding => if superseded { continue });
             self.encode(item, clock, &mut items);
         }
         Some(items)

@@ -3,7 +3,7 @@
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
 use crate::version::Version;
@@ -147,10 +147,8 @@ impl Node {
                 Err(rejection) => attached.rejected.push((member.spec.id.clone(), rejection)),
             }
         }
-        if !self.mutation.is(Mutant::UnacknowledgedUnregisterIgnored) {
-            for id in &request.unregistered {
-                self.repeat_unregister(id, &client, claim, out);
-            }
+        for id in &request.unregistered {
+            self.repeat_unregister(id, &client, claim, out);
         }
         if let Some(old) = old
             && self.sessions.get(old).is_some_and(|s| s.members.is_empty())
@@ -189,13 +187,13 @@ impl Node {
             return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
         let live = held.as_ref().filter(|held| held.is_live());
-        let drain = match (&held, live) {
-            (_, Some(_)) if self.mutation.is(Mutant::MoveClearsDrain) => 0,
+        let mut drain = match (&held, live) {
             (_, Some(live)) => live.drain,
             // A new registration starts undrained, with a mark above the old one.
             (Some(left), None) => left.drain + left.drain % 2,
             (None, None) => 0,
         };
+        seam!(self, MoveClearsDrain => if live.is_some() { drain = 0 });
         let created = spec.created.or(live.map(|live| live.created)).unwrap_or(self.wall_ms);
         let draft = Record {
             id: SmolStr::new(&spec.id),
@@ -249,6 +247,7 @@ impl Node {
 
     /// Repeats an unregistration whose answer the client never received (C3).
     fn repeat_unregister(&mut self, id: &str, client: &Arc<ClientProcess>, claim: u64, out: &mut Output) {
+        seam!(self, UnacknowledgedUnregisterIgnored => return);
         let held = self.map.record(Space::Member, id).cloned();
         // Even a tombstone is written again: the registration may be known at other nodes only.
         if held.as_ref().is_some_and(|held| held.client.id != client.id && held.is_live()) {

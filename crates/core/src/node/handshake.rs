@@ -1,7 +1,7 @@
 //! Handshakes: Hello, Welcome, Reject; one link per pair; node identity (P2, P5, N1, N4).
 
 use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, StopReason};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
 use crate::peer::{LinkPhase, Peer};
 use crate::time::ReceivedAt;
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -33,8 +33,13 @@ impl Node {
         }
     }
 
+    fn is_of_another_cluster(&self, hello: &Hello) -> bool {
+        seam!(self, AnyClusterAccepted => return false);
+        hello.cluster != self.config.cluster
+    }
+
     fn objection(&self, hello: &Hello) -> Option<RejectReason> {
-        if hello.cluster != self.config.cluster && !self.mutation.is(Mutant::AnyClusterAccepted) {
+        if self.is_of_another_cluster(hello) {
             Some(RejectReason::Cluster)
         } else if hello.version != PROTOCOL_VERSION {
             Some(RejectReason::Version)
@@ -96,7 +101,7 @@ impl Node {
         self.identify(id, hello, out);
         let Some(peer) = self.peers.peers.get_mut(&node) else { return };
         let current = peer.link.and_then(|link| self.peers.links.get(&link));
-        let wait = match current.map(|link| link.phase) {
+        let mut wait = match current.map(|link| link.phase) {
             None => false,
             // The same incarnation dials although a link is up: it may have lost that link. The one that proves alive
             // stays.
@@ -104,7 +109,8 @@ impl Node {
             // Both dialed: the dial of the smaller id wins.
             Some(_) => self.me.node < node,
         };
-        if wait && !self.mutation.is(Mutant::EveryDialReplaces) {
+        seam!(self, EveryDialReplaces => wait = false);
+        if wait {
             if let Some(old) = peer.candidate.replace(id) {
                 self.peers.links.remove(&old);
                 out.effects.push(Effect::CloseLink { link: old });

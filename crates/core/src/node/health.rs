@@ -1,7 +1,7 @@
 //! Health queries about a lost peer (P3, R-42).
 
 use super::{LinkId, Node, Output, PeerState, RegistryEvent};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::peer::HealthQuery;
 use crate::timers::Timer;
 use crate::version::NodeId;
@@ -71,7 +71,9 @@ impl Node {
         let Some(open) = peer.query.take() else { return };
         let gone = 1 + open.answers.values().filter(|reachable| !**reachable).count();
         let votes = 1 + open.answers.len();
-        if gone * 2 > votes || self.mutation.is(Mutant::OneVoteIsEnough) {
+        let mut decided = gone * 2 > votes;
+        seam!(self, OneVoteIsEnough => decided = true);
+        if decided {
             peer.state = PeerState::Failed;
             peer.confirmed = gone > 1;
             out.events.push(RegistryEvent::PeerFailed { node: node.clone(), votes: gone, answers: votes });

@@ -1,7 +1,7 @@
 //! The lifecycle of links: dialing, losing, retrying (P1, P4, P5, P9).
 
 use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
 use crate::peer::{Dial, Link, LinkPhase, Peer};
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
@@ -58,9 +58,7 @@ impl Node {
                 };
                 peer.link = Some(link);
                 entry.peer = Some(node.clone());
-                if self.mutation.is(Mutant::ConnectionIsEvidence) {
-                    peer.state = PeerState::Up;
-                }
+                seam!(self, ConnectionIsEvidence => peer.state = PeerState::Up);
             }
         }
         self.peers.links.insert(link, entry);
@@ -275,11 +273,12 @@ impl Node {
             LinkPhase::Up => link.silence(self.clock),
         };
         // A ping is echoed with the peer's next ping, so a fresh echo may be one interval older.
-        let echo =
+        let mut echo =
             if link.is_up() { link.echo_silence(self.clock).saturating_sub(interval * 2) } else { Duration::ZERO };
+        seam!(self, NoEchoCheck => echo = Duration::ZERO);
         if silence >= timeout {
             self.close(id, LossReason::Silent, out);
-        } else if echo >= timeout && !self.mutation.is(Mutant::NoEchoCheck) {
+        } else if echo >= timeout {
             self.close(id, LossReason::OneWay, out);
         } else {
             let left = timeout - silence.max(echo.min(timeout));

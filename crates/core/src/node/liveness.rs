@@ -4,7 +4,7 @@ use super::attach::session_gone;
 use super::{ConnId, DegradedReason, Effect, Node, Output, Phase, RegistryEvent, SessionId};
 use crate::error::Rejection;
 use crate::member::{Liveness, Record, Status};
-use crate::mutant::{Mutant, seam};
+use crate::mutant::seam;
 use crate::time::{Duration, ReceivedAt, Time};
 use crate::timers::Timer;
 
@@ -18,7 +18,8 @@ impl Node {
     pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
         self.counters.heartbeats += 1;
-        let superseded_counts = self.mutation.is(Mutant::OldSessionHeartbeats);
+        let mut superseded_counts = false;
+        seam!(self, OldSessionHeartbeats => superseded_counts = true);
         match self.sessions.get_mut(session) {
             Some(s) if !s.superseded || superseded_counts => {
                 s.received_at = ReceivedAt::now(self.clock);
@@ -87,7 +88,9 @@ impl Node {
         // A little longer than the promised timeout, so that an attach elsewhere just before the deadline can arrive.
         let down_at = session.timeout + timers.ping_interval / 2;
         let leave_at = down_at + timers.reconnect_timeout;
-        if session.down && silence >= leave_at && !self.mutation.is(Mutant::DownNeverLeaves) {
+        let mut leaves = session.down && silence >= leave_at;
+        seam!(self, DownNeverLeaves => leaves = false);
+        if leaves {
             self.counters.sessions_left += 1;
             if let Some(session) = self.sessions.remove(id) {
                 for slot in session.members {

@@ -36,7 +36,7 @@ use crate::config::{Config, ConfigError};
 use crate::error::Rejection;
 use crate::map::CausalMap;
 use crate::member::{ClientProcess, Record};
-use crate::mutant::{Mutant, Mutation, seam};
+use crate::mutant::{Mutation, seam};
 use crate::peer::Peers;
 use crate::sessions::Sessions;
 use crate::time::{Clock, Duration, Time};
@@ -139,7 +139,8 @@ impl Node {
     pub fn new(config: Config, start: Start, now: Time) -> Result<Node, ConfigError> {
         config.validate()?;
         let clock = Clock { now, lost: Duration::ZERO };
-        let nonce = if start.mutation.is(Mutant::NonceIgnored) { 0 } else { start.nonce };
+        let mut nonce = start.nonce;
+        seam!(start, NonceIgnored => nonce = 0);
         let incarnation = Incarnation { number: start.persisted + 1, nonce };
         let me = OriginId { node: config.node.clone(), incarnation };
         let mut map = CausalMap::new(me.clone(), &config.limits, config.hash_seed, clock, start.mutation);
@@ -278,7 +279,8 @@ impl Node {
 
     fn tombstone_timeout(&self) -> Duration {
         let timeout = self.config.timers.tombstone_timeout;
-        if self.mutation.is(Mutant::TombstonesCollectedEarly) { timeout / 10 } else { timeout }
+        seam!(self, TombstonesCollectedEarly => return timeout / 10);
+        timeout
     }
 
     /// Keeps one timer for the oldest tombstone. Checked with the tick: collection is not urgent.

@@ -1,7 +1,7 @@
 //! Pings: liveness counter, echo, context hash, evidence (P6, L2, D7).
 
 use super::{LinkId, Node, Output};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::version::{NodeId, OriginId};
 use crate::wire::{EvidenceItem, Message, Ping};
 
@@ -83,11 +83,12 @@ impl Node {
         }
         self.relayed_all(&ping.evidence, node, out);
         // One ping may have crossed a push; two in a row have not.
-        let differs = ping.context_hash != self.map.origins.context_hash();
+        let mut differs = ping.context_hash != self.map.origins.context_hash();
+        seam!(self, NoExchange => differs = false);
         let link = self.peers.links.get_mut(&id);
         let differed = link.is_some_and(|link| std::mem::replace(&mut link.differed, differs));
         let starting = !self.is_ready() && self.has_been_ready(node);
-        if (differs && differed && self.me.node < *node && !self.mutation.is(Mutant::NoExchange)) || starting {
+        if (differs && differed && self.me.node < *node) || starting {
             self.want(id, out);
         }
     }

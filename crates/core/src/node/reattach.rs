@@ -3,7 +3,7 @@
 use super::{Attach, AttachMember, Attached, ConnId, Node, Output, Reattach, SessionOwner};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{MemberSpec, Record, Space, Status};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::time::Time;
 
 impl Node {
@@ -48,8 +48,9 @@ impl Node {
         let known = others.iter().map(|record| record.claim);
         let known = known.chain(session.map(|session| session.claim)).chain(previous);
         let known = known.chain(more.map(|id| self.map.known_claim(Space::Member, id))).max();
-        let forget = self.mutation.is(Mutant::ReattachForgetsMembers);
-        let restored = own.iter().filter(|record| Some(record.id.as_str()) != more && !forget);
+        let mut restored = own.as_slice();
+        seam!(self, ReattachForgetsMembers => restored = &[]);
+        let restored = restored.iter().filter(|record| Some(record.id.as_str()) != more);
         let restored = restored.map(|record| AttachMember { spec: spec_of(record), takeover: false });
         Ok(Attach {
             client: request.client.clone(),

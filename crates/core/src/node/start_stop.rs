@@ -9,7 +9,7 @@ use super::{
 use crate::error::{ErrorCode, Rejection};
 use crate::map::{CausalMap, OriginEntry};
 use crate::member::{Deployment, Record, Space};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::peer::Link;
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
@@ -37,12 +37,16 @@ impl Node {
                 self.dial_peer(&peer, out);
             }
         }
-        let no_peers = self.peers.peers.is_empty();
-        if (no_peers && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address))
-            || self.mutation.is(Mutant::ReadyBeforeExchange)
-        {
+        if self.is_alone() {
             self.become_ready(true, self.config.timers.heartbeat_timeout, out);
         }
+    }
+
+    /// Whether there is no other node to receive the registry from.
+    fn is_alone(&self) -> bool {
+        seam!(self, ReadyBeforeExchange => return true);
+        let no_peers = self.peers.peers.is_empty();
+        no_peers && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
     }
 
     pub fn is_ready(&self) -> bool {
@@ -166,17 +170,19 @@ impl Node {
         }
     }
 
+    /// The mutant: all members are unregistered.
+    fn stop_without_handover(&mut self, out: &mut Output) {
+        let slots: Vec<u32> = self.sessions.iter().flat_map(|(_, session)| session.members.clone()).collect();
+        for slot in slots {
+            self.write_left(slot, out);
+        }
+        self.finish_stop(true, out);
+    }
+
     /// Hands a part of the sessions over, and finishes when none is left.
     pub(super) fn check_stopping(&mut self, out: &mut Output) {
         let Phase::Stopping { deadline } = self.phase else { return };
-        if self.mutation.is(Mutant::StopWithoutHandover) {
-            let slots: Vec<u32> = self.sessions.iter().flat_map(|(_, session)| session.members.clone()).collect();
-            for slot in slots {
-                self.write_left(slot, out);
-            }
-            self.finish_stop(true, out);
-            return;
-        }
+        seam!(self, StopWithoutHandover => return self.stop_without_handover(out));
         let targets = self.handover_targets();
         let attached = self.sessions.iter().filter(|(_, s)| s.conn.is_some()).count();
         let over = self.clock.now >= deadline;

@@ -8,7 +8,7 @@
 use super::Walk;
 use crate::map::{CausalMap, OriginEntry, Standing};
 use crate::member::Space;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::node::{ResetReason, WatchSelection};
 use crate::version::{OriginId, VectorClock, Version};
 use crate::wire::{CodecError, Reader, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
@@ -94,7 +94,8 @@ impl Token {
 
     /// Whether a record that was shown where the token was made may have been dropped here without a trace: collected,
     /// retired, or written off. Writing off counts although this node may still hold the records.
-    fn too_old(&self, map: &CausalMap) -> bool {
+    fn too_old(&self, map: &CausalMap, mutation: Mutation) -> bool {
+        seam!(in mutation, ResumeIgnoresFloor => return false);
         let collected = !self.clock.includes(&map.origins.floor());
         let retired = self.clock.iter().chain(self.beyond.iter()).any(|(origin, _)| map.origins.is_retired(origin));
         collected || retired || !self.written_off.includes(&map.origins.written_off())
@@ -103,19 +104,19 @@ impl Token {
     /// The slots of all members that may be shown differently now. Only once the token is reached; `None` if it is too
     /// old.
     pub(crate) fn changed(&self, map: &CausalMap, mutation: Mutation) -> Option<Vec<u32>> {
-        if self.too_old(map) && !mutation.is(Mutant::ResumeIgnoresFloor) {
+        if self.too_old(map, mutation) {
             return None;
         }
         let mut slots = Vec::new();
         for (_, entry) in map.origins.iter() {
             let id = &entry.origin.id;
             let now = silent_liveness_counter(entry.standing);
-            let from = match self.silent.get(id).copied() {
+            let mut from = match self.silent.get(id).copied() {
                 // Shown as stated then and now, or silent since then: only writes count.
                 then if then == now && now != Some(RETURNING) => self.clock.get(id) + 1,
-                _ if mutation.is(Mutant::ResumeIgnoresAdmission) => self.clock.get(id) + 1,
                 _ => 0,
             };
+            seam!(in mutation, ResumeIgnoresAdmission => from = self.clock.get(id) + 1);
             slots.extend(entry.stated.range(from..).map(|(_, slot)| *slot));
             // Dropped where the token was made, and kept here.
             let dropped = entry.stated.range(0..).take_while(|(n, _)| *n <= self.written_off.get(id));

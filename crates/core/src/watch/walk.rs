@@ -3,7 +3,7 @@
 use super::Change;
 use crate::map::CausalMap;
 use crate::member::{Member, Space};
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::node::{ResetReason, StreamEvent, WatchSelection};
 use crate::version::Version;
 use std::collections::BTreeMap;
@@ -126,9 +126,10 @@ impl Walk {
         let Some(member) = visible(slot, selection, map) else { return };
         let had = self.known.as_mut().and_then(|known| known.remove(member.id()));
         let same = |had: Version| {
-            let Version { claim, seq, tag, .. } = member.version();
-            had == member.version()
-                || mutation.is(Mutant::VersionsIgnoreStatus) && (had.claim, had.seq, had.tag) == (claim, seq, tag)
+            let version = member.version();
+            let stated = |version| Version { inferred: None, ..version };
+            seam!(in mutation, VersionsIgnoreStatus => return stated(had) == stated(version));
+            had == version
         };
         if !had.is_some_and(same) {
             events.push(StreamEvent::Snapshot(member));
