@@ -41,7 +41,7 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("up_peers_active", Mutant::ConnectionIsEvidence, By::Scenario("peer_that_accepts_and_never_reads")),
     ("published_is_shown", Mutant::StatusNotPublished, By::Seed(Kind::Focused, 1)),
     ("queues_bounded", Mutant::WatcherQueueUnbounded, By::Seed(Kind::Focused, 30)),
-    ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 1)),
+    ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 3)),
 ];
 
 /// The same for HTTP sessions.
