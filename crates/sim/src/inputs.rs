@@ -7,7 +7,7 @@ use crate::invariants::{NO_PANIC, Violation};
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World};
-use convoke_core::node::{ConnId, DialId, Effect, LinkId, RegistryEvent, RestartReason, StopReason};
+use convoke_core::node::{ConnId, DialId, Effect, LinkId, PeerState, RegistryEvent, RestartReason, StopReason};
 use convoke_core::{Node, Output};
 use convoke_proto::v1;
 
@@ -210,7 +210,9 @@ impl World {
         match event {
             RegistryEvent::Ready { alone } => {
                 self.hosts[host].ready_at = Some(self.now);
-                self.hosts[host].alone = alone;
+                // Nodes that started together are linked by now.
+                let linked = |node: &Node| node.peers().iter().any(|peer| peer.state == PeerState::Up);
+                self.hosts[host].alone = alone && !self.hosts[host].node.as_ref().is_some_and(linked);
                 let boot = self.hosts[host].boot;
                 let delay = self.rng.u64(..SECOND / 10);
                 self.schedule_action(delay, Action::Ready { host, boot });

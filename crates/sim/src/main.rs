@@ -69,6 +69,9 @@ enum Command {
         name: String,
         #[arg(long)]
         verbose: bool,
+        /// Run with this deliberate bug.
+        #[arg(long)]
+        mutant: Option<String>,
     },
     /// Check that every deliberate bug is caught.
     Mutants {
@@ -110,7 +113,7 @@ fn main() -> Result<ExitCode> {
             run(start..start + seeds, threads, kind.kind(), keep_going, slow * 1000)?
         }
         Command::Replay { seed, verbose, kind, mutant } => replay(seed, verbose, kind.kind(), mutant.as_deref()),
-        Command::Scenario { name, verbose } => scenario(&name, verbose),
+        Command::Scenario { name, verbose, mutant } => scenario(&name, verbose, mutant.as_deref()),
         Command::Mutants { seeds, name, threads, markdown } => run_mutants(seeds, name.as_deref(), threads, markdown)?,
     })
 }
@@ -251,7 +254,11 @@ fn replay(seed: u64, verbose: bool, kind: Kind, mutant: Option<&str>) -> ExitCod
     if outcome.violation.is_some() { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-fn scenario(name: &str, verbose: bool) -> ExitCode {
+fn scenario(name: &str, verbose: bool, mutant: Option<&str>) -> ExitCode {
+    let active = mutant.and_then(find_mutant);
+    if let (Some(name), None) = (mutant, active) {
+        return usage(&format!("unknown mutant {name:?}"));
+    }
     let chosen: Vec<&scenarios::Scenario> = match name {
         "all" => scenarios::ALL.iter().collect(),
         name => scenarios::find(name).into_iter().collect(),
@@ -262,7 +269,10 @@ fn scenario(name: &str, verbose: bool) -> ExitCode {
     }
     let mut failed = false;
     for scenario in chosen {
-        let outcome = scenarios::run(scenario, verbose);
+        let outcome = match active {
+            None => scenarios::run(scenario, verbose),
+            Some(_) => scenarios::run_mutated(scenario, 1, active, verbose),
+        };
         match &outcome.violation {
             None => println!("pass  {:<36} {}", scenario.name, scenario.description),
             Some(violation) => {

@@ -23,7 +23,7 @@ enum By {
 const SHOWN: &[(&str, Mutant, By)] = &[
     ("answers", Mutant::SilentOwnerWins, By::Scenario("silent_owner_meets_a_living_client")),
     ("clocks_irrelevant", Mutant::TiesByClock, By::Clocks(Kind::Focused, 20)),
-    ("context_truthful", Mutant::PartialDeltaClaimed, By::Seed(Kind::Focused, 1)),
+    ("context_truthful", Mutant::PartialDeltaClaimed, By::Seed(Kind::Focused, 2)),
     ("converges_in_time", Mutant::CoveredRecordsAccepted, By::Seed(Kind::Focused, 2)),
     ("down_and_left_arrive", Mutant::NoRelayedEvidence, By::Seed(Kind::Focused, 10)),
     ("inferences_have_a_basis", Mutant::InferredWithoutBasisKept, By::Scenario("expiry_from_a_lagging_copy")),
@@ -41,7 +41,7 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("up_peers_active", Mutant::ConnectionIsEvidence, By::Scenario("peer_that_accepts_and_never_reads")),
     ("published_is_shown", Mutant::StatusNotPublished, By::Seed(Kind::Focused, 1)),
     ("queues_bounded", Mutant::WatcherQueueUnbounded, By::Seed(Kind::Focused, 30)),
-    ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 1)),
+    ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 3)),
 ];
 
 /// The same for HTTP sessions.

@@ -85,7 +85,9 @@ impl NeverVanishes {
         let before = window + running;
         let opening = world.now.saturating_sub(before);
         let joined = |one: usize, other: usize| world.reach.joined(one, other, opening, world.now);
-        let connected = others.iter().all(|one| others.iter().all(|other| joined(*one, *other)));
+        // A paused node cannot be reached.
+        let awake = others.iter().all(|other| world.hosts[*other].calm_after_pause(world.now, SECOND) > running);
+        let connected = awake && others.iter().all(|one| others.iter().all(|other| joined(*one, *other)));
         // Nodes that cannot be reached during the start do not count (N3). A mark suffices here: it covers the time of
         // the start only, in which the host belongs to no path.
         let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
