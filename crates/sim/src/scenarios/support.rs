@@ -238,7 +238,9 @@ impl World {
     /// Adds a fast watcher of all members, connected to one node.
     pub(super) fn watch_at(&mut self, host: usize) -> usize {
         let watcher = self.watchers.len();
-        self.watchers.push(Watcher::new(Space::Member, Filter::service("s"), SECOND / 1000, 64));
+        let mutation = self.setup.sdk_mutation;
+        let watcher_of_services = Watcher::new(Space::Member, Filter::service("s"), SECOND / 1000, 64);
+        self.watchers.push(Watcher { mutation, ..watcher_of_services });
         if !self.watcher_connect(watcher, host, Return::Fresh) {
             self.schedule_action(SECOND, Action::Reconnect { watcher });
         }
