@@ -152,7 +152,7 @@ fn an_unreachable_node_is_exit_code_3() {
     let output = convoke(&["bench", "register", "--addr", &address]).output().unwrap();
     let printed = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{printed}");
-    assert!(printed.starts_with(&format!("convoke: waiting for an answer of {address}, 5 s at most\n")), "{printed}");
+    assert!(printed.starts_with(&format!("convoke: waiting for an answer from {address}, at most 5 s\n")), "{printed}");
     assert!(printed.contains(&format!("cannot reach a node at {address} (no answer within 5.0 s)")), "{printed}");
 }
 

@@ -34,7 +34,7 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     // could not fail while a mark excused every node that a fault had touched.
     ("no_false_down", Mutant::NoRelayedEvidence, By::Seed(Kind::Brief, 5)),
     ("no_false_down", Mutant::StopWithoutHandover, By::Seed(Kind::Brief, 17)),
-    ("no_false_down", Mutant::PeersNotLearned, By::Seed(Kind::Brief, 9)),
+    ("no_false_down", Mutant::PeersNotLearned, By::Seed(Kind::Brief, 5)),
     ("no_lost_registration", Mutant::FullMergeTakesOwn, By::Seed(Kind::Focused, 18)),
     ("no_resurrection", Mutant::FloorNotRaised, By::Seed(Kind::Focused, 1)),
     ("one_owner", Mutant::EveryNodeExpires, By::Scenario("kill_node_and_its_client_together")),

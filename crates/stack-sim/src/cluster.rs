@@ -198,19 +198,11 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Takes the leader away until [`heal`](Self::heal). Returns false if no leader is visible.
-    pub(crate) fn lose_leader(&mut self, fault: Fault) -> bool {
+    /// Crashes the leader; it stays down until [`heal`](Self::heal). Returns false if no leader is visible.
+    pub(crate) fn crash_leader(&mut self) -> bool {
         let Some(leader) = self.leader() else { return false };
-        self.record_fault(fault, &name(leader));
-        if fault == Fault::CrashLeader {
-            self.stop(leader, UNTIL_HEALED);
-        } else {
-            let pairs =
-                self.others(leader).flat_map(|other| [(name(leader), name(other)), (name(other), name(leader))]);
-            let links = LinkFault::Cut(pairs.collect());
-            self.links.begin(&self.sim, &links);
-            self.active.push((self.elapsed() + UNTIL_HEALED, Undo::Links(links)));
-        }
+        self.record_fault(Fault::CrashLeader, &name(leader));
+        self.stop(leader, UNTIL_HEALED);
         true
     }
 

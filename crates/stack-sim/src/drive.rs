@@ -3,7 +3,6 @@
 use crate::checks;
 use crate::clients::{Worker, probe_writer};
 use crate::cluster::Cluster;
-use crate::faults::Fault;
 use crate::plan::Plan;
 use crate::record::micros;
 use crate::stats::Stats;
@@ -25,10 +24,10 @@ const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 const RECOVERY_MAX: Duration = Duration::from_secs(15);
 /// Within this time in 99 of 100 runs.
 pub const RECOVERY_P99: Duration = Duration::from_secs(5);
-/// Deadline for the next write after the leader of a healthy cluster is lost, in every run.
-const LEADER_LOSS_MAX: Duration = Duration::from_secs(10);
+/// Deadline for the next write after the leader of a healthy cluster crashes, in every run.
+const LEADER_LOSS_MAX: Duration = Duration::from_secs(5);
 /// Within this time in 99 of 100 runs.
-pub const LEADER_LOSS_P99: Duration = Duration::from_secs(4);
+pub const LEADER_LOSS_P99: Duration = Duration::from_secs(3);
 const CALM: Duration = Duration::from_secs(8);
 const ORDERS_PATIENCE: Duration = Duration::from_secs(200);
 const CLIENTS_PATIENCE: Duration = Duration::from_secs(180);
@@ -124,7 +123,7 @@ impl Run<'_> {
         if !self.until(ORDERS_PATIENCE, |run| run.shared.book.lock().orders_left == 0)? {
             return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
         }
-        self.lose_leader()?;
+        self.crash_leader()?;
         self.shared.book.lock().closing = true;
         if !self.until(CLIENTS_PATIENCE, |run| run.shared.book.lock().workers_left == 0)? {
             return Err(format!("clients finish: not within {CLIENTS_PATIENCE:?}"));
@@ -154,11 +153,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes the leader of the healthy cluster away and requires that writes resume in time without it.
-    fn lose_leader(&mut self) -> Result<(), String> {
-        let fault = if self.shared.plan.seed.is_multiple_of(2) { Fault::CrashLeader } else { Fault::IsolateLeader };
+    /// Crashes the leader of the healthy cluster and requires that writes resume in time without it.
+    fn crash_leader(&mut self) -> Result<(), String> {
         let lost = self.cluster.elapsed();
-        if !self.cluster.lose_leader(fault) {
+        if !self.cluster.crash_leader() {
             return Err("a healthy cluster has a leader: none is visible".to_owned());
         }
         self.shared.book.lock().leader_lost = Some(micros(lost));
@@ -168,7 +166,7 @@ impl Run<'_> {
         self.cluster.heal();
         let mut record = self.shared.book.lock();
         let took = Duration::from_micros(record.leader_replaced.unwrap_or_default()).saturating_sub(lost);
-        record.stats.leader_losses.entry(fault).or_default().push(took);
+        record.stats.leader_losses.push(took);
         *record.stats.checks.entry("writes resume without the lost leader").or_default() += 1;
         Ok(())
     }

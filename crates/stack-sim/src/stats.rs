@@ -19,7 +19,7 @@ pub struct Stats {
     /// Times from the last heal to the next write that was answered.
     pub recoveries: Vec<Duration>,
     /// Times from the loss of the leader to the next write, in an otherwise healthy cluster.
-    pub leader_losses: BTreeMap<Fault, Vec<Duration>>,
+    pub leader_losses: Vec<Duration>,
 }
 
 impl Stats {
@@ -30,9 +30,7 @@ impl Stats {
         merge(&mut self.faults, &other.faults);
         merge(&mut self.checks, &other.checks);
         self.recoveries.extend(&other.recoveries);
-        for (fault, times) in &other.leader_losses {
-            self.leader_losses.entry(*fault).or_default().extend(times);
-        }
+        self.leader_losses.extend(&other.leader_losses);
     }
 
     pub fn hours(&self) -> f64 {

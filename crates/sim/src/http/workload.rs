@@ -51,10 +51,14 @@ impl World {
 
     /// Some clients choose their own client id or timeout.
     fn random_settings(&mut self, client: usize) -> SessionSettings {
-        let timeout = self.setup.timers.heartbeat_timeout.as_millis() as u32;
+        let timers = &self.setup.timers;
+        let timeout = timers.heartbeat_timeout.as_millis() as u32;
+        // Nodes reject others (C6).
+        let shortest = (timeout / 2).max(timers.heartbeat_interval.as_millis() as u32);
+        let longest = (2 * timeout).min(timers.reconnect_timeout.as_millis() as u32);
         SessionSettings {
             client: (self.http.rng.u32(..3) == 0).then(|| format!("own-{client}")),
-            timeout_ms: if self.http.rng.u32(..3) == 0 { self.http.rng.u32(timeout / 2..2 * timeout) } else { 0 },
+            timeout_ms: if self.http.rng.u32(..3) == 0 { self.http.rng.u32(shortest..=longest) } else { 0 },
             liveness: Liveness::Normal,
         }
     }

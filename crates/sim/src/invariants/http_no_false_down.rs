@@ -67,7 +67,11 @@ fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Op
     let window = window + client.timing.1.saturating_sub(micros(world.setup.timers.heartbeat_timeout));
     let opening = world.now.saturating_sub(window);
     let steady = client.alive && since < opening && is_steady(world, client, opening);
-    let reached = |(host, from, until): (usize, Micros, Micros)| joined(world, host, observer, window, from, until);
+    let reached = |(host, from, until): (usize, Micros, Micros)| {
+        // A node that runs again has attached the session after its last stop.
+        let stopped = if until == Micros::MAX { world.hosts[host].last_stop + 1 } else { 0 };
+        joined(world, host, observer, window, from.max(stopped), until)
+    };
     (steady && is_owner(world, client, id) && attachments(&client.beats, opening).into_iter().all(reached))
         .then_some(index)
 }

@@ -168,8 +168,9 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && !(held.alone && world.hosts.len() > 1)
 }
 
-/// Whether a removal belongs to an earlier registration and arrived late. Either the node is catching up, or it was
-/// cut off and holds records of an earlier process of the client that had higher claims.
+/// Whether a removal belongs to an earlier registration and arrived late. Either the node is catching up, or the tombstone
+/// of an earlier process of the client arrives from the other side of a partition and outranks the current record. Its
+/// owner claims the member again as soon as it receives the tombstone (C9, docs/known-violations.md).
 pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
@@ -179,7 +180,8 @@ pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: 
     let joined = |owner: usize| world.reach.joined(owner, host, opening, world.now);
     given_up
         && acknowledged.is_some_and(|now| {
-            let earlier = version.claim > now.claim && version.claim <= client.past_claim;
+            let outranks = (version.claim, version.seq) >= (now.claim, now.seq);
+            let earlier = outranks && version.claim <= client.past_claim;
             let behind = client.attached_to().is_none_or(|owner| !joined(owner));
             earlier || (behind && (version.claim, version.seq) < (now.claim, now.seq))
         })

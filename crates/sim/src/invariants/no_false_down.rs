@@ -149,7 +149,8 @@ fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
     let client = &world.clients[index];
     let holding = client.members.get(id)?;
     let noticed = 2 * client.heartbeat_interval + SECOND / 10;
-    let patience = noticed + ATTEMPT + notice_time(world);
+    // The SDK tries one known node after each backoff, so it may try every unreachable node first.
+    let patience = noticed + (world.hosts.len() as u64 + 1) * ATTEMPT + notice_time(world);
     let since = world.now.saturating_sub(patience);
     // A client that believes to be attached is idle as well if no node answers it.
     let idle = client.alive()
