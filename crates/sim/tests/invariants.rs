@@ -63,7 +63,7 @@ const SHOWN_OVER_HTTP: &[(&str, HttpMutant, By)] = &[
 /// The same for the SDK.
 const SHOWN_IN_THE_SDK: &[(&str, SdkMutant, By)] = &[
     // After the power of a node was cut: its client could have attached elsewhere, and is idle.
-    ("no_false_down", SdkMutant::SilentNodeKept, By::Seed(Kind::Focused, 10)),
+    ("no_false_down", SdkMutant::SilentNodeKept, By::Seed(Kind::Full, 4)),
     ("no_lost_registration", SdkMutant::ClientKeepsClaim, By::Seed(Kind::Focused, 1)),
     ("no_resurrection", SdkMutant::UnregistrationForgotten, By::Seed(Kind::Focused, 10)),
     ("streams", SdkMutant::RepeatedChangeReported, By::Seed(Kind::Focused, 5)),

@@ -138,7 +138,7 @@ fn needs_own() -> CommandError {
 /// A node that was started here. Peers reach it without a relay, which would be measured too.
 #[derive(Debug)]
 pub(super) struct Node {
-    process: NodeProcess,
+    process: Process,
     places: Places,
 }
 
@@ -158,8 +158,8 @@ impl Node {
         // The kernel ends the node with the thread that starts it: this is the main thread, on which everything runs
         // that is not spawned.
         let failed = |error: NodeError| CommandError::failed(error.to_string());
-        let mut process = command.spawn().map_err(failed)?;
-        let places = process.ready(READY_WITHIN).await.map_err(failed)?;
+        let mut process = Process(command.spawn().map_err(failed)?);
+        let places = process.0.ready(READY_WITHIN).await.map_err(failed)?;
         Ok(Node { process, places })
     }
 
@@ -170,7 +170,7 @@ impl Node {
 
     /// Process id.
     pub(super) fn id(&self) -> u32 {
-        self.process.pid()
+        self.process.0.pid()
     }
 
     /// Resident memory in bytes.
@@ -180,10 +180,13 @@ impl Node {
     }
 }
 
-/// The node writes to its directory, which is removed afterwards.
-impl Drop for Node {
+/// Ends the process when dropped, also while the node starts. The node writes to its directory, which is removed afterwards.
+#[derive(Debug)]
+struct Process(NodeProcess);
+
+impl Drop for Process {
     fn drop(&mut self) {
-        self.process.kill_and_wait();
+        self.0.kill_and_wait();
     }
 }
 
