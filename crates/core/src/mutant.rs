@@ -62,6 +62,7 @@ convoke_base::mutants! {
     MoveClearsDrain: "C7", "a member that moves loses its drain mark";
     ReattachForgetsMembers: "C8", "a client without state of its own is attached without its members";
     EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
+    EarlierProcessWins: "C9", "a record of an earlier process of the client ends the registration of the connected process";
     SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";

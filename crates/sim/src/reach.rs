@@ -4,8 +4,9 @@
 //! ways, and one of the pair has the address of the other. A pause of the observing node does not break a path: a node
 //! must not judge others by its own pause (L5).
 //!
-//! A node process has the addresses of its seeds. It learns those of all nodes it was joined with for a while (P8), and
-//! keeps them until it ends (P4).
+//! A node process has the addresses of its seeds. It learns those of all nodes it was joined with for a while, and keeps
+//! them until it ends (P4). From each of them it also learns the addresses of nodes whose records have not expired there
+//! (P8).
 
 use crate::host::Host;
 use crate::network::{Micros, Place, SECOND};
@@ -60,6 +61,11 @@ impl Stretch {
             }
         }
         longest.max(until.saturating_sub(covered))
+    }
+
+    /// Whether it works, or worked at some time since `time`.
+    fn worked_since(&self, time: Micros) -> bool {
+        self.since.is_some() || self.ended.back().is_some_and(|(_, end)| *end >= time)
     }
 
     /// Returns when it last began or ceased to work.
@@ -142,15 +148,19 @@ impl Reach {
         self.known_to(one) & bit(other) != 0 || self.known_to(other) & bit(one) != 0
     }
 
-    /// Hosts that were joined for long enough have each other's addresses, and all that the other has.
-    fn learn(&mut self, count: usize, before: Micros) {
+    /// Hosts that have been joined since `before` have each other's addresses, and those of the hosts that reached the
+    /// other one since `fresh`: the records of these hosts have not expired there.
+    fn learn(&mut self, count: usize, before: Micros, fresh: Micros) {
         let joined = |paths: &BTreeMap<(usize, usize), Stretch>, one, other| {
             paths.get(&(one, other)).is_some_and(|path: &Stretch| path.since.is_some_and(|since| since < before))
         };
         for one in 0..count {
             for other in 0..count {
                 if one != other && joined(&self.paths, one, other) && joined(&self.paths, other, one) {
-                    let learnt = self.known_to(other) | bit(other);
+                    let recorded = (0..count)
+                        .filter(|host| self.paths.get(&(*host, other)).is_some_and(|path| path.worked_since(fresh)));
+                    let recorded = recorded.map(bit).fold(0, |all, one| all | one);
+                    let learnt = (self.known_to(other) & recorded) | bit(other);
                     *self.known.entry(one).or_default() |= learnt;
                 }
             }
@@ -185,7 +195,8 @@ impl World {
     pub(crate) fn update_reach(&mut self) {
         let now = self.now;
         let count = self.hosts.len();
-        self.reach.learn(count, now.saturating_sub(self.contact_time()));
+        let fresh = now.saturating_sub(micros(self.setup.timers.reconnect_timeout) / 2);
+        self.reach.learn(count, now.saturating_sub(self.contact_time()), fresh);
         let serves = |host: &Host| host.serving().is_some() && host.strained == 0 && host.twin.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
         let reachable: Vec<bool> =
@@ -267,10 +278,19 @@ mod tests {
         for pair in [(0, 1), (1, 0), (1, 2), (2, 1)] {
             reach.paths.entry(pair).or_default().set(true, 10);
         }
-        reach.learn(3, 10);
+        reach.learn(3, 10, 0);
         assert!(!reach.can_find(0, 2), "joined for too short a time");
-        reach.learn(3, 11);
+        reach.learn(3, 11, 0);
         assert!(reach.can_find(0, 2), "the node between them has both addresses");
+        reach.process_started(3, &[]);
+        for pair in [(1, 3), (3, 1)] {
+            reach.paths.entry(pair).or_default().set(true, 20);
+        }
+        reach.paths.entry((2, 1)).or_default().set(false, 20);
+        reach.learn(4, 30, 21);
+        assert!(reach.can_find(3, 0) && !reach.can_find(3, 2), "the record of host 2 has expired at host 1");
+        reach.learn(4, 30, 20);
+        assert!(reach.can_find(3, 2));
         reach.incarnation_started(2, &["h1:7000".to_owned()]);
         assert!(reach.can_find(0, 2));
         reach.process_started(2, &["h1:7000".to_owned()]);

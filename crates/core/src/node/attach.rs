@@ -289,6 +289,10 @@ pub(super) fn not_ready() -> Rejection {
     Rejection::new(ErrorCode::NotReady, "this node does not accept clients now; try another node")
 }
 
+pub(super) fn was_paused() -> Rejection {
+    Rejection::new(ErrorCode::NotReady, "this node was paused while the request waited; send it again")
+}
+
 pub(super) fn session_gone() -> Rejection {
     Rejection::new(ErrorCode::SessionGone, "this session has ended; attach again")
 }

@@ -150,22 +150,25 @@ impl Node {
     /// Whether a record that outranks the one of a connected client ends its registration.
     fn ends_registration(&self, old: &Record, new: &Record, client: &ClientProcess) -> bool {
         let same_client = new.client.id == client.id;
+        let same_process = same_client && new.client.nonce == client.nonce;
         seam!(self, SilentOwnerWins => return new.is_live() || same_client);
         seam!(self, EarlierTombstoneWins => return !new.is_live() && !same_client);
+        // A record that names this registration as its predecessor took the member knowingly.
+        let (tag, n) = new.predecessor;
+        let knew = tag == old.origin.tag && self.sessions.held_since(new.slot).is_some_and(|since| n >= since);
+        seam!(self, EarlierProcessWins => return same_client || knew || self.map.shown(new) == Status::Up);
         if new.is_live() {
-            // A record that names this registration as its predecessor took the member knowingly. Any other record that is
-            // not up is the leftover of an earlier registration: another client could have registered over it (C2).
-            let (tag, n) = new.predecessor;
-            let knew = tag == old.origin.tag && self.sessions.held_since(new.slot).is_some_and(|since| n >= since);
-            let taken = knew || self.map.shown(new) == Status::Up;
-            return taken || same_client;
+            // Any other record that is not up is the leftover of an earlier registration: another client could have
+            // registered over it (C2). An earlier process of the same client is such a client.
+            return knew || same_process || self.map.shown(new) == Status::Up;
         }
         // Only this node states the end of its own claim. Others infer it, and repeat that as a tombstone (D13).
-        if same_client {
+        if same_process {
             return new.claim != old.claim;
         }
-        // The tombstone of another client's registration. It ranks higher because that client attached more often.
-        false
+        // The tombstone of another registration. It ranks higher because that client or process attached more often. A
+        // process that replaced this one before it unregistered the member has named this registration.
+        same_client && knew
     }
 
     /// A record from a peer that ranks below the one held.

@@ -246,10 +246,11 @@ impl Node {
         self.clock.lost += late;
     }
 
-    /// Checks a client's message: not executed if it was waiting while the node was paused.
+    /// Checks a client's message: not executed if it was waiting while the node was paused (L5). The session may be held
+    /// elsewhere by now, so the rejection does not say that it has ended.
     fn observe_client(&mut self, now: Time, out: &mut Output) -> Result<(), Rejection> {
         let was_running = self.observe(now, out);
-        self.count_rejection(if was_running { Ok(()) } else { Err(attach::session_gone()) })
+        self.count_rejection(if was_running { Ok(()) } else { Err(attach::was_paused()) })
     }
 
     /// Runs everything periodic.

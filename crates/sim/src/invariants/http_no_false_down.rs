@@ -72,8 +72,25 @@ fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Op
         let stopped = if until == Micros::MAX { world.hosts[host].last_stop + 1 } else { 0 };
         joined(world, host, observer, window, from.max(stopped), until)
     };
-    (steady && is_owner(world, client, id) && attachments(&client.beats, opening).into_iter().all(reached))
-        .then_some(index)
+    let attachments = attachments(&client.beats, opening);
+    let fine = steady
+        && is_owner(world, client, id)
+        && !moved_without_a_link(world, &attachments)
+        && attachments.into_iter().all(reached);
+    fine.then_some(index)
+}
+
+/// Whether the session moved so recently that its earlier node may not have received this: its new node has lost a link
+/// since, so the write may take another path. That takes a new link and, at each relaying node, two pings (D7).
+fn moved_without_a_link(world: &World, attachments: &[(usize, Micros, Micros)]) -> bool {
+    let timers = &world.setup.timers;
+    let arrives = world.contact_time() + world.hosts.len() as u64 * 3 * micros(timers.ping_interval);
+    match attachments {
+        [(host, from, _), _, ..] => {
+            world.now - from < arrives && world.now - world.hosts[*host].link_lost_at.min(world.now) < arrives
+        }
+        _ => false,
+    }
 }
 
 /// The nodes that executed requests of a client in the window, newest first, with the start and end of each attachment.

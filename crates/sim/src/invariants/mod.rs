@@ -27,6 +27,7 @@ use crate::plan::Kind;
 use crate::world::{World, micros};
 use convoke_core::member::Member;
 use convoke_core::node::StreamEvent;
+use convoke_core::version::Version;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -181,19 +182,22 @@ pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: 
     given_up
         && acknowledged.is_some_and(|now| {
             let outranks = (version.claim, version.seq) >= (now.claim, now.seq);
-            let earlier = outranks && version.claim <= client.past_claim;
+            let earlier = outranks && version.claim <= client.past_claim && client.attached_to() != Some(host);
             let behind = client.attached_to().is_none_or(|owner| !joined(owner));
             earlier || (behind && (version.claim, version.seq) < (now.claim, now.seq))
         })
 }
 
-/// Whether a member shows the record of an earlier process of its client that outranks the current one. A client that
-/// restarts on one side of a split cannot know the last claim of its earlier process on the other side. The owner
-/// claims the member again as soon as it receives that record (C4); until then other nodes show it. Documented in
-/// `docs/known-violations.md`.
-pub(crate) fn is_of_an_earlier_process(world: &World, client: usize, member: &Member) -> bool {
+/// Whether another node than the client's shows the record of an earlier process of the client that outranks the current
+/// one. A client that restarts on one side of a split cannot know the last claim of its earlier process on the other
+/// side. The owner claims the member again as soon as it receives that record (C9); until then other nodes show it.
+/// Documented in `docs/known-violations.md`.
+pub(crate) fn is_of_an_earlier_process(world: &World, host: usize, client: usize, member: &Member) -> bool {
     let client = &world.clients[client];
     let acknowledged = client.members.get(member.id()).and_then(|holding| holding.acknowledged);
     let shown = member.version();
-    acknowledged.is_some_and(|now| (shown.claim, shown.seq) > (now.claim, now.seq) && shown.claim <= client.past_claim)
+    let outranks = |now: Version| {
+        (shown.claim, shown.seq) >= (now.claim, now.seq) && shown.tag != now.tag && shown.claim <= client.past_claim
+    };
+    client.attached_to() != Some(host) && acknowledged.is_some_and(outranks)
 }

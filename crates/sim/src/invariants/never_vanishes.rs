@@ -125,7 +125,7 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let opening = world.now.saturating_sub(2 * reconnect);
     let recent = client.history.iter().filter(|(_, _, until)| *until > opening);
     // Nodes that can reach each other again may take this long to link and to exchange.
-    let contact = super::CONVERGENCE_MAX;
+    let contact = world.contact_time();
     let breaks = recent.map(|(owner, from, until)| {
         world.reach.longest_break((*owner, host), (*from).max(opening), (*until).min(world.now), contact)
     });

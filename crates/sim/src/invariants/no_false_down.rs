@@ -52,7 +52,7 @@ impl Invariant for NoFalseDown {
         let held = steady_holder(world, id, window, joined);
         let Some(client) = held.or_else(|| idle_holder(world, id, host)) else { return };
         if super::is_late_removal(world, host, client, event)
-            || shown.is_some_and(|member| super::is_of_an_earlier_process(world, client, member))
+            || shown.is_some_and(|member| super::is_of_an_earlier_process(world, host, client, member))
         {
             return;
         }

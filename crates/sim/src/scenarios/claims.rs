@@ -238,6 +238,36 @@ pub(super) fn earlier_tombstone_meets_a_living_client(world: &mut World) -> Scen
     world.settle()
 }
 
+/// A client's process dies behind a partition, where it had attached more often than the other side knows. The next
+/// process starts on the other side with a lower claim. The earlier record, down or already left, does not end its
+/// registration, and it is not reported as superseded.
+pub(super) fn earlier_process_meets_its_successor(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0, 1], &[2]);
+    for turn in 1..5 {
+        world.go(client, turn % 2);
+        world.run_until(|w| w.at(client, turn % 2), 5 * SECOND)?;
+    }
+    world.client_crash(client, true);
+    world.keep_to(client, &[2]);
+    world.client_start(client);
+    world.run_until(|w| w.at(client, 2), MINUTE)?;
+    let left = world.even_seed();
+    let expected = if left { None } else { Some(Status::Down) };
+    world.run_until(|w| w.status(0, "m") == expected && w.status(1, "m") == expected, 7 * MINUTE)?;
+    let (earlier, current) = (world.claim(0, "m"), world.claim(2, "m"));
+    world.require(earlier > current, &format!("claims {earlier:?} and {current:?} do not test the rule"))?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.run_until(|w| w.owned_by("m", 2) && w.shown_everywhere("m", Status::Up), 20 * SECOND)?;
+    let gone = |seen: &Seen| seen.host == 2 && seen.shown().is_some_and(|(_, status)| status != Status::Up);
+    world.require(!log.of("m").iter().any(gone), "its own node did not show it as up")?;
+    world.require(world.at(client, 2) && world.holds(client, "m"), "the client lost its session or the member")?;
+    world.settle()
+}
+
 /// On one side of a split, a client that had attached often dies with its node. On the other side, a new client
 /// registers the same id without having received any of that. The silent owner's record ranks higher, but the new
 /// client is alive. Seeds: the record arrives before or after it was inferred to have left; or the old client lives

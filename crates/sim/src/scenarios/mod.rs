@@ -81,6 +81,7 @@ scenarios! {
     claims::three_claims_in_all_orders, 6, four, "D3, D9, D11", "three claims, one winner, in all six orders of arrival";
     claims::earlier_tombstone_meets_a_living_client, 3, three, "C9", "an old client's tombstone does not end a live client's registration";
     claims::silent_owner_meets_a_living_client, 3, three, "C9", "the record of a silent owner does not end a live client's registration";
+    claims::earlier_process_meets_its_successor, 4, three, "C9", "a dead process with a higher claim does not end the registration of its successor";
     claims::takeover_by_a_client_that_dies, 2, three, "C9, D2", "a takeover stands, and ends no later registration";
     claims::takeover_while_ex_owner_updates_metadata, 1, three, "D3", "a former owner does not win by writing more";
     claims::unregister_then_reregister_elsewhere, 4, three, "D3, C3", "the client's last call wins, in any order of arrival";
