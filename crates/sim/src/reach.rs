@@ -168,12 +168,12 @@ impl Reach {
     }
 }
 
-fn bit(host: usize) -> u128 {
+pub(crate) fn bit(host: usize) -> u128 {
     1 << (host % 128)
 }
 
 /// The host of an address.
-fn host_of(address: &str) -> Option<usize> {
+pub(crate) fn host_of(address: &str) -> Option<usize> {
     address.strip_prefix('h')?.split_once(':')?.0.parse().ok()
 }
 
@@ -243,6 +243,7 @@ impl World {
         for client in 0..self.clients.len() {
             for (host, reachable) in reachable.iter().enumerate() {
                 let works = *reachable
+                    && self.clients[client].known & bit(host) != 0
                     && !self.hosts[host].stopping
                     && !self.network.severed(Place::Client(client), Place::Host(host));
                 reached.entry((client, host)).or_default().set(works, now);
