@@ -46,7 +46,7 @@ pub(crate) async fn follow(
             }
             End::Failed(error) if is_final(error.code) => return Some(error),
             End::Failed(error) => {
-                let pause = backoff.pause(start.elapsed(), BACKOFF_TIMEOUT, &mut random);
+                let pause = backoff.pause(start.elapsed(), false, BACKOFF_TIMEOUT, &mut random);
                 tracing::debug!(%error, ?pause, "watch interrupted");
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}

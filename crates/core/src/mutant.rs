@@ -67,7 +67,7 @@ convoke_base::mutants! {
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
-    TwinsTolerated: "N4", "two processes with one node id both continue";
+    DuplicateIdTolerated: "N4", "two processes with one node id both continue";
     LongPauseTolerated: "N5", "a node that was paused longer than any timeout continues";
     StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";

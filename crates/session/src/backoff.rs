@@ -5,13 +5,19 @@ use std::time::Duration;
 
 const BASE: Duration = Duration::from_millis(500);
 const CAP: Duration = Duration::from_secs(20);
+/// Addresses that are tried in a row with short pauses only. More would multiply the connections to a large cluster that
+/// rejects its clients.
+const ROUND_MAX: u32 = 8;
 /// For this long after a loss, no pause exceeds half the heartbeat timeout, so that a client that can reconnect does so
 /// before its members are `down`.
 const FAST_RETRY_PERIOD: Duration = Duration::from_secs(60);
 
-/// Exponential backoff with full jitter.
+/// Exponential backoff with full jitter. It grows with each round, in which every known address is tried once: one node
+/// that works is found within the largest pause, however many others do not work.
 #[derive(Debug, Default)]
 pub struct Backoff {
+    rounds: u32,
+    /// Failed attempts in the current round.
     attempts: u32,
     /// When the last working connection was lost.
     lost_at: Time,
@@ -20,17 +26,28 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the pause after one more failed attempt.
-    pub fn pause(&mut self, now: Time, heartbeat_timeout: Duration, random: &mut fastrand::Rng) -> Duration {
-        let mut limit = (BASE * 2u32.saturating_pow(self.attempts.min(10))).min(CAP);
-        if self.attempts == 0 {
+    /// Returns the pause after one more failed attempt. `untried`: some known address was not tried in this round.
+    pub fn pause(
+        &mut self,
+        now: Time,
+        untried: bool,
+        heartbeat_timeout: Duration,
+        random: &mut fastrand::Rng,
+    ) -> Duration {
+        let first = (self.rounds, self.attempts) == (0, 0);
+        self.attempts += 1;
+        let mut limit = BASE;
+        if first {
             // All clients of the lost node start at this moment.
             (self.lost_at, limit) = (now, limit.max(self.spread));
+        }
+        if !untried || self.attempts >= ROUND_MAX {
+            limit = limit.max(BASE * 2u32.saturating_pow(self.rounds.min(10))).min(CAP);
+            (self.rounds, self.attempts) = (self.rounds + 1, 0);
         }
         if now.saturating_sub(self.lost_at) < FAST_RETRY_PERIOD {
             limit = limit.min(heartbeat_timeout / 2);
         }
-        self.attempts += 1;
         limit.mul_f64(random.f64())
     }
 
@@ -41,7 +58,7 @@ impl Backoff {
 
     /// Resets the backoff after a successful connection.
     pub fn reset(&mut self) {
-        self.attempts = 0;
+        (self.rounds, self.attempts) = (0, 0);
     }
 }
 
@@ -57,7 +74,7 @@ mod tests {
         let (mut backoff, mut now) = (Backoff::default(), Duration::from_secs(100));
         let mut all = Vec::new();
         for _ in 0..attempts {
-            let pause = backoff.pause(now, TIMEOUT, &mut random);
+            let pause = backoff.pause(now, false, TIMEOUT, &mut random);
             all.push((now, pause));
             now += pause + Duration::from_millis(50);
         }
@@ -91,7 +108,7 @@ mod tests {
         for _ in 0..CLIENTS {
             let mut backoff = Backoff::default();
             backoff.spread(over);
-            let pause = backoff.pause(Duration::ZERO, TIMEOUT, &mut random);
+            let pause = backoff.pause(Duration::ZERO, false, TIMEOUT, &mut random);
             back[(pause.as_millis() / tenth.as_millis()) as usize] += 1;
         }
         assert!(back.iter().all(|count| (800..1_200).contains(count)), "{back:?}");
@@ -99,8 +116,11 @@ mod tests {
         for _ in 0..1_000 {
             let mut backoff = Backoff::default();
             backoff.spread(Duration::from_secs(1_000));
-            assert!(backoff.pause(Duration::ZERO, TIMEOUT, &mut random) <= TIMEOUT / 2);
-            assert!(backoff.pause(TIMEOUT, TIMEOUT, &mut random) <= 2 * BASE, "the next pause has the usual limit");
+            assert!(backoff.pause(Duration::ZERO, false, TIMEOUT, &mut random) <= TIMEOUT / 2);
+            assert!(
+                backoff.pause(TIMEOUT, false, TIMEOUT, &mut random) <= 2 * BASE,
+                "the next pause has the usual limit"
+            );
         }
     }
 
@@ -125,7 +145,7 @@ mod tests {
         let mut clients: Vec<(Backoff, Time)> = Vec::new();
         for _ in 0..CLIENTS {
             let mut backoff = Backoff::default();
-            let pause = backoff.pause(Duration::ZERO, TIMEOUT, &mut random);
+            let pause = backoff.pause(Duration::ZERO, false, TIMEOUT, &mut random);
             clients.push((backoff, pause));
         }
         let (mut now, mut busiest) = (Duration::ZERO, 0);
@@ -140,7 +160,7 @@ mod tests {
                 attempts += 1;
                 let rejected = room == 0;
                 room = room.saturating_sub(1);
-                *at = now + if rejected { backoff.pause(now, TIMEOUT, &mut random) } else { Duration::ZERO };
+                *at = now + if rejected { backoff.pause(now, false, TIMEOUT, &mut random) } else { Duration::ZERO };
                 rejected
             });
             busiest = busiest.max(attempts);
@@ -149,13 +169,33 @@ mod tests {
     }
 
     #[test]
+    fn pauses_grow_with_rounds_and_not_within_one() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut backoff = Backoff::default();
+        let now = Duration::from_secs(500);
+        backoff.pause(Duration::ZERO, true, TIMEOUT, &mut random);
+        for _ in 0..10 {
+            for untried in [true, true, true, false] {
+                let pause = backoff.pause(now, untried, TIMEOUT, &mut random);
+                assert!(!untried || pause <= BASE, "{pause:?} before an address that was not tried");
+            }
+        }
+        let longest = (0..100).map(|_| backoff.pause(now, false, TIMEOUT, &mut random)).max().unwrap();
+        assert!(longest > CAP.mul_f64(0.9));
+        // A large cluster is not searched without a pause.
+        let all: Vec<Duration> = (0..400).map(|_| backoff.pause(now, true, TIMEOUT, &mut random)).collect();
+        let long = all.iter().filter(|pause| **pause > BASE).count();
+        assert!((40..=50).contains(&long), "{long} long pauses in 400 attempts");
+    }
+
+    #[test]
     fn a_working_connection_resets_the_backoff() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut backoff = Backoff::default();
         for _ in 0..10 {
-            backoff.pause(Duration::ZERO, TIMEOUT, &mut random);
+            backoff.pause(Duration::ZERO, false, TIMEOUT, &mut random);
         }
         backoff.reset();
-        assert!(backoff.pause(Duration::from_secs(500), TIMEOUT, &mut random) <= BASE);
+        assert!(backoff.pause(Duration::from_secs(500), false, TIMEOUT, &mut random) <= BASE);
     }
 }

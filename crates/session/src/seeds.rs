@@ -51,6 +51,11 @@ impl Seeds {
         self.prefer = Some(address);
     }
 
+    /// Whether an address was not tried in the current round.
+    pub fn has_untried(&self) -> bool {
+        self.prefer.is_some() || !self.round.is_empty()
+    }
+
     /// Returns the address to try next.
     pub fn next(&mut self, random: &mut fastrand::Rng) -> String {
         if let Some(address) = self.prefer.take() {

@@ -60,9 +60,13 @@ impl World {
                 }
             }
             Action::Roll { hosts } => self.roll(hosts),
-            Action::EndTwin { host } => {
+            Action::EndSecondProcess { host } => {
                 self.crash(host, Crash::Process);
                 self.hosts[host].state = HostState::Gone;
+                if let Some(first) = self.hosts[host].duplicate {
+                    self.hosts[first].duplicate = None;
+                    self.update_reach();
+                }
             }
             Action::StartClient { client } => {
                 if self.clients[client].process == Process::Dead {

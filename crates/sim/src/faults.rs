@@ -41,7 +41,7 @@ faults! {
     TotalRestart: 1, "total restart";
     GracefulStop: 4, "graceful stop";
     RollingRestart: 1, "rolling restart";
-    Twins: 1, "two processes, one id";
+    SecondProcess: 1, "two processes, one id";
     Pause: 10, "pause";
     LongPause: 1, "long pause";
     Starvation: 4, "starvation";
@@ -157,7 +157,7 @@ pub enum Action {
     Roll {
         hosts: Vec<usize>,
     },
-    EndTwin {
+    EndSecondProcess {
         host: usize,
     },
     StartClient {
@@ -287,7 +287,7 @@ impl World {
                 self.schedule_action(0, Action::Roll { hosts });
                 true
             }
-            Fault::Twins => self.run_twin(host),
+            Fault::SecondProcess => self.run_second_process(host),
             Fault::Pause => {
                 let long = self.rng.u32(..4) == 0;
                 let pause = if long { self.duration(short, 3 * short) } else { self.duration(SECOND / 10, short) };
@@ -398,20 +398,26 @@ impl World {
         true
     }
 
-    /// Starts a second process with a node's id on another machine.
-    fn run_twin(&mut self, host: usize) -> bool {
-        if self.hosts[host].twin.is_some() || self.hosts.len() >= 60 {
-            return false;
-        }
+    /// Adds a second process with the id of a host.
+    pub(crate) fn add_second_process(&mut self, host: usize) -> usize {
         let name = self.hosts[host].id.as_str().to_owned();
         let seeds = (0..self.setup.nodes).filter(|i| *i != host).map(|i| format!("h{i}:7000")).collect();
-        let twin = self.add_host(&name, seeds);
-        self.hosts[twin].is_second = true;
-        self.hosts[twin].twin = Some(host);
-        self.hosts[host].twin = Some(twin);
-        self.start(twin);
+        let second = self.add_host(&name, seeds);
+        self.hosts[second].is_second = true;
+        self.hosts[second].duplicate = Some(host);
+        self.hosts[host].duplicate = Some(second);
+        second
+    }
+
+    /// Starts a second process with a node's id on another machine.
+    fn run_second_process(&mut self, host: usize) -> bool {
+        if self.hosts[host].duplicate.is_some() || self.hosts.len() >= 60 {
+            return false;
+        }
+        let second = self.add_second_process(host);
+        self.start(second);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
-        self.schedule_action(length, Action::EndTwin { host: twin });
+        self.schedule_action(length, Action::EndSecondProcess { host: second });
         self.schedule_action(length + SECOND, Action::Start { host });
         true
     }

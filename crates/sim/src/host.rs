@@ -177,7 +177,7 @@ pub struct Host {
     /// When it last lost a link.
     pub link_lost_at: Micros,
     /// The host that runs a second process with this id.
-    pub twin: Option<usize>,
+    pub duplicate: Option<usize>,
     /// This is the second process of such a pair; clients do not have its address.
     pub is_second: bool,
     pub stopping: bool,
@@ -224,7 +224,7 @@ impl Host {
             overloaded: false,
             last_stop: 0,
             link_lost_at: 0,
-            twin: None,
+            duplicate: None,
             is_second: false,
             stopping: false,
             dark: false,

@@ -280,7 +280,7 @@ impl World {
                 self.note(format!("n{host} stops: {reason:?}"));
                 let expected = match reason {
                     StopReason::Graceful => self.hosts[host].stopping,
-                    StopReason::IdentityConflict => self.hosts[host].twin.is_some(),
+                    StopReason::IdentityConflict => self.hosts[host].duplicate.is_some(),
                 };
                 if !expected {
                     self.violate(Violation::new(NO_PANIC, self.now, format!("n{host} stopped: {reason:?}")));

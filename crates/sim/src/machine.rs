@@ -115,7 +115,7 @@ impl World {
         };
         let observers: Vec<(usize, u64)> =
             (0..self.hosts.len()).filter(linked).map(|other| (other, self.hosts[other].boot)).collect();
-        if !observers.is_empty() && self.hosts[host].strained == 0 && self.hosts[host].twin.is_none() {
+        if !observers.is_empty() && self.hosts[host].strained == 0 && self.hosts[host].duplicate.is_none() {
             self.schedule_action(bound, Action::ExpectDetected { host, stopped: self.now, observers });
         }
     }
@@ -128,7 +128,7 @@ impl World {
         for (observer, boot) in observers.iter().copied() {
             let held = &self.hosts[observer];
             let free = held.boot == boot
-                && held.twin.is_none()
+                && held.duplicate.is_none()
                 && held.trouble.calm_for(now) >= took
                 && held.calm_after_pause(now, 0) >= took
                 && self.reach.joined(observer, observer, stopped, now);

@@ -197,7 +197,8 @@ impl World {
         let count = self.hosts.len();
         let fresh = now.saturating_sub(micros(self.setup.timers.reconnect_timeout) / 2);
         self.reach.learn(count, now.saturating_sub(self.contact_time()), fresh);
-        let serves = |host: &Host| host.serving().is_some() && host.strained == 0 && host.twin.is_none() && !host.alone;
+        let serves =
+            |host: &Host| host.serving().is_some() && host.strained == 0 && host.duplicate.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
         let reachable: Vec<bool> =
             self.hosts.iter().zip(&working).map(|(host, works)| *works && !pauses(host)).collect();

@@ -165,7 +165,12 @@ impl World {
             Some(requests.into_iter().map(execute).collect::<Vec<Executed>>())
         })?;
         let mut answers = Vec::with_capacity(executed.len());
-        for Executed { seq, id, kind, result } in executed {
+        for Executed { seq, id, kind, result, shown } in executed {
+            *self.stats.checks.entry(ANSWERS).or_default() += 1;
+            if !shown {
+                let message = format!("n{host} acknowledges {kind:?} of {id} with {result:?} and does not show it");
+                self.violate(Violation::new(ANSWERS, self.now, message));
+            }
             match (&result, kind) {
                 (Ok(_), Kind::Register) => self.registered(host, conn, &id),
                 (Ok(_), Kind::Unregister) => self.unregistered(conn, &id),
@@ -297,6 +302,8 @@ struct Executed {
     id: String,
     kind: Kind,
     result: Result<Option<Version>, Rejection>,
+    /// The node shows an acknowledged write at once.
+    shown: bool,
 }
 
 fn execute(
@@ -325,7 +332,9 @@ fn execute(
             (unregister.id, Kind::Unregister, result)
         }
     };
-    Executed { seq, id, kind, result }
+    let shown = node.member(&id).map(|member| member.version());
+    let shown = result.as_ref().map_or(true, |version| shown == *version);
+    Executed { seq, id, kind, result, shown }
 }
 
 fn session_gone() -> v1::Error {

@@ -37,8 +37,10 @@ fn seeds_that_found_something() {
         3075,              // D6: both ends used one number for two deltas
         6781,              // D7: no pushes after one end rejected a full merge
         900_100_035,       // C5: a copy of a rejected request was executed later
+        900_101_729,       // C2: found with the simulator's own client, before it ran the SDK's session
         900_101_963,       // L3: evidence admitted an owner before the last chunk of its exchange was applied
         900_104_210,       // W6: the removal of a member carried the version under which it was shown
+        1_794_892_223_034, // a check: a session moved while its new node had no link
         1_794_855_073_053, // D13: a node rejected the records of a number that it had retired, and kept what they replaced
     ];
     let brief = [
@@ -54,6 +56,9 @@ fn seeds_that_found_something() {
         698,               // C6: a tombstone was lost with the only node that had it
         707,               // C4: a client vanished and its node kept the connection
         1_794_833_130_002, // P9: a dead node hid the only live node of a region
+        1_794_892_223_015, // L5: a node that was paused answered SESSION_GONE to a session whose members it showed
+        1_794_892_223_157, // a check: a node learns no addresses from records that have expired
+        1_794_892_223_176, // C9: a dead process of a client ended the registration of the next one
     ];
     let focused = focused.map(|seed| (Kind::Focused, seed));
     let brief = brief.map(|seed| (Kind::Brief, seed));

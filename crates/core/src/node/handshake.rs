@@ -276,7 +276,7 @@ impl Node {
 
     /// Another process with this id is alive (N4).
     fn handle_duplicate_id(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
-        seam!(self, TwinsTolerated => return);
+        seam!(self, DuplicateIdTolerated => return);
         match &mut self.phase {
             Phase::Starting { rejected, .. } => {
                 let timeout = self.config.timers.heartbeat_timeout;

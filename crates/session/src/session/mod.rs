@@ -194,7 +194,7 @@ impl Session {
     fn lost(&mut self, now: Time, why: &str, out: &mut Effects) {
         self.drop_connection(out);
         self.seeds.failed(&self.address);
-        let pause = self.backoff.pause(now, self.heartbeat_timeout, &mut self.random);
+        let pause = self.backoff.pause(now, self.seeds.has_untried(), self.heartbeat_timeout, &mut self.random);
         self.wait(now, pause, Error::new(ErrorCode::NotReady, why), out);
     }
 
@@ -262,7 +262,7 @@ impl Session {
         for operation in rest {
             self.finish(operation, Err(error.clone()), out);
         }
-        let pause = self.backoff.pause(now, self.heartbeat_timeout, &mut self.random);
+        let pause = self.backoff.pause(now, self.seeds.has_untried(), self.heartbeat_timeout, &mut self.random);
         self.wait(now, pause, error, out);
     }
 }

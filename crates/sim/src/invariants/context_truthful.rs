@@ -44,9 +44,6 @@ impl Invariant for ContextTruthful {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "D4, D5, D6, D8"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

@@ -26,9 +26,6 @@ impl Invariant for ConvergesInTime {
     fn name(&self) -> &'static str {
         "converges_in_time"
     }
-    fn rule(&self) -> &'static str {
-        "D3, D6, D7, D8, D11, D13, L3, P4, W6"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

@@ -22,9 +22,6 @@ impl Invariant for DownAndLeftArrive {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "C6, L3, L4, L6, D10"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }
@@ -44,7 +41,6 @@ impl Invariant for DownAndLeftArrive {
         let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
         let Some(died) = self.dead.get(&origin) else { return };
         let window = notice_time(world);
-        self.checks += 1;
         if world.now - died > 2 * window && world.hosts[host].calm_after_pause(world.now, SECOND) > window {
             let ago = (world.now - died) / SECOND;
             report(found, NAME, world, format!("n{host} shows up {ago} s after its owner died: {event:?}"));
@@ -113,7 +109,8 @@ impl DownAndLeftArrive {
     fn names(&mut self, world: &World, found: &mut Found) {
         let bound = micros(world.setup.timers.dead_peer_timeout) + 2 * MINUTE;
         for (index, host) in world.hosts.iter().enumerate() {
-            let Some(stopped) = host.stopped_at.filter(|_| host.state == HostState::Gone && host.twin.is_none()) else {
+            let Some(stopped) = host.stopped_at.filter(|_| host.state == HostState::Gone && host.duplicate.is_none())
+            else {
                 continue;
             };
             for name in host.names.keys() {

@@ -22,9 +22,6 @@ impl Invariant for HttpNoFalseDown {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "C6, C8"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

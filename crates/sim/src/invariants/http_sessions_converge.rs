@@ -17,9 +17,6 @@ impl Invariant for HttpSessionsConverge {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "C8"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

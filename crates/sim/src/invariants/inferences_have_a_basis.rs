@@ -28,9 +28,6 @@ impl Invariant for InferencesHaveABasis {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "L4, D8"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

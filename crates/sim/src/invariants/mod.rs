@@ -1,4 +1,4 @@
-//! The invariants, one file each. Every invariant cites the rules it checks and counts its checks.
+//! The invariants, one file each. Every invariant names the rules it checks in its first line and counts its checks.
 
 mod clocks_irrelevant;
 mod context_truthful;
@@ -80,8 +80,6 @@ pub type Found = Option<Violation>;
 /// One property of the whole system, checked incrementally.
 pub trait Invariant: fmt::Debug {
     fn name(&self) -> &'static str;
-    /// Rules of docs/protocol.md that it checks.
-    fn rule(&self) -> &'static str;
     /// Number of checks made so far.
     fn checks(&self) -> u64;
     /// A node has handled an input, and the checker's view of it is up to date.
@@ -165,7 +163,7 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
         && held.ready_at.is_some_and(|at| world.now - at > window)
         && held.trouble.calm_for(world.now) > window
         && held.calm_after_pause(world.now, 3 * SECOND) > window
-        && held.twin.is_none()
+        && held.duplicate.is_none()
         && !(held.alone && world.hosts.len() > 1)
 }
 

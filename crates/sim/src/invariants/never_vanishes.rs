@@ -20,9 +20,6 @@ impl Invariant for NeverVanishes {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "L3, L4, D8, N2, N6"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }
@@ -39,7 +36,6 @@ impl Invariant for NeverVanishes {
                 self.checks += 1;
                 report(found, NAME, world, format!("n{host} dropped {id} of the living c{client}: {event:?}"));
             }
-            StreamEvent::OwnerChanged(_) => self.checks += 1,
             StreamEvent::CaughtUp => self.fresh(world, watcher, host, found),
             _ => {}
         }
@@ -90,7 +86,7 @@ impl NeverVanishes {
         let connected = awake && others.iter().all(|one| others.iter().all(|other| joined(*one, *other)));
         // Nodes that cannot be reached during the start do not count (N3). A mark suffices here: it covers the time of
         // the start only, in which the host belongs to no path.
-        let reaching = held.trouble.calm_for(world.now) >= running && held.twin.is_none();
+        let reaching = held.trouble.calm_for(world.now) >= running && held.duplicate.is_none();
         let just_ready = held.ready_at.is_some_and(|at| world.now - at <= SECOND);
         if !just_ready || !reaching || !connected || !others.iter().any(is_seed) {
             return;
@@ -123,14 +119,20 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
         return None;
     }
     let opening = world.now.saturating_sub(2 * reconnect);
-    let recent = client.history.iter().filter(|(_, _, until)| *until > opening);
     // Nodes that can reach each other again may take this long to link and to exchange.
     let contact = world.contact_time();
-    let breaks = recent.map(|(owner, from, until)| {
-        world.reach.longest_break((*owner, host), (*from).max(opening), (*until).min(world.now), contact)
-    });
     // A break may go on while the client moves to another node.
-    let blind = breaks.sum::<Micros>();
+    let blind_at = |observer: usize| {
+        let recent = client.history.iter().filter(|(_, _, until)| *until > opening);
+        let breaks = recent.map(|(owner, from, until)| {
+            world.reach.longest_break((*owner, observer), (*from).max(opening), (*until).min(world.now), contact)
+        });
+        breaks.sum::<Micros>()
+    };
+    // A node that started since then inherits the silence that the others have measured (L2).
+    let inherits = world.hosts[host].ready_at.is_none_or(|at| at > opening);
+    let judges = serving(world).map(|(other, _)| other).filter(|other| *other == host || inherits);
+    let blind = judges.map(blind_at).max().unwrap_or(0);
     // The member was known here, with a live owner, before the longest break began.
     let settled = |at: Micros| world.now.saturating_sub(at) > blind + RECENT;
     let silent = world.now.saturating_sub(client.last_echo);

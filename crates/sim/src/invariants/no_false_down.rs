@@ -3,34 +3,41 @@
 
 use super::{Found, Invariant, notice_time, report};
 use crate::client::Client;
+use crate::host::HostState;
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::config::Limits;
 use convoke_core::member::{Liveness, Status};
 use convoke_core::node::StreamEvent;
+use std::collections::BTreeMap;
 
 const NAME: &str = "no_false_down";
 /// Propagation from one region to another, with slack.
 const PROPAGATION: Micros = SECOND / 20;
 /// With `fast` liveness: time from losing the connection until the session is down (C6).
 const FAST_GRACE: Micros = 3 * SECOND / 4;
-/// Longest time of the SDK until an attempt to attach succeeds: the largest backoff, a connection and an answer.
-const ATTEMPT: Micros = (20 + 3 + 10) * SECOND;
+/// Largest backoff of the SDK.
+const BACKOFF_MAX: Micros = 20 * SECOND;
+/// Longest time of one attempt of the SDK to attach: the pause within a round, a connection and an answer.
+const ATTEMPT: Micros = SECOND / 2 + (3 + 10) * SECOND;
 
 #[derive(Debug, Default)]
 pub struct NoFalseDown {
     checks: u64,
+    /// Members that a host may show for a short time as an earlier process left them, with the time of the event.
+    excused: BTreeMap<(usize, String), Micros>,
 }
 
 impl Invariant for NoFalseDown {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "L2, L3, L5, L6, C6"
-    }
     fn checks(&self) -> u64 {
         self.checks
+    }
+
+    fn periodically(&mut self, world: &World, found: &mut Found) {
+        self.check_excused(world, found);
     }
 
     fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
@@ -54,6 +61,7 @@ impl Invariant for NoFalseDown {
         if super::is_late_removal(world, host, client, event)
             || shown.is_some_and(|member| super::is_of_an_earlier_process(world, host, client, member))
         {
+            self.excused.entry((host, id.to_owned())).or_insert(world.now);
             return;
         }
         self.checks += 1;
@@ -62,6 +70,24 @@ impl Invariant for NoFalseDown {
             let message = format!("n{host} shows {id} of c{client} {status}, whose client {fault}: {event:?}");
             report(found, NAME, world, message);
         }
+    }
+}
+
+impl NoFalseDown {
+    /// The owner registers a member again above the record of an earlier process, so that record is not shown for long.
+    fn check_excused(&mut self, world: &World, found: &mut Found) {
+        let (window, bound) = (notice_time(world), world.contact_time());
+        self.excused.retain(|(host, id), since| {
+            let pending = world.hosts[*host].serving().is_some() && world.status(*host, id) != Some(Status::Up);
+            if pending && world.now - *since > bound && may_judge(world, *host, window) {
+                let joined = |owner, from, until| joined(world, owner, *host, window, from, until);
+                if let Some(client) = steady_holder(world, id, window, joined) {
+                    let message = format!("n{host} still shows {id} of c{client} as its earlier process left it");
+                    report(found, NAME, world, message);
+                }
+            }
+            pending
+        });
     }
 }
 
@@ -149,8 +175,9 @@ fn idle_holder(world: &World, id: &str, observer: usize) -> Option<usize> {
     let client = &world.clients[index];
     let holding = client.members.get(id)?;
     let noticed = 2 * client.heartbeat_interval + SECOND / 10;
-    // The SDK tries one known node after each backoff, so it may try every unreachable node first.
-    let patience = noticed + (world.hosts.len() as u64 + 1) * ATTEMPT + notice_time(world);
+    // The SDK tries every known node once after each backoff, up to eight in a row.
+    let known = world.hosts.iter().filter(|host| !host.is_second && host.state != HostState::Gone).count() as u64;
+    let patience = noticed + known.div_ceil(8) * BACKOFF_MAX + known * ATTEMPT + notice_time(world);
     let since = world.now.saturating_sub(patience);
     // A client that believes to be attached is idle as well if no node answers it.
     let idle = client.alive()

@@ -16,9 +16,6 @@ impl Invariant for NoLostRegistration {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "C2, C3, C4, D4, D5"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }
@@ -66,7 +63,7 @@ impl NoLostRegistration {
     /// Checks that a name is shown as registered, unless its node was notified of its loss.
     fn names(&mut self, world: &World, found: &mut Found) {
         for (index, host) in world.hosts.iter().enumerate() {
-            if host.state != HostState::Running || host.twin.is_some() || host.serving().is_none() {
+            if host.state != HostState::Running || host.duplicate.is_some() || host.serving().is_none() {
                 continue;
             }
             for (name, location) in &host.names {

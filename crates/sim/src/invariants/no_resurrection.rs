@@ -134,9 +134,6 @@ impl Invariant for NoResurrection {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "D4, D8, C3"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

@@ -26,9 +26,6 @@ impl Invariant for OneOwner {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "D3, C4, L4"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

@@ -53,9 +53,6 @@ impl Invariant for PublishedIsShown {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "L3, R-20"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

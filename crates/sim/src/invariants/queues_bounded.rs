@@ -14,9 +14,6 @@ impl Invariant for QueuesBounded {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "P5, W5, D10"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

@@ -25,9 +25,6 @@ impl Invariant for ReturnedOwnersCurrent {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "L3"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

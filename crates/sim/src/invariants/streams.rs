@@ -27,9 +27,6 @@ impl Invariant for Streams {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "W1, W2, W3, W4, W5, W6"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

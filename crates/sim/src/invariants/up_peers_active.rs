@@ -17,9 +17,6 @@ impl Invariant for UpPeersActive {
     fn name(&self) -> &'static str {
         NAME
     }
-    fn rule(&self) -> &'static str {
-        "P1, P6"
-    }
     fn checks(&self) -> u64 {
         self.checks
     }

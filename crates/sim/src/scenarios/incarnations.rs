@@ -144,11 +144,11 @@ pub(super) fn two_processes_with_one_id(world: &mut World) -> ScenarioResult {
     world.up(&["m"])?;
     let log = Log::on(world);
     let origin = world.node(2).origin().clone();
-    let twin = world.add_twin(2);
-    world.start(twin);
+    let second = world.add_second_process(2);
+    world.start(second);
     let start = world.now;
-    world.run_until(|w| !w.hosts[twin].running(), 40 * SECOND)?;
-    let last_line = log.end_of(twin).unwrap_or_default();
+    world.run_until(|w| !w.hosts[second].running(), 40 * SECOND)?;
+    let last_line = log.end_of(second).unwrap_or_default();
     world.require(
         last_line.contains("IdentityConflict"),
         &format!("the second process ended for another reason: {last_line}"),
@@ -167,13 +167,13 @@ pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> ScenarioResul
     let client = world.add_client_at("c", &["m"], 2);
     world.up(&["m"])?;
     let log = Log::on(world);
-    let twin = world.add_twin(2);
-    let cuts = world.partition(&[2], &[0, 1, twin]);
+    let second = world.add_second_process(2);
+    let cuts = world.partition(&[2], &[0, 1, second]);
     world.pass(5 * SECOND)?;
-    world.start(twin);
-    world.run_until(|w| w.hosts[twin].serving().is_some(), 20 * SECOND)?;
+    world.start(second);
+    world.run_until(|w| w.hosts[second].serving().is_some(), 20 * SECOND)?;
     world.require(
-        world.node(twin).origin() > world.node(2).origin(),
+        world.node(second).origin() > world.node(2).origin(),
         "the second process does not have a higher number",
     )?;
     world.pass(5 * SECOND)?;
@@ -184,7 +184,7 @@ pub(super) fn two_processes_with_one_id_meet(world: &mut World) -> ScenarioResul
         last_line.contains("IdentityConflict"),
         &format!("the first process ended for another reason: {last_line}"),
     )?;
-    world.require(world.hosts[twin].running(), "both stopped")?;
+    world.require(world.hosts[second].running(), "both stopped")?;
     world.run_until(|w| w.attached(client), 20 * SECOND)?;
     world.up(&["m"])?;
     world.settle()

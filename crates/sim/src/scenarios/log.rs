@@ -113,9 +113,6 @@ impl Invariant for Log {
     fn name(&self) -> &'static str {
         "log"
     }
-    fn rule(&self) -> &'static str {
-        ""
-    }
     fn checks(&self) -> u64 {
         0
     }

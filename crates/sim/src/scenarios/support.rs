@@ -224,17 +224,6 @@ impl World {
         host
     }
 
-    /// Adds a second process with the id of a host.
-    pub(super) fn add_twin(&mut self, host: usize) -> usize {
-        let name = self.hosts[host].id.as_str().to_owned();
-        let seeds = (0..self.setup.nodes).filter(|i| *i != host).map(|i| format!("h{i}:7000")).collect();
-        let twin = self.add_host(&name, seeds);
-        self.hosts[twin].is_second = true;
-        self.hosts[twin].twin = Some(host);
-        self.hosts[host].twin = Some(twin);
-        twin
-    }
-
     /// Adds a fast watcher of all members, connected to one node.
     pub(super) fn watch_at(&mut self, host: usize) -> usize {
         let watcher = self.watchers.len();

@@ -221,9 +221,9 @@ fn the_longest_id_that_a_configuration_allows_can_be_drained() {
 /// The order in which a table lists origins is not part of the message's content.
 #[test]
 fn origins_are_compared_by_all_their_parts() {
-    let mut twins = [samples::record("x"), samples::record("x")];
-    twins[1].origin = Arc::new(Origin { id: numbered(2), index: 0, tag: 0 });
-    let contents: Vec<Content> = twins.map(|record| Content::Stated(Box::new(record))).into();
+    let mut copies = [samples::record("x"), samples::record("x")];
+    copies[1].origin = Arc::new(Origin { id: numbered(2), index: 0, tag: 0 });
+    let contents: Vec<Content> = copies.map(|record| Content::Stated(Box::new(record))).into();
     let frame = pushed(contents).encode();
     let Message::Push { items, .. } = Message::decode(&frame).unwrap() else { panic!("not a push") };
     let origins: Vec<OriginId> = items
