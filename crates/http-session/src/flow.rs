@@ -7,10 +7,10 @@
 //! A node does not attach a session that another connected node holds. Such a claim would win by rank, but it would
 //! restore the members as this node last received them: an update or an unregistration in transit would be undone.
 
-use crate::mutant::{Mutant, Mutation};
+use crate::entry::{CoreCall, Live, SessionEntry, SessionOperation};
+use crate::mutant::{Mutation, seam};
 use crate::secret::Secret;
 use crate::session_gone;
-use crate::slot::{CoreCall, Live, SessionOperation, SessionSlot};
 use convoke_core::member::Liveness;
 use convoke_core::node::{AttachMember, Attached, PeerState, Reattach, SessionId, SessionOwner};
 use convoke_core::version::{NodeId, Version};
@@ -32,15 +32,15 @@ const SERVICE_UNAVAILABLE: u16 = 503;
 /// If the caller cannot carry out a step, it continues with [`RequestFlow::failed`].
 #[derive(Debug)]
 pub enum Step {
-    /// Find the slot of the session, or make it if `make` is set, and lock it.
+    /// Find the entry of the session, or make it if `make` is set, and lock it.
     /// Report its notices, then continue with [`RequestFlow::entered`], or with [`RequestFlow::absent`].
     Enter { make: bool },
-    /// Lock the slot that was entered last again, even if it was removed from the table.
+    /// Lock the entry that was entered last again, even if it was removed from the table.
     /// Report its notices, then continue with [`RequestFlow::entered`].
     Reenter,
-    /// Keep the slot locked and attach the session on a new connection. Continue with [`RequestFlow::attached`].
+    /// Keep the entry locked and attach the session on a new connection. Continue with [`RequestFlow::attached`].
     Attach(Attaching),
-    /// Submit the calls in this order in one turn of the core, then unlock the slot.
+    /// Submit the calls in this order in one turn of the core, then unlock the entry.
     /// Continue with [`RequestFlow::answered`].
     Submit([Option<CoreCall>; 2]),
     /// Ask the core which other node owns the members of the session. Continue with [`RequestFlow::owner`].
@@ -51,7 +51,7 @@ pub enum Step {
     Wait { until: Time },
     /// Return the answer of the other node to the client.
     Relay,
-    /// Unlock the slot, remove it from the table if `remove` is set, and answer.
+    /// Unlock the entry, remove it from the table if `remove` is set, and answer.
     Finish { result: Result<SessionAnswer, SessionError>, remove: bool },
 }
 
@@ -134,7 +134,7 @@ pub struct RequestFlow {
     session: Option<SessionId>,
     /// Heartbeat interval and timeout of the session.
     timing: (Duration, Duration),
-    /// A rejection of the core that is handled once the slot is locked again.
+    /// A rejection of the core that is handled once the entry is locked again.
     rejection: Option<Rejection>,
     /// The attach includes the member to be registered.
     claims_member: bool,
@@ -194,20 +194,20 @@ impl RequestFlow {
         Step::Enter { make: matches!(self.stage, Stage::Creating) }
     }
 
-    /// Continues after the session was found to have no slot here.
+    /// Continues after the session was found to have no entry here.
     pub fn absent(&mut self, now: Time) -> Step {
         self.find_owner(now)
     }
 
-    /// Continues with the locked slot, after its notices were reported.
-    pub fn entered(&mut self, now: Time, slot: &mut SessionSlot) -> Step {
+    /// Continues with the locked entry, after its notices were reported.
+    pub fn entered(&mut self, now: Time, entry: &mut SessionEntry) -> Step {
         match self.rejection.take() {
-            Some(rejection) => self.judge(now, slot, rejection),
-            None => self.attempt(now, slot),
+            Some(rejection) => self.judge(now, entry, rejection),
+            None => self.attempt(now, entry),
         }
     }
 
-    fn attempt(&mut self, now: Time, slot: &mut SessionSlot) -> Step {
+    fn attempt(&mut self, now: Time, entry: &mut SessionEntry) -> Step {
         if matches!(self.stage, Stage::Creating) {
             return self.attach(None);
         }
@@ -215,10 +215,10 @@ impl RequestFlow {
             return self.lost(now);
         }
         self.attempts += 1;
-        if let Some(handover) = slot.take_handover() {
+        if let Some(handover) = entry.take_handover() {
             return self.give_up(handover.rejection());
         }
-        match &mut slot.live {
+        match &mut entry.live {
             Some(live) => self.submit(live),
             None if matches!(self.stage, Stage::Attached) => self.find_owner(now),
             None => self.attach(None),
@@ -242,19 +242,20 @@ impl RequestFlow {
 
     /// The nonce that proves to the registry which records belong to the session.
     fn nonce(&self) -> u64 {
-        if self.settings.mutation.is(Mutant::AnySecretFits) { 0 } else { self.secret.nonce }
+        seam!(in self.settings.mutation, AnySecretFits => return 0);
+        self.secret.nonce
     }
 
     /// Continues with the core's answer to the attach.
-    pub fn attached(&mut self, now: Time, slot: &mut SessionSlot, result: Result<Attached, Rejection>) -> Step {
+    pub fn attached(&mut self, now: Time, entry: &mut SessionEntry, result: Result<Attached, Rejection>) -> Step {
         let attached = match result {
             Ok(attached) => attached,
             Err(rejection) => {
-                slot.live = None;
+                entry.live = None;
                 return self.give_up(rejection);
             }
         };
-        let live = slot.attach(&attached);
+        let live = entry.attach(&attached);
         self.timing = (live.heartbeat_interval, live.timeout);
         if matches!(self.stage, Stage::Creating) {
             return self.finish(SessionReply::Done);
@@ -263,9 +264,7 @@ impl RequestFlow {
             return self.claimed(now, attached);
         }
         self.members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
-        if self.settings.mutation.is(Mutant::AttachIsEnough) {
-            return self.finish(SessionReply::Done);
-        }
+        seam!(in self.settings.mutation, AttachIsEnough => return self.finish(SessionReply::Done));
         self.submit(live)
     }
 
@@ -305,11 +304,11 @@ impl RequestFlow {
     }
 
     /// Decides what to do after the core rejected a call.
-    fn judge(&mut self, now: Time, slot: &mut SessionSlot, rejection: Rejection) -> Step {
+    fn judge(&mut self, now: Time, entry: &mut SessionEntry, rejection: Rejection) -> Step {
         // Another request may have attached the session again in the meantime.
-        let same = slot.live.as_ref().filter(|live| Some(live.session) == self.session);
+        let same = entry.live.as_ref().filter(|live| Some(live.session) == self.session);
         match (rejection.code, same) {
-            (ErrorCode::SessionGone, Some(_)) => slot.live = None,
+            (ErrorCode::SessionGone, Some(_)) => entry.live = None,
             (ErrorCode::SessionGone, None) => {}
             (ErrorCode::StaleClaim, same) => {
                 // The member was registered with a higher claim before: attach again and include it.
@@ -322,7 +321,7 @@ impl RequestFlow {
             (_, Some(live)) => return self.reject(live.explain(&self.operation, rejection)),
             (_, None) => return self.reject(rejection),
         }
-        self.attempt(now, slot)
+        self.attempt(now, entry)
     }
 
     /// The session is not attached here any more.
@@ -333,16 +332,21 @@ impl RequestFlow {
         }
     }
 
-    /// Looks for the node that owns the session's members. With `fast` liveness only the node with the client's connection
-    /// can detect its loss, so such a session is attached at the node that receives the request.
+    /// Looks for the node that owns the session's members.
     fn find_owner(&mut self, now: Time) -> Step {
-        let forwards = !self.forwarded && self.secret.liveness == Liveness::Normal;
-        if !forwards || self.settings.mutation.is(Mutant::OwnerNotAsked) {
+        if !self.may_forward() {
             return self.attach_here();
         }
         let deadline = now + self.settings.forward_timeout;
         self.stage = Stage::Forwarding(Forwarding { deadline, pause: OWNER_POLL, owner: None });
         self.ask_owner()
+    }
+
+    /// Returns whether another node may execute the request. With `fast` liveness only the node with the client's connection
+    /// can detect its loss, so such a session is attached at the node that receives the request.
+    fn may_forward(&self) -> bool {
+        seam!(in self.settings.mutation, OwnerNotAsked => return false);
+        !self.forwarded && self.secret.liveness == Liveness::Normal
     }
 
     fn ask_owner(&self) -> Step {
@@ -391,21 +395,17 @@ impl RequestFlow {
 
     /// Attaches the session here, because no reachable node holds it.
     fn attach_after_forwarding(&mut self) -> Step {
-        if self.settings.mutation.is(Mutant::SilentOwnerMeansGone) {
-            return self.reject(session_gone());
-        }
+        seam!(in self.settings.mutation, SilentOwnerMeansGone => return self.reject(session_gone()));
         self.attach_here()
     }
 
     /// The caller could not carry out the last step: a queue or the table of sessions is full, or the node is stopping.
     pub fn failed(&self, rejection: Rejection) -> Step {
-        if self.settings.mutation.is(Mutant::FailedStepIsRejected) {
-            return Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: false };
-        }
+        seam!(in self.settings.mutation, FailedStepIsRejected => return finish_rejected(rejection));
         self.reject(rejection)
     }
 
-    /// Rejects the request. The session is not attached here any more, so its slot is removed.
+    /// Rejects the request. The session is not attached here any more, so its entry is removed.
     fn give_up(&self, rejection: Rejection) -> Step {
         Step::Finish { result: Err(self.error(rejection)), remove: true }
     }
@@ -417,11 +417,10 @@ impl RequestFlow {
     /// A rejection means that no node has changed anything. If another node received the request and did not answer, the
     /// outcome is unknown instead.
     fn error(&self, rejection: Rejection) -> SessionError {
+        seam!(in self.settings.mutation, UnansweredIsRejected => return SessionError::Rejected(rejection));
         match &self.unanswered {
-            Some(node) if !self.settings.mutation.is(Mutant::UnansweredIsRejected) => {
-                SessionError::OutcomeUnknown { node: node.clone() }
-            }
-            _ => SessionError::Rejected(rejection),
+            Some(node) => SessionError::OutcomeUnknown { node: node.clone() },
+            None => SessionError::Rejected(rejection),
         }
     }
 
@@ -440,6 +439,11 @@ impl Forwarding {
         self.pause *= 2;
         Step::Wait { until }
     }
+}
+
+/// The deliberate bug `FailedStepIsRejected`.
+fn finish_rejected(rejection: Rejection) -> Step {
+    Step::Finish { result: Err(SessionError::Rejected(rejection)), remove: false }
 }
 
 /// Whether requests can be forwarded to the node.

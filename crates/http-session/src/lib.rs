@@ -1,24 +1,24 @@
 //! The decisions of a node about HTTP sessions, without input and output (C8).
 //!
 //! [`Secret`] identifies a session and carries its settings.
-//! [`SessionTable`] maps sessions to slots, and a [`SessionSlot`] holds the session that is attached at this node.
+//! [`SessionTable`] maps sessions to entries, and a [`SessionEntry`] holds the session that is attached at this node.
 //! [`RequestFlow`] processes one request: each call returns the next [`Step`], and the caller reports its result.
 //!
 //! The caller passes time and randomness as arguments, and carries out the steps.
 //! `convoke-server` does this with tokio and the node's event loop. The simulator does it in virtual time.
 //! This crate must not reach a runtime, a socket, a clock or the operating system.
 
+mod entry;
 mod flow;
 mod mutant;
 mod secret;
-mod slot;
 mod table;
 
+pub use entry::{CoreCall, SessionEntry, SessionOperation};
 pub use flow::{Attaching, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Settings, Step};
 pub use mutant::{Mutant, Mutation};
 pub use secret::{Key, RANDOM_BYTES, Secret};
-pub use slot::{CoreCall, SessionOperation, SessionSlot};
-pub use table::{SessionTable, SlotRef};
+pub use table::{EntryRef, SessionTable};
 
 use convoke_core::{ErrorCode, Rejection};
 

@@ -1,5 +1,7 @@
 //! Deliberate bugs, to show that the simulator would notice real ones (docs/mutants.md).
 
+pub(crate) use convoke_base::seam;
+
 convoke_base::mutants! {
     OwnerNotAsked: "C8", "a node attaches a session that a connected node holds instead of forwarding the request";
     UnansweredIsRejected: "C8", "a rejection is returned for a request that a lost owner may have executed";

@@ -8,22 +8,22 @@ use std::time::Duration;
 
 /// An idle session is removed after this many of its timeouts. The node's own timers do not depend on this.
 const IDLE_TIMEOUTS: u32 = 2;
-/// Replaces the timeout until a session is attached. No request takes longer. A cancelled request leaves its slot behind.
+/// Replaces the timeout until a session is attached. No request takes longer. A cancelled request leaves its entry behind.
 const ATTACHING: Duration = Duration::from_secs(60);
 
-/// The slots by session. `S` is a reference to a slot that the caller can lock.
+/// The entries by session. `S` is a reference to an entry that the caller can lock.
 #[derive(Debug)]
 pub struct SessionTable<S> {
-    entries: BTreeMap<Key, Entry<S>>,
+    rows: BTreeMap<Key, Row<S>>,
     limit: usize,
-    /// Number of the last slot that was made.
+    /// Number of the last entry that was made.
     number: u64,
 }
 
 #[derive(Debug)]
-struct Entry<S> {
+struct Row<S> {
     number: u64,
-    slot: S,
+    entry: S,
     /// When a request last used it.
     used: Time,
     timeout: Duration,
@@ -31,38 +31,38 @@ struct Entry<S> {
     connection: Option<u64>,
 }
 
-/// A slot and its number. The table never uses a number twice.
+/// An entry and its number. The table never uses a number twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotRef<S> {
+pub struct EntryRef<S> {
     pub number: u64,
-    pub slot: S,
+    pub entry: S,
 }
 
 impl<S: Clone> SessionTable<S> {
     pub fn new(limit: usize) -> Self {
-        SessionTable { entries: BTreeMap::new(), limit, number: 0 }
+        SessionTable { rows: BTreeMap::new(), limit, number: 0 }
     }
 
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.rows.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.rows.is_empty()
     }
 
-    /// Returns the slot of a session, if it has one.
-    pub fn find(&mut self, now: Time, key: &Key) -> Option<SlotRef<S>> {
-        let entry = self.entries.get_mut(key)?;
-        entry.used = now;
-        Some(SlotRef { number: entry.number, slot: entry.slot.clone() })
+    /// Returns the entry of a session, if it has one.
+    pub fn find(&mut self, now: Time, key: &Key) -> Option<EntryRef<S>> {
+        let row = self.rows.get_mut(key)?;
+        row.used = now;
+        Some(EntryRef { number: row.number, entry: row.entry.clone() })
     }
 
-    /// Returns the slot of a session; makes one if there is none.
-    pub fn find_or_make(&mut self, now: Time, key: Key, make: impl FnOnce() -> S) -> Result<SlotRef<S>, Rejection> {
-        let count = self.entries.len();
-        let entry = match self.entries.entry(key) {
-            btree_map::Entry::Occupied(entry) => entry.into_mut(),
+    /// Returns the entry of a session; makes one if there is none.
+    pub fn find_or_make(&mut self, now: Time, key: Key, make: impl FnOnce() -> S) -> Result<EntryRef<S>, Rejection> {
+        let count = self.rows.len();
+        let row = match self.rows.entry(key) {
+            btree_map::Entry::Occupied(occupied) => occupied.into_mut(),
             btree_map::Entry::Vacant(_) if count >= self.limit => {
                 let message =
                     format!("this node has reached its limit of {} HTTP sessions; use another node", self.limit);
@@ -71,53 +71,53 @@ impl<S: Clone> SessionTable<S> {
             btree_map::Entry::Vacant(vacant) => {
                 self.number += 1;
                 let number = self.number;
-                vacant.insert(Entry { number, slot: make(), used: now, timeout: ATTACHING, connection: None })
+                vacant.insert(Row { number, entry: make(), used: now, timeout: ATTACHING, connection: None })
             }
         };
-        entry.used = now;
-        Ok(SlotRef { number: entry.number, slot: entry.slot.clone() })
+        row.used = now;
+        Ok(EntryRef { number: row.number, entry: row.entry.clone() })
     }
 
-    /// Removes a slot, unless the session has another one by now.
-    #[must_use = "drop the removed slot after the table is unlocked"]
+    /// Removes an entry, unless the session has another one by now.
+    #[must_use = "drop the removed entry after the table is unlocked"]
     pub fn remove(&mut self, key: &Key, number: u64) -> Option<S> {
-        self.entries.get(key).filter(|entry| entry.number == number)?;
-        self.entries.remove(key).map(|entry| entry.slot)
+        self.rows.get(key).filter(|row| row.number == number)?;
+        self.rows.remove(key).map(|row| row.entry)
     }
 
-    /// Records that the session in a slot was attached with this timeout.
+    /// Records that the session in an entry was attached with this timeout.
     pub fn attached(&mut self, key: &Key, number: u64, timeout: Duration) {
-        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.number == number) {
-            entry.timeout = timeout;
+        if let Some(row) = self.rows.get_mut(key).filter(|row| row.number == number) {
+            row.timeout = timeout;
         }
     }
 
     /// Binds a session to a connection: it ends with the connection, unless it is used on another one first.
     pub fn bind(&mut self, key: &Key, number: u64, connection: u64) {
-        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.number == number) {
-            entry.connection = Some(connection);
+        if let Some(row) = self.rows.get_mut(key).filter(|row| row.number == number) {
+            row.connection = Some(connection);
         }
     }
 
-    /// Removes the slot of a session that was last used on this connection, which has ended.
-    #[must_use = "drop the removed slot after the table is unlocked"]
+    /// Removes the entry of a session that was last used on this connection, which has ended.
+    #[must_use = "drop the removed entry after the table is unlocked"]
     pub fn disconnected(&mut self, key: &Key, connection: u64) -> Option<S> {
-        self.entries.get(key).filter(|entry| entry.connection == Some(connection))?;
-        self.entries.remove(key).map(|entry| entry.slot)
+        self.rows.get(key).filter(|row| row.connection == Some(connection))?;
+        self.rows.remove(key).map(|row| row.entry)
     }
 
-    /// Removes all slots.
-    #[must_use = "drop the removed slot after the table is unlocked"]
+    /// Removes all entries.
+    #[must_use = "drop the removed entry after the table is unlocked"]
     pub fn clear(&mut self) -> Vec<S> {
-        std::mem::take(&mut self.entries).into_values().map(|entry| entry.slot).collect()
+        std::mem::take(&mut self.rows).into_values().map(|row| row.entry).collect()
     }
 
-    /// Removes the slots that no request has used for a long time.
-    #[must_use = "drop the removed slot after the table is unlocked"]
+    /// Removes the entries that no request has used for a long time.
+    #[must_use = "drop the removed entry after the table is unlocked"]
     pub fn sweep(&mut self, now: Time) -> Vec<S> {
-        let idle = |entry: &Entry<S>| now.since(entry.used) >= entry.timeout.saturating_mul(IDLE_TIMEOUTS);
-        let idle: Vec<Key> = self.entries.iter().filter(|(_, entry)| idle(entry)).map(|(key, _)| *key).collect();
-        idle.iter().filter_map(|key| self.entries.remove(key)).map(|entry| entry.slot).collect()
+        let idle = |row: &Row<S>| now.since(row.used) >= row.timeout.saturating_mul(IDLE_TIMEOUTS);
+        let idle: Vec<Key> = self.rows.iter().filter(|(_, row)| idle(row)).map(|(key, _)| *key).collect();
+        idle.iter().filter_map(|key| self.rows.remove(key)).map(|row| row.entry).collect()
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_without_a_session_is_removed() {
+    fn an_entry_without_a_session_is_removed() {
         let mut table = SessionTable::new(1);
         let start = Time::ZERO;
         table.find_or_make(start, key(1), || ()).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_slot_stays() {
+    fn a_newer_entry_stays() {
         let mut table = SessionTable::new(1);
         let old = table.find_or_make(Time::ZERO, key(1), || ()).unwrap();
         assert!(table.remove(&key(1), old.number).is_some());

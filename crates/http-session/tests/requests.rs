@@ -7,7 +7,7 @@ use convoke_core::node::{ConnId, Notice, PeerState, Reattach, SessionOwner, Star
 use convoke_core::version::{NodeId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionError, SessionOperation, SessionReply, SessionSlot,
+    CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation, SessionReply,
     Settings, Step,
 };
 use std::sync::Arc;
@@ -43,10 +43,10 @@ fn rejection(step: Step) -> ErrorCode {
     }
 }
 
-/// A node without peers, and the slot of one session.
+/// A node without peers, and the entry of one session.
 struct Shell {
     node: Node,
-    slot: SessionSlot,
+    entry: SessionEntry,
     out: Output,
     conn: u64,
 }
@@ -60,7 +60,7 @@ impl Shell {
         node.begin(Time::ZERO, &mut out);
         node.wake(Time::from_secs(60), &mut out);
         assert!(node.is_ready());
-        let mut shell = Shell { node, slot: SessionSlot::default(), out, conn: 0 };
+        let mut shell = Shell { node, entry: SessionEntry::default(), out, conn: 0 };
         let create = RequestFlow::create(
             secret(1, Liveness::Normal),
             Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() },
@@ -78,12 +78,12 @@ impl Shell {
         let mut step = request.begin();
         loop {
             step = match step {
-                Step::Enter { .. } | Step::Reenter => request.entered(now, &mut self.slot),
+                Step::Enter { .. } | Step::Reenter => request.entered(now, &mut self.entry),
                 Step::Attach(attaching) => {
                     let reattach: Reattach = attaching.with(3);
                     self.conn += 1;
                     let result = self.node.reattach(now, 0, ConnId(self.conn), &reattach, &mut self.out);
-                    request.attached(now, &mut self.slot, result)
+                    request.attached(now, &mut self.entry, result)
                 }
                 Step::Submit(calls) => {
                     let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
@@ -122,7 +122,7 @@ fn a_session_that_is_attached_here_is_served_here() {
 fn a_lost_session_is_attached_again_with_its_members() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.slot.closed();
+    shell.entry.closed();
     let Step::Finish { result: Ok(answer), .. } = shell.run(SessionOperation::Heartbeat) else { panic!("not served") };
     assert_eq!(answer.members, Some(vec!["m".to_owned()]));
 }
@@ -131,7 +131,7 @@ fn a_lost_session_is_attached_again_with_its_members() {
 fn a_session_without_members_is_gone_with_its_node() {
     let mut shell = Shell::new();
     shell.run(SessionOperation::Close);
-    shell.slot.closed();
+    shell.entry.closed();
     assert_eq!(rejection(shell.run(SessionOperation::Heartbeat)), ErrorCode::SessionGone);
 }
 
@@ -139,7 +139,7 @@ fn a_session_without_members_is_gone_with_its_node() {
 fn another_secret_is_another_session() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.slot = SessionSlot::default();
+    shell.entry = SessionEntry::default();
     let update = MetadataUpdate::set("v", "1".to_owned());
     let operation = SessionOperation::Update { id: "m".to_owned(), update: Arc::new(update), expected: None };
     let forged = new(secret(2, Liveness::Normal), operation, false);
@@ -150,7 +150,7 @@ fn another_secret_is_another_session() {
 #[test]
 fn a_stopping_node_names_another() {
     let mut shell = Shell::new();
-    shell.slot.notice(Notice::Handover { target: None });
+    shell.entry.notice(Notice::Handover { target: None });
     assert_eq!(rejection(shell.run(SessionOperation::Heartbeat)), ErrorCode::NotReady);
 }
 
@@ -158,12 +158,12 @@ fn a_stopping_node_names_another() {
 fn a_member_that_was_taken_is_reported_as_taken() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.slot.notice(Notice::TakenOver { id: "m".to_owned() });
+    shell.entry.notice(Notice::TakenOver { id: "m".to_owned() });
     let mut request = request(SessionOperation::Unregister("m".to_owned()));
-    let Step::Submit(_) = request.entered(Time::ZERO, &mut shell.slot) else { panic!("not submitted") };
+    let Step::Submit(_) = request.entered(Time::ZERO, &mut shell.entry) else { panic!("not submitted") };
     let denied = Rejection::new(ErrorCode::PermissionDenied, "held by another client");
     assert!(matches!(request.answered([Ok(None), Err(denied)]), Step::Reenter));
-    assert_eq!(rejection(request.entered(Time::ZERO, &mut shell.slot)), ErrorCode::TakenOver);
+    assert_eq!(rejection(request.entered(Time::ZERO, &mut shell.entry)), ErrorCode::TakenOver);
 }
 
 #[test]
@@ -231,9 +231,9 @@ fn a_request_that_may_have_been_executed_is_not_rejected() {
     request.forwarded(Time::ZERO, Forwarded::Unanswered);
     let step = request.owner(Time::from_secs(1), owner(PeerState::Lost));
     assert!(matches!(step, Step::Enter { make: true }), "its owner is lost: {step:?}");
-    let Step::Submit(_) = request.entered(Time::from_secs(1), &mut shell.slot) else { panic!("not submitted") };
+    let Step::Submit(_) = request.entered(Time::from_secs(1), &mut shell.entry) else { panic!("not submitted") };
     request.answered([Err(Rejection::new(ErrorCode::NotRegistered, "not registered"))]);
-    let step = request.entered(Time::from_secs(1), &mut shell.slot);
+    let step = request.entered(Time::from_secs(1), &mut shell.entry);
     assert!(matches!(step, Step::Finish { result: Err(SessionError::OutcomeUnknown { .. }), .. }), "{step:?}");
 }
 

@@ -1,5 +1,7 @@
 //! Deliberate bugs of the SDK, to show that the simulator would find real ones (docs/mutants.md).
 
+pub(crate) use convoke_base::seam;
+
 convoke_base::mutants! {
     ClientKeepsClaim: "C1", "the SDK attaches again with the claim of its last attach";
     UnregistrationForgotten: "C3", "the SDK does not repeat an unregistration that was not answered";

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::{Event, Member, ResetReason};
 use convoke_proto::v1::{self, Versioned, WatchEvent, watch_event, watch_event::reset::Reason};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,9 +86,7 @@ impl WatchState {
         let complete = std::mem::replace(&mut self.complete, false);
         if !self.token.is_empty() && bytes(&self.recent) <= RESUME_BYTES_MAX {
             self.resumed = Resumed::Token;
-            let omitted = self.mutation.is(Mutant::ResumeOmitsRecent);
-            let recent = if omitted { BTreeMap::new() } else { self.recent.clone() };
-            return Some(v1::Resume { token: self.token.clone(), recent, known: None });
+            return Some(v1::Resume { token: self.token.clone(), recent: self.recent_versions(), known: None });
         }
         if complete && let Some(known) = self.known() {
             self.resumed = Resumed::Otherwise;
@@ -148,9 +146,8 @@ impl WatchState {
         self.remember(&member.id, &member.version);
         let seen = self.loaded.as_ref().is_none_or(|loaded| loaded.contains(&member.id));
         let before = self.members.get(&member.id).filter(|_| seen);
-        let repeats = self.mutation.is(Mutant::RepeatedChangeReported);
         let event: fn(Arc<Member>) -> Event = match before {
-            Some(before) if before.version == member.version && !repeats => return,
+            Some(before) if self.is_repeated(before, &member) => return,
             Some(before) if before.owner.node != member.owner.node => event.unwrap_or(Event::OwnerChanged),
             Some(before) if before.status != member.status => event.unwrap_or(Event::StatusChanged),
             Some(_) => event.unwrap_or(Event::Updated),
@@ -162,6 +159,18 @@ impl WatchState {
         }
         self.members.insert(member.id.clone(), member.clone());
         out.push(event(member));
+    }
+
+    /// Returns the versions received since the last mark.
+    fn recent_versions(&self) -> BTreeMap<String, String> {
+        seam!(self, ResumeOmitsRecent => return BTreeMap::new());
+        self.recent.clone()
+    }
+
+    /// Returns whether the application has seen this version of the member.
+    fn is_repeated(&self, before: &Member, member: &Member) -> bool {
+        seam!(self, RepeatedChangeReported => return false);
+        before.version == member.version
     }
 
     fn hide(&mut self, gone: Versioned, out: &mut Vec<Event>) {

@@ -3,7 +3,7 @@
 use super::state::{ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{Effect, Effects, Session};
 use crate::Error;
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use convoke_proto::{ErrorCode, v1};
 use std::time::Duration;
 use v1::notice::Notice;
@@ -39,8 +39,8 @@ impl Session {
         }
         match answer.error {
             None => {
-                let by_arrival = self.mutation.is(Mutant::EchoCountsOnArrival);
-                let sent = if by_arrival { now } else { Duration::from_micros(answer.sent) };
+                let mut sent = Duration::from_micros(answer.sent);
+                seam!(self, EchoCountsOnArrival => sent = now);
                 self.last_echo = self.last_echo.max(sent.min(now));
                 self.backoff.spread(Duration::from_millis(answer.spread_ms.into()));
             }

@@ -2,7 +2,7 @@
 
 use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::{ConnectionState, Error};
 use convoke_proto::{ErrorCode, PART_BYTES, v1};
 use prost::Message;
@@ -15,10 +15,14 @@ const STALE_MAX: u32 = 16;
 const PART_TIME: Duration = Duration::from_secs(2);
 
 impl Session {
+    /// Returns a claim above that of the last attach (C1).
+    fn next_claim(&self) -> u64 {
+        seam!(self, ClientKeepsClaim => return self.claim.max(1));
+        self.claim + 1
+    }
+
     pub(super) fn attach(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
-        if self.claim == 0 || !self.mutation.is(Mutant::ClientKeepsClaim) {
-            self.claim += 1;
-        }
+        self.claim = self.next_claim();
         self.attach_again = false;
         let members = self.name_members();
         self.cover_operations();

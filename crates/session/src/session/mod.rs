@@ -20,7 +20,7 @@ pub use state::{
 };
 
 use crate::backoff::Backoff;
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use crate::seeds::{KnownNode, Seeds};
 use crate::{ConnectionState, Error};
 use convoke_proto::{ErrorCode, v1};
@@ -226,10 +226,14 @@ impl Session {
         self.requeue(out);
     }
 
+    /// Returns whether the node has stopped answering (C6).
+    fn is_silent(&self, now: Time) -> bool {
+        seam!(self, SilentNodeKept => return false);
+        now.saturating_sub(self.last_echo) > 2 * self.heartbeat_interval + HEARTBEAT_SLACK
+    }
+
     fn send_heartbeat(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
-        let silent = now.saturating_sub(self.last_echo) > 2 * self.heartbeat_interval + HEARTBEAT_SLACK;
-        let silent = silent && !self.mutation.is(Mutant::SilentNodeKept);
-        if silent || self.attach_again {
+        if self.is_silent(now) || self.attach_again {
             self.lost(now, "the node has stopped answering", out);
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId, Time};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
-use crate::mutant::Mutant;
+use crate::mutant::seam;
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::MemberSpec;
 use convoke_proto::{ErrorCode, PART_BYTES, v1};
@@ -247,9 +247,7 @@ impl Session {
         for operation in lost {
             self.finish(operation, Err(outcome_unknown("the connection was lost")), out);
         }
-        if self.mutation.is(Mutant::UnregistrationForgotten) {
-            self.forget_unregistrations(out);
-        }
+        seam!(self, UnregistrationForgotten => self.forget_unregistrations(out));
     }
 
     /// The deliberate bug `UnregistrationForgotten`.

@@ -13,8 +13,8 @@ use convoke_core::node::{ConnId, Notice};
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    CoreCall, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionError, SessionSlot, SessionTable, Settings,
-    SlotRef, Step,
+    CoreCall, EntryRef, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError, SessionTable,
+    Settings, Step,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -31,18 +31,18 @@ const DELAY_MAX: Micros = 3_000;
 #[derive(Debug)]
 pub(crate) struct HttpNode {
     table: SessionTable<u64>,
-    slots: BTreeMap<u64, HostSlot>,
-    /// The slot to which a connection of the core belongs.
+    entries: BTreeMap<u64, HostEntry>,
+    /// The entry to which a connection of the core belongs.
     connections: BTreeMap<u64, u64>,
     tasks: BTreeMap<u64, Task>,
     /// Sessions with `fast` liveness, by the client's connection that they were used on.
     bound: BTreeMap<u64, BTreeSet<Key>>,
 }
 
-/// A slot with its lock, and the connection of its session.
+/// An entry with its lock, and the connection of its session.
 #[derive(Debug, Default)]
-struct HostSlot {
-    state: SessionSlot,
+struct HostEntry {
+    state: SessionEntry,
     connection: Option<u64>,
     /// Notices that the node sent to the connection; `None` is the end of the connection.
     deliveries: VecDeque<Option<Notice>>,
@@ -59,7 +59,7 @@ pub(super) struct Task {
     exchange: u64,
     pub(super) message: Message,
     pub(super) request: RequestFlow,
-    found: Option<SlotRef<u64>>,
+    found: Option<EntryRef<u64>>,
     locked: bool,
     /// The next step, while it is delayed or waits for the lock.
     step: Option<Step>,
@@ -70,7 +70,7 @@ impl HttpNode {
     fn new(session_limit: usize) -> Self {
         HttpNode {
             table: SessionTable::new(session_limit),
-            slots: BTreeMap::new(),
+            entries: BTreeMap::new(),
             connections: BTreeMap::new(),
             tasks: BTreeMap::new(),
             bound: BTreeMap::new(),
@@ -89,8 +89,8 @@ impl World {
         let Some(message) = self.http.exchanges.get(&exchange).map(|held| held.message.clone()) else { return };
         let time = self.hosts[host].time(self.now);
         let idle = self.http_node(host).table.sweep(time);
-        for slot in idle {
-            self.http_removed(host, slot);
+        for entry in idle {
+            self.http_removed(host, entry);
         }
         let settings = Settings { forward_timeout: FORWARD_TIMEOUT, mutation: self.http.mutation };
         let request = match &message.body {
@@ -165,8 +165,8 @@ impl World {
                     self.http_leave(host, &mut task);
                     match self.http_enter(host, time, task.request.secret(), make) {
                         Ok(Some(found)) => {
-                            if let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) {
-                                slot.users += 1;
+                            if let Some(entry) = self.http_node(host).entries.get_mut(&found.entry) {
+                                entry.users += 1;
                             }
                             self.http_bind(host, &task, &found);
                             task.found = Some(found);
@@ -181,21 +181,21 @@ impl World {
                 }
                 Step::Reenter => {
                     let Some(found) = task.found.clone() else { return };
-                    let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) else { return };
-                    if !task.locked && slot.locked {
-                        slot.waiting.push_back(number);
+                    let Some(entry) = self.http_node(host).entries.get_mut(&found.entry) else { return };
+                    if !task.locked && entry.locked {
+                        entry.waiting.push_back(number);
                         self.http_suspend(host, number, task, Step::Reenter, None);
                         return;
                     }
-                    (slot.locked, task.locked) = (true, true);
-                    while let Some(delivery) = slot.deliveries.pop_front() {
+                    (entry.locked, task.locked) = (true, true);
+                    while let Some(delivery) = entry.deliveries.pop_front() {
                         match delivery {
-                            Some(notice) => slot.state.notice(notice),
-                            None => slot.state.closed(),
+                            Some(notice) => entry.state.notice(notice),
+                            None => entry.state.closed(),
                         }
                     }
-                    let step = task.request.entered(time, &mut slot.state);
-                    self.http_keep(host, found.slot, None);
+                    let step = task.request.entered(time, &mut entry.state);
+                    self.http_keep(host, found.entry, None);
                     step
                 }
                 Step::Attach(attaching) => {
@@ -203,7 +203,7 @@ impl World {
                     let reattach = attaching.with(self.http.rng.u64(..));
                     let connection = self.network.number();
                     let wall = self.hosts[host].wall_ms(self.now);
-                    self.http_node(host).connections.insert(connection, found.slot);
+                    self.http_node(host).connections.insert(connection, found.entry);
                     let result = self.with_node(host, |node, time, out| {
                         Some(node.reattach(time, wall, ConnId(connection), &reattach, out))
                     });
@@ -218,9 +218,9 @@ impl World {
                         node.table.attached(&key, found.number, attached.timeout);
                     }
                     let claimed = result.as_ref().ok().map(|attached| attached.versions.clone());
-                    let Some(slot) = node.slots.get_mut(&found.slot) else { return };
-                    let step = task.request.attached(time, &mut slot.state, result);
-                    self.http_keep(host, found.slot, Some(connection));
+                    let Some(entry) = node.entries.get_mut(&found.entry) else { return };
+                    let step = task.request.attached(time, &mut entry.state, result);
+                    self.http_keep(host, found.entry, Some(connection));
                     if let Some(claimed) = claimed {
                         self.http_attached(host, &task, reattach.member.is_some(), &claimed);
                     }
@@ -233,7 +233,7 @@ impl World {
                         step = task.request.failed(rejection);
                         continue;
                     }
-                    let connection = self.http_node(host).slots.get(&found.slot).and_then(|slot| slot.connection);
+                    let connection = self.http_node(host).entries.get(&found.entry).and_then(|entry| entry.connection);
                     let open = connection.is_some_and(|conn| self.http_node(host).connections.contains_key(&conn));
                     let results = self.http_execute(host, calls, open);
                     if self.hosts[host].boot != boot {
@@ -310,19 +310,19 @@ impl World {
         time: Time,
         secret: &Secret,
         make: bool,
-    ) -> Result<Option<SlotRef<u64>>, Rejection> {
+    ) -> Result<Option<EntryRef<u64>>, Rejection> {
         let fresh = self.http.number();
         let node = self.http_node(host);
         if !make {
             return Ok(node.table.find(time, &secret.key));
         }
         let found = node.table.find_or_make(time, secret.key, || fresh)?;
-        node.slots.entry(found.slot).or_default();
+        node.entries.entry(found.entry).or_default();
         Ok(Some(found))
     }
 
     /// Binds a session with `fast` liveness to the client's connection, as the server does.
-    fn http_bind(&mut self, host: usize, task: &Task, found: &SlotRef<u64>) {
+    fn http_bind(&mut self, host: usize, task: &Task, found: &EntryRef<u64>) {
         let secret = task.request.secret();
         let Some(connection) = task.message.connection.filter(|_| secret.liveness == Liveness::Fast) else { return };
         let node = self.http_node(host);
@@ -335,44 +335,44 @@ impl World {
         let node = self.http_node(host);
         let bound = node.bound.remove(&connection).unwrap_or_default();
         let ended: Vec<u64> = bound.iter().filter_map(|key| node.table.disconnected(key, connection)).collect();
-        for slot in ended {
-            self.http_removed(host, slot);
+        for entry in ended {
+            self.http_removed(host, entry);
         }
     }
 
     fn http_unlock(&mut self, host: usize, task: &mut Task) {
         let Some(found) = task.found.as_ref().filter(|_| task.locked) else { return };
         task.locked = false;
-        let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) else { return };
-        slot.locked = false;
-        if let Some(next) = slot.waiting.pop_front() {
+        let Some(entry) = self.http_node(host).entries.get_mut(&found.entry) else { return };
+        entry.locked = false;
+        if let Some(next) = entry.waiting.pop_front() {
             let boot = self.hosts[host].boot;
             self.schedule(self.now, Event::Http(HttpEvent::Step { host, boot, task: next }));
         }
     }
 
-    /// Releases the slot of a request.
+    /// Releases the entry of a request.
     fn http_leave(&mut self, host: usize, task: &mut Task) {
         let Some(found) = task.found.take() else { return };
-        if let Some(slot) = self.http_node(host).slots.get_mut(&found.slot) {
-            slot.users -= 1;
+        if let Some(entry) = self.http_node(host).entries.get_mut(&found.entry) {
+            entry.users -= 1;
         }
-        self.http_drop_unused(host, found.slot);
+        self.http_drop_unused(host, found.entry);
     }
 
-    /// Marks a slot that was removed from the table.
+    /// Marks an entry that was removed from the table.
     fn http_removed(&mut self, host: usize, number: u64) {
-        if let Some(slot) = self.http_node(host).slots.get_mut(&number) {
-            slot.removed = true;
+        if let Some(entry) = self.http_node(host).entries.get_mut(&number) {
+            entry.removed = true;
         }
         self.http_drop_unused(host, number);
     }
 
     fn http_drop_unused(&mut self, host: usize, number: u64) {
         let node = self.http_node(host);
-        if node.slots.get(&number).is_some_and(|slot| slot.removed && slot.users == 0)
-            && let Some(slot) = node.slots.remove(&number)
-            && let Some(connection) = slot.connection
+        if node.entries.get(&number).is_some_and(|entry| entry.removed && entry.users == 0)
+            && let Some(entry) = node.entries.remove(&number)
+            && let Some(connection) = entry.connection
         {
             self.http_hang_up(host, connection);
         }
@@ -380,14 +380,14 @@ impl World {
 
     /// Keeps the connection on which the session was attached. Without an attached session no connection is kept.
     fn http_keep(&mut self, host: usize, number: u64, connection: Option<u64>) {
-        let Some(slot) = self.http_node(host).slots.get_mut(&number) else { return };
+        let Some(entry) = self.http_node(host).entries.get_mut(&number) else { return };
         let mut ended = Vec::new();
         if connection.is_some() {
-            ended.extend(std::mem::replace(&mut slot.connection, connection));
-            slot.deliveries.clear();
+            ended.extend(std::mem::replace(&mut entry.connection, connection));
+            entry.deliveries.clear();
         }
-        if !slot.state.is_attached() {
-            ended.extend(slot.connection.take());
+        if !entry.state.is_attached() {
+            ended.extend(entry.connection.take());
         }
         for connection in ended {
             self.http_hang_up(host, connection);
@@ -422,8 +422,8 @@ impl World {
     fn http_deliver_to(&mut self, host: usize, connection: u64, delivery: Option<Notice>) -> bool {
         let Some(node) = self.http.nodes.get_mut(&host) else { return false };
         let Some(number) = node.connections.get(&connection) else { return false };
-        if let Some(slot) = node.slots.get_mut(number).filter(|slot| slot.connection == Some(connection)) {
-            slot.deliveries.push_back(delivery);
+        if let Some(entry) = node.entries.get_mut(number).filter(|entry| entry.connection == Some(connection)) {
+            entry.deliveries.push_back(delivery);
         }
         true
     }
@@ -454,9 +454,9 @@ impl World {
     ) {
         let secret = task.request.secret().clone();
         if let Some(found) = task.found.as_ref().filter(|_| remove)
-            && let Some(slot) = self.http_node(host).table.remove(&secret.key, found.number)
+            && let Some(entry) = self.http_node(host).table.remove(&secret.key, found.number)
         {
-            self.http_removed(host, slot);
+            self.http_removed(host, entry);
         }
         self.http_leave(host, &mut task);
         let result = match result {

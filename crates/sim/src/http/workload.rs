@@ -28,7 +28,7 @@ pub(crate) fn is_contested(id: &str) -> bool {
 impl World {
     /// Adds the HTTP clients of a plan.
     pub(crate) fn populate_http(&mut self, clients: usize) {
-        // Enough for all clients, but not for the slots of earlier processes, which remain until they are swept.
+        // Enough for all clients, but not for the entries of earlier processes, which remain until they are swept.
         if self.http.rng.u32(..2) == 0 {
             self.http.session_limit = clients;
         }

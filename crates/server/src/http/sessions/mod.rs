@@ -1,10 +1,10 @@
 //! HTTP sessions: the handlers of `/api/v1/sessions`.
 
+mod entries;
 mod forward;
 mod serve;
-mod slots;
 
-pub(crate) use slots::Sessions;
+pub(crate) use entries::Sessions;
 
 use super::body::parse;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};

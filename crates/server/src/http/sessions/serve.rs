@@ -1,7 +1,7 @@
 //! Carries out the steps of a session's request (C8). `convoke-http-session` decides which steps these are.
 
+use super::entries::{HeldEntry, SharedEntry};
 use super::forward::{Raw, ask_node};
-use super::slots::{HeldSlot, SharedSlot};
 use crate::error::rejected;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
@@ -14,8 +14,8 @@ use convoke_core::node::{Attached, Reattach, SessionOwner};
 use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
-    CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation, Settings,
-    SlotRef, Step,
+    CoreCall, EntryRef, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation,
+    Settings, Step,
 };
 use convoke_node::{ClientConnection as NodeConnection, ClientOperation, OperationResult};
 use convoke_proto::{Error, ErrorCode};
@@ -60,7 +60,7 @@ fn settings(surface: &Surface) -> Settings {
     Settings { forward_timeout: surface.config.timeouts.forward, mutation: Mutation::none() }
 }
 
-/// Carries out the steps of a request. The slot is locked until the operation is submitted, not until it is answered. So
+/// Carries out the steps of a request. The entry is locked until the operation is submitted, not until it is answered. So
 /// several requests of a session can be in flight at once, and the event loop executes them in one turn.
 async fn run(
     surface: &Surface,
@@ -72,8 +72,8 @@ async fn run(
     let key = request.secret().key;
     let fast = request.secret().liveness == Liveness::Fast;
     let bound = client.filter(|_| fast).map(Arc::as_ref);
-    let mut found: Option<SlotRef<SharedSlot>> = None;
-    let mut locked: Option<OwnedMutexGuard<HeldSlot>> = None;
+    let mut found: Option<EntryRef<SharedEntry>> = None;
+    let mut locked: Option<OwnedMutexGuard<HeldEntry>> = None;
     let mut relayed = None;
     let mut step = request.begin();
     loop {
@@ -84,8 +84,8 @@ async fn run(
                 let result =
                     if make { sessions.find_or_make(key, bound).map(Some) } else { Ok(sessions.find(&key, bound)) };
                 match result {
-                    Ok(Some(slot)) => {
-                        found = Some(slot);
+                    Ok(Some(entry)) => {
+                        found = Some(entry);
                         Step::Reenter
                     }
                     Ok(None) => request.absent(sessions.now()),
@@ -96,10 +96,10 @@ async fn run(
                 let Some(found) = &found else { return Err(out_of_order()) };
                 let held = match &mut locked {
                     Some(held) => held,
-                    None => locked.insert(found.slot.clone().lock_owned().await),
+                    None => locked.insert(found.entry.clone().lock_owned().await),
                 };
                 held.catch_up();
-                let step = request.entered(sessions.now(), &mut held.slot);
+                let step = request.entered(sessions.now(), &mut held.entry);
                 held.keep(None);
                 step
             }
@@ -112,7 +112,7 @@ async fn run(
                         if let Ok(attached) = &result {
                             sessions.attached(&key, found.number, attached.timeout);
                         }
-                        let step = request.attached(sessions.now(), &mut held.slot, result);
+                        let step = request.attached(sessions.now(), &mut held.entry, result);
                         held.keep(connection);
                         step
                     }

@@ -1,6 +1,6 @@
-//! The slot of a session at a node, and the session that is attached there.
+//! The entry of a session at a node, and the session that is attached there.
 
-use crate::mutant::{Mutant, Mutation};
+use crate::mutant::{Mutation, seam};
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{AttachMember, Attached, HandoverTarget, Notice, SessionId};
 use convoke_core::version::Version;
@@ -34,7 +34,7 @@ pub enum CoreCall {
 
 /// The state of one session at this node. The caller locks it: one request at a time may use it.
 #[derive(Debug, Default)]
-pub struct SessionSlot {
+pub struct SessionEntry {
     pub(crate) live: Option<Live>,
     /// The node is stopping and hands its sessions over.
     handover: Option<Handover>,
@@ -54,7 +54,7 @@ pub(crate) struct Live {
     pub(crate) timeout: Duration,
 }
 
-impl SessionSlot {
+impl SessionEntry {
     /// Returns whether a session is attached here. While it is, the caller keeps the connection of the session.
     pub fn is_attached(&self) -> bool {
         self.live.is_some()
@@ -124,13 +124,10 @@ impl Live {
             SessionOperation::Unregister(id) => Some(CoreCall::Unregister { session, seq, id }),
             SessionOperation::Close => Some(CoreCall::Close { session }),
         };
-        if mutation.is(Mutant::RequestIsNoHeartbeat) && call.is_some() {
-            return [None, call];
-        }
-        if mutation.is(Mutant::HeartbeatNotExecuted) && call.is_none() {
-            return [None, None];
-        }
-        [Some(CoreCall::Heartbeat { session }), call]
+        let mut heartbeat = Some(CoreCall::Heartbeat { session });
+        seam!(in mutation, RequestIsNoHeartbeat => heartbeat = heartbeat.filter(|_| call.is_none()));
+        seam!(in mutation, HeartbeatNotExecuted => heartbeat = heartbeat.filter(|_| call.is_some()));
+        [heartbeat, call]
     }
 
     /// Returns the rejection that the client receives for a rejection of the core.

@@ -2,26 +2,26 @@
 
 use crate::service::ClientConnection;
 use convoke_core::{Rejection, Time};
-use convoke_http_session::{Key, SessionSlot, SessionTable, SlotRef};
+use convoke_http_session::{EntryRef, Key, SessionEntry, SessionTable};
 use convoke_node::{ClientConnection as NodeConnection, Delivery};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A slot that a request locks. Dropping it drops the connection, which detaches the session.
-pub(super) type SharedSlot = Arc<tokio::sync::Mutex<HeldSlot>>;
+/// An entry that a request locks. Dropping it drops the connection, which detaches the session.
+pub(super) type SharedEntry = Arc<tokio::sync::Mutex<HeldEntry>>;
 
-/// A slot and the connection of the session that is attached there.
+/// An entry and the connection of the session that is attached there.
 #[derive(Debug, Default)]
-pub(super) struct HeldSlot {
-    pub(super) slot: SessionSlot,
+pub(super) struct HeldEntry {
+    pub(super) entry: SessionEntry,
     connection: Option<NodeConnection>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    table: Mutex<SessionTable<SharedSlot>>,
+    table: Mutex<SessionTable<SharedEntry>>,
     start: Instant,
 }
 
@@ -43,7 +43,7 @@ impl Sessions {
         self.start + time.since(Time::ZERO)
     }
 
-    pub(super) fn find(&self, key: &Key, bound: Option<&ClientConnection>) -> Option<SlotRef<SharedSlot>> {
+    pub(super) fn find(&self, key: &Key, bound: Option<&ClientConnection>) -> Option<EntryRef<SharedEntry>> {
         let mut table = self.lock();
         let found = table.find(self.now(), key)?;
         bind(&mut table, *key, &found, bound);
@@ -54,9 +54,9 @@ impl Sessions {
         &self,
         key: Key,
         bound: Option<&ClientConnection>,
-    ) -> Result<SlotRef<SharedSlot>, Rejection> {
+    ) -> Result<EntryRef<SharedEntry>, Rejection> {
         let mut table = self.lock();
-        let found = table.find_or_make(self.now(), key, SharedSlot::default)?;
+        let found = table.find_or_make(self.now(), key, SharedEntry::default)?;
         bind(&mut table, key, &found, bound);
         Ok(found)
     }
@@ -89,29 +89,34 @@ impl Sessions {
         drop(removed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, SessionTable<SharedSlot>> {
+    fn lock(&self) -> MutexGuard<'_, SessionTable<SharedEntry>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Binds a session with `fast` liveness to its connection: the loss of the connection ends it.
-fn bind(table: &mut SessionTable<SharedSlot>, key: Key, found: &SlotRef<SharedSlot>, bound: Option<&ClientConnection>) {
+fn bind(
+    table: &mut SessionTable<SharedEntry>,
+    key: Key,
+    found: &EntryRef<SharedEntry>,
+    bound: Option<&ClientConnection>,
+) {
     if let Some(connection) = bound {
         table.bind(&key, found.number, connection.number);
         connection.bind(key);
     }
 }
 
-impl HeldSlot {
+impl HeldEntry {
     /// Reports the notices that the node sent to the session's connection since the last request.
     pub(super) fn catch_up(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let mut context = Context::from_waker(Waker::noop());
-        while self.slot.is_attached() {
+        while self.entry.is_attached() {
             match connection.poll_next(&mut context) {
                 Poll::Pending => return,
-                Poll::Ready(Some(Delivery::Notice(notice))) => self.slot.notice(notice),
-                Poll::Ready(Some(Delivery::Closed(_)) | None) => self.slot.closed(),
+                Poll::Ready(Some(Delivery::Notice(notice))) => self.entry.notice(notice),
+                Poll::Ready(Some(Delivery::Closed(_)) | None) => self.entry.closed(),
                 Poll::Ready(Some(
                     Delivery::Answers(_) | Delivery::Heartbeat { .. } | Delivery::HeartbeatRejected { .. },
                 )) => {}
@@ -124,7 +129,7 @@ impl HeldSlot {
         if connection.is_some() {
             self.connection = connection;
         }
-        if !self.slot.is_attached() {
+        if !self.entry.is_attached() {
             self.connection = None;
         }
     }
