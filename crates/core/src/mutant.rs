@@ -61,6 +61,7 @@ convoke_base::mutants! {
     DownNeverLeaves: "C6", "members that are down are never unregistered";
     MoveClearsDrain: "C7", "a member that moves loses its drain mark";
     ReattachForgetsMembers: "C8", "a client without state of its own is attached without its members";
+    CreatorIgnored: "C8", "a session without members exists only at the node that created it";
     EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
     EarlierProcessWins: "C9", "a record of an earlier process of the client ends the registration of the connected process";
     SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";

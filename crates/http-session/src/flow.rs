@@ -13,7 +13,7 @@ use crate::secret::Secret;
 use crate::session_gone;
 use convoke_core::member::Liveness;
 use convoke_core::node::{AttachMember, Attached, PeerState, Reattach, SessionId, SessionOwner};
-use convoke_core::version::{NodeId, Version};
+use convoke_core::version::{NodeId, OriginId, Version};
 use convoke_core::{ErrorCode, Rejection, Time};
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub enum Step {
     /// Continue with [`RequestFlow::answered`].
     Submit([Option<CoreCall>; 2]),
     /// Ask the core which other node owns the members of the session. Continue with [`RequestFlow::owner`].
-    AskOwner { client: String, nonce: u64 },
+    AskOwner { client: String, nonce: u64, creator: OriginId },
     /// Send the request to this node, marked as forwarded. Continue with [`RequestFlow::forwarded`].
     Forward { owner: SessionOwner, deadline: Time },
     /// Wait, then continue with [`RequestFlow::waited`].
@@ -236,7 +236,8 @@ impl RequestFlow {
         let fresh = matches!(self.stage, Stage::Creating);
         let Secret { liveness, timeout, .. } = self.secret;
         let (client, nonce) = (self.secret.client(), self.nonce());
-        let reattach = Reattach { client, nonce, liveness, timeout, raise: 0, member, fresh };
+        let creator = Some(self.secret.creator.clone());
+        let reattach = Reattach { client, nonce, liveness, timeout, raise: 0, member, fresh, creator };
         Step::Attach(Attaching { reattach })
     }
 
@@ -350,7 +351,7 @@ impl RequestFlow {
     }
 
     fn ask_owner(&self) -> Step {
-        Step::AskOwner { client: self.secret.client(), nonce: self.nonce() }
+        Step::AskOwner { client: self.secret.client(), nonce: self.nonce(), creator: self.secret.creator.clone() }
     }
 
     /// Continues after [`Step::Wait`].

@@ -128,7 +128,10 @@ mod tests {
     use convoke_core::member::Liveness;
 
     fn key(random: u8) -> Key {
-        Secret::new(None, Liveness::Normal, 0, [random; 16]).key
+        let node = convoke_core::version::NodeId::new("n1").unwrap();
+        let incarnation = convoke_core::version::Incarnation { number: 1, nonce: 1 };
+        let creator = convoke_core::version::OriginId { node, incarnation };
+        Secret::new(None, Liveness::Normal, 0, &creator, [random; 16]).key
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use convoke_core::member::{Liveness, MetadataUpdate};
 use convoke_core::node::{ConnId, Notice, PeerState, Reattach, SessionOwner, Start};
-use convoke_core::version::{NodeId, Version};
+use convoke_core::version::{Incarnation, NodeId, OriginId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
     CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation, SessionReply,
@@ -16,7 +16,12 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn secret(random: u8, liveness: Liveness) -> Secret {
-    Secret::new(Some("shop"), liveness, 0, [random; 16])
+    Secret::new(Some("shop"), liveness, 0, &creator(), [random; 16])
+}
+
+/// The node of [`Shell`].
+fn creator() -> OriginId {
+    OriginId { node: NodeId::new("n1").unwrap(), incarnation: Incarnation { number: 1, nonce: 1 } }
 }
 
 fn request(operation: SessionOperation) -> RequestFlow {
@@ -89,7 +94,9 @@ impl Shell {
                     let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
                     request.answered(results)
                 }
-                Step::AskOwner { client, nonce } => request.owner(now, self.node.owner_of_session(&client, nonce)),
+                Step::AskOwner { client, nonce, creator } => {
+                    request.owner(now, self.node.owner_of_session(&client, nonce, Some(&creator)))
+                }
                 other => return other,
             }
         }

@@ -65,6 +65,7 @@ impl World {
                 self.hosts[host].state = HostState::Gone;
                 if let Some(first) = self.hosts[host].duplicate {
                     self.hosts[first].duplicate = None;
+                    self.reach.second_process_changed(self.now);
                     self.update_reach();
                 }
             }

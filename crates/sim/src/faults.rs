@@ -415,6 +415,7 @@ impl World {
             return false;
         }
         let second = self.add_second_process(host);
+        self.reach.second_process_changed(self.now);
         self.start(second);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
         self.schedule_action(length, Action::EndSecondProcess { host: second });

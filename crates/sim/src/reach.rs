@@ -87,6 +87,8 @@ pub struct Reach {
     known: BTreeMap<usize, u128>,
     /// Pairs of hosts whose link delivers too late, with the number of such faults.
     congested: BTreeMap<(usize, usize), u32>,
+    /// When a second process with the id of a node last started or ended.
+    second_process_at: Micros,
 }
 
 impl Reach {
@@ -111,7 +113,12 @@ impl Reach {
     /// Returns the time since which a host reaches the same hosts, and the same hosts reach it.
     pub fn settled_since(&self, host: usize) -> Micros {
         let touching = self.paths.iter().filter(|((one, other), _)| *one == host || *other == host);
-        touching.map(|(_, path)| path.changed_at()).max().unwrap_or(0)
+        touching.map(|(_, path)| path.changed_at()).max().unwrap_or(0).max(self.second_process_at)
+    }
+
+    /// A second process with the id of a node starts or ends. It is part of no path, but relays evidence while it runs.
+    pub(crate) fn second_process_changed(&mut self, now: Micros) {
+        self.second_process_at = now;
     }
 
     /// Whether a client could at every moment reach some node from which the observer was reachable.

@@ -74,9 +74,11 @@ pub struct Reattach {
     pub member: Option<AttachMember>,
     /// A new process: its session supersedes the current one of this client id, and no members are restored.
     pub fresh: bool,
+    /// The incarnation that created the session. While it runs, only it knows whether a session without members exists.
+    pub creator: Option<OriginId>,
 }
 
-/// The node that owns the members of a session, and its address.
+/// The node that holds a session, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionOwner {
     pub node: NodeId,

@@ -5,6 +5,7 @@ use crate::error::{ErrorCode, Rejection};
 use crate::member::{MemberSpec, Record, Space, Status};
 use crate::mutant::seam;
 use crate::time::Time;
+use crate::version::OriginId;
 
 impl Node {
     /// Attaches a client with its members in the registry. Finding and claiming them is one step: members that were
@@ -41,7 +42,7 @@ impl Node {
                 return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
             }
             if previous.is_none() {
-                return Err(super::attach::session_gone());
+                return Err(self.absent_session(request));
             }
         }
         let more = request.member.as_ref().map(|member| member.spec.id.as_str());
@@ -64,12 +65,28 @@ impl Node {
         })
     }
 
-    /// Returns the other node that owns the members of this process, if it has members.
-    pub fn owner_of_session(&self, client: &str, nonce: u64) -> Option<SessionOwner> {
+    /// The rejection of a session of which no member is known. Only the node that created it can hold it.
+    fn absent_session(&self, request: &Reattach) -> Rejection {
+        seam!(self, CreatorIgnored => return super::attach::session_gone());
+        match &request.creator {
+            Some(creator) if creator != self.origin() && self.admits(creator) => {
+                let message = format!("node {} created this session and cannot be reached; try again", creator.node);
+                Rejection::new(ErrorCode::NotReady, message)
+            }
+            _ => super::attach::session_gone(),
+        }
+    }
+
+    /// Returns the other node that owns the members of this process. If it has none, returns the node that created the
+    /// session, while that incarnation is admitted.
+    pub fn owner_of_session(&self, client: &str, nonce: u64, creator: Option<&OriginId>) -> Option<SessionOwner> {
         let own = self.map.of_client(client).filter(|record| record.client.nonce == nonce);
-        let node = &own.max_by_key(|record| record.claim)?.origin.id.node;
-        let peer = self.peers.peers.get(node)?;
-        Some(SessionOwner { node: node.clone(), client_address: peer.client_address.clone(), state: peer.state })
+        let owner = own.max_by_key(|record| record.claim).map(|record| &record.origin.id.node);
+        let mut created = creator.filter(|creator| self.admits(creator)).map(|creator| &creator.node);
+        seam!(self, CreatorIgnored => created = None);
+        let peer_id = owner.or(created)?;
+        let peer = self.peers.peers.get(peer_id)?;
+        Some(SessionOwner { node: peer_id.clone(), client_address: peer.client_address.clone(), state: peer.state })
     }
 }
 

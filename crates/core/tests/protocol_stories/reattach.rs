@@ -53,14 +53,14 @@ fn attached() -> (Cluster, SessionId) {
 #[test]
 fn the_registry_restores_the_clients_members() {
     let (mut cluster, _) = attached();
-    let owner = cluster.node(B).owner_of_session("http", 7).unwrap();
+    let owner = cluster.node(B).owner_of_session("http", 7, None).unwrap();
     assert_eq!((owner.node.as_str(), owner.client_address.as_str()), ("a", "a:7001"));
-    assert_eq!(cluster.node(A).owner_of_session("http", 7), None, "this node itself");
-    assert_eq!(cluster.node(B).owner_of_session("http", 8), None, "another process");
+    assert_eq!(cluster.node(A).owner_of_session("http", 7, None), None, "this node itself");
+    assert_eq!(cluster.node(B).owner_of_session("http", 8, None), None, "another process");
     let before = cluster.member(B, "a");
     cluster.crash(A);
     cluster.run(Duration::from_secs(10));
-    assert_eq!(cluster.node(B).owner_of_session("http", 7).unwrap().state, PeerState::Failed);
+    assert_eq!(cluster.node(B).owner_of_session("http", 7, None).unwrap().state, PeerState::Failed);
     let again = reattach(&mut cluster, B, 1, &request(3)).unwrap();
     assert_eq!((ids(&again), again.rejected.len()), (vec!["a", "b"], 0));
     cluster.run(Duration::from_millis(10));
@@ -123,7 +123,7 @@ fn two_nodes_asked_at_once_agree_on_one() {
     assert!(matches!(cluster.notices(C, ConnId(1))[..], [Notice::Lost { .. }]));
     assert_eq!(heartbeat(&mut cluster, C, at_c), Err(ErrorCode::SessionGone));
     assert_eq!(heartbeat(&mut cluster, B, at_b), Ok(()));
-    assert_eq!(cluster.node(C).owner_of_session("http", 7).unwrap().node.as_str(), "b");
+    assert_eq!(cluster.node(C).owner_of_session("http", 7, None).unwrap().node.as_str(), "b");
 }
 
 /// The same step at both nodes: each member still has one owner, and the next request repairs the rest.
@@ -152,7 +152,7 @@ fn a_node_that_returns_serves_the_session_again() {
     // It returns before another node was asked for the session.
     cluster.start(A);
     cluster.run(Duration::from_secs(3));
-    assert_eq!(cluster.node(B).owner_of_session("http", 7).unwrap().state, PeerState::Up);
+    assert_eq!(cluster.node(B).owner_of_session("http", 7, None).unwrap().state, PeerState::Up);
     let again = reattach(&mut cluster, A, 1, &request(1)).unwrap();
     assert_eq!(ids(&again), ["a", "b"]);
     for _ in 0..10 {

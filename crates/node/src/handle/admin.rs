@@ -3,7 +3,7 @@
 use super::NodeHandle;
 use convoke_core::Rejection;
 use convoke_core::node::{Explanation, PeerView, SessionOwner};
-use convoke_core::version::NodeId;
+use convoke_core::version::{NodeId, OriginId};
 
 impl NodeHandle {
     /// Sets or clears the drain mark of a member, whichever node owns it.
@@ -31,10 +31,23 @@ impl NodeHandle {
         self.run_in_event_loop(move |event_loop, _| event_loop.core().0.explain(&id)).await
     }
 
+    /// Returns the current incarnation of this node.
+    pub async fn origin(&self) -> Result<OriginId, Rejection> {
+        self.run_in_event_loop(|event_loop, _| event_loop.core().0.origin().clone()).await
+    }
+
     /// Returns the other node that owns the members of a client process; `None` if this node does, or none is known.
-    pub async fn owner_of_session(&self, client: &str, nonce: u64) -> Result<Option<SessionOwner>, Rejection> {
+    pub async fn owner_of_session(
+        &self,
+        client: &str,
+        nonce: u64,
+        creator: OriginId,
+    ) -> Result<Option<SessionOwner>, Rejection> {
         let client = client.to_owned();
-        self.run_in_event_loop(move |event_loop, _| event_loop.core().0.owner_of_session(&client, nonce)).await
+        self.run_in_event_loop(move |event_loop, _| {
+            event_loop.core().0.owner_of_session(&client, nonce, Some(&creator))
+        })
+        .await
     }
 
     /// Returns the other nodes with the state of the links to them.

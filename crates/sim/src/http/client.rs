@@ -85,8 +85,6 @@ pub struct HttpClient {
     pub deleted: BTreeMap<String, Micros>,
     pub(super) queue: VecDeque<Op>,
     pub(super) flight: Option<Flight>,
-    /// Only the node that created the session has it until the first member is registered, so requests go to that node.
-    pinned: bool,
     next_beat: Micros,
     pub(super) next_op: Micros,
     /// Earliest time of the next request.
@@ -119,7 +117,6 @@ impl HttpClient {
             deleted: BTreeMap::new(),
             queue: VecDeque::new(),
             flight: None,
-            pinned: true,
             next_beat: now,
             next_op: now,
             not_before: now,
@@ -140,7 +137,6 @@ impl HttpClient {
     /// Registers everything again, in a new session.
     fn start_over(&mut self) {
         self.secret = None;
-        self.pinned = true;
         self.queue.retain(|op| !matches!(op, Op::Put { .. } | Op::Patch { .. } | Op::Close));
         for (id, member) in &mut self.members {
             member.since = None;
@@ -294,9 +290,9 @@ impl World {
 
     fn http_target(&mut self, client: usize) -> usize {
         let c = &self.http.clients[client];
-        let (target, pinned) = (c.target, c.pinned && c.secret.is_some());
+        let target = c.target;
         let usable = |host: usize| self.hosts[host].state != HostState::Gone && !self.hosts[host].is_second;
-        if c.balancer == Balancer::Fixed || (usable(target) && (pinned || c.balancer == Balancer::Sticky)) {
+        if c.balancer == Balancer::Fixed || (usable(target) && c.balancer == Balancer::Sticky) {
             return target;
         }
         self.http_next_host(target)
@@ -431,7 +427,6 @@ impl World {
         c.last = Some(Ok(()));
         if c.secret.is_none() {
             c.secret = Some(secret);
-            c.pinned = true;
             let queued = |c: &HttpClient, id: &String| {
                 c.queue.iter().any(|op| matches!(op, Op::Put { id: put, .. } if put == id))
             };
@@ -445,7 +440,6 @@ impl World {
         };
         match &flight.op {
             Some(Op::Put { id, .. }) => {
-                c.pinned = false;
                 if let Some(member) = c.members.get_mut(id) {
                     member.version = version;
                     member.since.get_or_insert(now);

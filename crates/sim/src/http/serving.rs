@@ -97,7 +97,8 @@ impl World {
             Body::Create(requested) => {
                 let random = [(); RANDOM_BYTES].map(|()| self.http.rng.u8(..));
                 let SessionSettings { client, timeout_ms, liveness } = requested;
-                let secret = Secret::new(client.as_deref(), *liveness, *timeout_ms, random);
+                let Some(creator) = self.hosts[host].node.as_ref().map(|node| node.origin().clone()) else { return };
+                let secret = Secret::new(client.as_deref(), *liveness, *timeout_ms, &creator, random);
                 RequestFlow::create(secret, settings)
             }
             Body::Request { secret, operation } => {
@@ -243,13 +244,13 @@ impl World {
                     self.http_executed(host, &task, &results);
                     task.request.answered(results)
                 }
-                Step::AskOwner { client, nonce } => {
+                Step::AskOwner { client, nonce, creator } => {
                     self.http_unlock(host, &mut task);
                     match self.http_busy(host) {
                         Some(rejection) => task.request.failed(rejection),
                         None => {
-                            let owner =
-                                self.hosts[host].node.as_ref().and_then(|node| node.owner_of_session(&client, nonce));
+                            let node = self.hosts[host].node.as_ref();
+                            let owner = node.and_then(|node| node.owner_of_session(&client, nonce, Some(&creator)));
                             task.request.owner(time, owner)
                         }
                     }

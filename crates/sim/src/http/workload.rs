@@ -192,7 +192,7 @@ impl World {
         let (Some(secret), Some(id)) = (&c.secret, c.members.keys().next().cloned()) else { return };
         let name = secret.client();
         let random = [(); 16].map(|()| self.http.rng.u8(..));
-        let secret = Secret::new(Some(&name), Liveness::Normal, 0, random);
+        let secret = Secret::new(Some(&name), Liveness::Normal, 0, &secret.creator, random);
         let update = Arc::new(MetadataUpdate::set("forged", "1".to_owned()));
         let operation = SessionOperation::Update { id, update, expected: None };
         let host = self.http.rng.usize(..self.hosts.len());

@@ -204,6 +204,20 @@ pub(super) fn http_update_after_a_crash_is_executed(world: &mut World) -> Scenar
     world.settle()
 }
 
+/// A session has no member yet. Every node serves it, because it asks the node that created it.
+pub(super) fn http_session_without_members_is_served_anywhere(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    // The session is created at n0, and the next request goes to n1.
+    let client = world.add_http_script(Balancer::RoundRobin, 2, &["m1"]);
+    world.http_settled(client)?;
+    let secret = world.http.clients[client].secret.clone();
+    world.up(&["m1"])?;
+    world.require(world.http_owner(2, "m1") == Some("n0".to_owned()), "the session was replaced")?;
+    world.pass(60 * SECOND)?;
+    world.require(world.http.clients[client].secret == secret, "the session was replaced later")?;
+    world.settle()
+}
+
 /// The members of a session have expired. Another node answers `SESSION_GONE`, and the client registers them again.
 pub(super) fn http_session_gone_starts_over(world: &mut World) -> ScenarioResult {
     world.begin()?;

@@ -170,6 +170,7 @@ scenarios! {
     http::http_full_node_does_not_reject_an_executed_request, 2, three, "C8", "a full node gets a request that its lost owner has executed";
     http::http_heartbeats_are_enough, 1, three, "C8, C6", "a client that only sends heartbeats keeps its members up";
     http::http_update_after_a_crash_is_executed, 2, three, "C8", "an update that attaches the session takes effect";
+    http::http_session_without_members_is_served_anywhere, 1, three, "C8", "a session has no member yet, and its first request goes to another node";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";

@@ -279,6 +279,7 @@ pub(super) fn registry_restores_a_client(world: &mut World) -> ScenarioResult {
         raise: 3,
         member: id.map(|id| AttachMember { spec: MemberSpec::new(id, "s"), takeover: false }),
         fresh: id.is_some(),
+        creator: None,
     };
     let mut session = None;
     for (host, request) in [(0, reattach(Some("m"))), (1, reattach(None))] {

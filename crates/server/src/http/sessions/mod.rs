@@ -55,7 +55,8 @@ pub(crate) async fn create(
     }
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|error| rejected(no_randomness(error)))?;
-    let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, random);
+    let creator = surface.node.origin().await.map_err(rejected)?;
+    let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, &creator, random);
     let (session, client) = (secret.reveal(), secret.client());
     let answer = serve::create(&surface, secret, connection.as_deref()).await?;
     Ok(Json(json::SessionResponse {

@@ -133,9 +133,9 @@ async fn run(
                     },
                 }
             }
-            Step::AskOwner { client, nonce } => {
+            Step::AskOwner { client, nonce, creator } => {
                 locked = None;
-                match surface.node.owner_of_session(&client, nonce).await {
+                match surface.node.owner_of_session(&client, nonce, creator).await {
                     Ok(owner) => request.owner(sessions.now(), owner),
                     Err(rejection) => request.failed(rejection),
                 }
