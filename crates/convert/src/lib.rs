@@ -11,4 +11,4 @@ mod request;
 pub use answer::{attached, error, millis, notice, rejected_member, versioned};
 pub use event::{change, event, reset_reason};
 pub use member::member;
-pub use request::{attach, attach_member, filter, invalid, metadata_update, resume, version, versions};
+pub use request::{attach, attach_member, filter, invalid, member_spec, metadata_update, resume, version, versions};

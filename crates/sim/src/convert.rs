@@ -3,10 +3,10 @@
 use convoke_convert as shared;
 pub use convoke_convert::{event, notice, resume};
 use convoke_core::Rejection;
-use convoke_core::member::{MemberSpec, MetadataUpdate};
+use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{Attach, AttachMember, Attached};
 use convoke_core::version::Version;
-use convoke_proto::{Error, json, v1};
+use convoke_proto::{Error, v1};
 
 pub fn error(rejection: Rejection) -> v1::Error {
     shared::error(rejection).into()
@@ -14,21 +14,6 @@ pub fn error(rejection: Rejection) -> v1::Error {
 
 pub fn register(register: v1::Register) -> AttachMember {
     shared::attach_member(register).expect("the SDK sends members whose weight is in range")
-}
-
-/// Converts a member to the SDK's type.
-pub fn spec(spec: MemberSpec) -> json::MemberSpec {
-    json::MemberSpec {
-        id: spec.id,
-        service: spec.service,
-        locality: spec.locality,
-        created: spec.created,
-        revision: spec.revision,
-        address: spec.address,
-        endpoints: spec.endpoints,
-        weight: spec.weight,
-        metadata: spec.metadata,
-    }
 }
 
 pub fn attach(mut attach: v1::Attach) -> Attach {

@@ -1,7 +1,6 @@
 //! Runs the SDK's session of each client: its clock, its connections, its messages and its application events.
 
 use crate::client::{Client, FromClient, Link, Pending, Process};
-use crate::convert;
 use crate::faults::Fault;
 use crate::host::HostState;
 use crate::network::{Item, Micros, Place, SECOND};
@@ -79,7 +78,7 @@ impl World {
             let spec = holding.spec.clone();
             let metadata = spec.metadata.clone();
             let (operation, registration) = session
-                .register(convert::spec(spec), holding.takeover, None)
+                .register(spec, holding.takeover, None)
                 .expect("a new session accepts the members of an earlier one");
             holding.registration = Some(registration);
             c.pending.insert(operation, Pending::Register { id: id.clone(), registration, metadata });
