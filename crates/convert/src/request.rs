@@ -5,7 +5,7 @@ use convoke_core::filter::Filter;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Resume};
 use convoke_core::version::Version;
-use convoke_proto::{Error, ErrorCode, v1};
+use convoke_proto::{Error, ErrorCode, json, v1};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -41,6 +41,11 @@ pub fn attach(last: v1::Attach, members: Vec<AttachMember>, unregistered: Vec<St
 pub fn attach_member(register: v1::Register) -> Result<AttachMember, Error> {
     let Some(member) = register.member else { return Err(invalid("member", "register names no member")) };
     Ok(AttachMember { spec: spec(member)?, takeover: register.takeover })
+}
+
+/// Converts a member from JSON or from the SDK.
+pub fn member_spec(member: json::MemberSpec) -> Result<MemberSpec, Error> {
+    spec(member.into())
 }
 
 fn spec(member: v1::MemberSpec) -> Result<MemberSpec, Error> {

@@ -6,6 +6,7 @@
 //! - [`summary`]: `docs/SUMMARY.md` lists every page of the documentation once.
 //! - [`citations`]: comments, strings and text name only Markdown files that exist, pages only paths that exist.
 //! - [`evidence`]: requirements and protocol pages name only tests, scenarios, invariants and mutants that exist.
+//! - [`glossary`]: the glossary of the protocol contains every term that its rules set in italics.
 //! - [`code_map`]: `docs/ARCHITECTURE.md` names every crate.
 //!
 //! Each check is a function of a [`Repository`] in memory. Its unit tests show that it fails on bad input.
@@ -15,6 +16,7 @@ pub mod citations;
 pub mod code_map;
 pub mod evidence;
 mod finding;
+pub mod glossary;
 pub mod links;
 mod markdown;
 mod repository;

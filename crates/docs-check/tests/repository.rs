@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_docs_check::{Finding, Repository, citations, code_map, evidence, links, snippets, summary, width};
+use convoke_docs_check::{
+    Finding, Repository, citations, code_map, evidence, glossary, links, snippets, summary, width,
+};
 use std::path::Path;
 
 fn repository() -> Repository {
@@ -42,6 +44,11 @@ fn every_cited_path_exists() {
 #[test]
 fn every_test_scenario_invariant_and_mutant_named_as_evidence_exists() {
     assert_none(&evidence::check(&repository()));
+}
+
+#[test]
+fn the_glossary_contains_every_term_of_a_rule() {
+    assert_none(&glossary::check(&repository()));
 }
 
 #[test]

@@ -3,58 +3,15 @@
 use crate::event_loop::{Input, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
-use convoke_core::node::{Attach, AttachMember, Attached, ConnId, Notice, Reattach, SessionId};
+use convoke_core::node::{
+    Attach, AttachMember, Attached, ClientOperation, ConnId, Notice, OperationResult, Reattach, SessionId,
+};
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Rejection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
-
-/// An operation of a client. The client numbers the requests of a session; a number at or below the last one is
-/// rejected (C5).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientOperation {
-    Attach(Box<Attach>),
-    /// Re-attaches a client that keeps no state: the registry provides its members (C8).
-    Reattach(Box<Reattach>),
-    Register {
-        session: SessionId,
-        seq: u64,
-        /// Shared, so that a caller that may submit it again keeps it without a copy.
-        member: Arc<AttachMember>,
-    },
-    /// With `expected`: applies only if the member still has that version.
-    Update {
-        session: SessionId,
-        seq: u64,
-        id: String,
-        update: Arc<MetadataUpdate>,
-        expected: Option<Version>,
-    },
-    Unregister {
-        session: SessionId,
-        seq: u64,
-        id: String,
-    },
-    Heartbeat {
-        session: SessionId,
-    },
-    /// Clean close: all members of the session are unregistered at once.
-    Close {
-        session: SessionId,
-    },
-}
-
-/// The result of an operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationResult {
-    Attached(Result<Attached, Rejection>),
-    /// The answer to `Register` and `Update`: the member's new version.
-    Written(Result<Version, Rejection>),
-    /// The answer to `Unregister`, `Heartbeat` and `Close`.
-    Done(Result<(), Rejection>),
-}
 
 /// A message from the node to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

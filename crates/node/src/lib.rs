@@ -43,7 +43,8 @@ mod watch;
 
 pub use changes::MemberChange;
 pub use config::{Config, NetworkLimits};
-pub use connection::{ClientConnection, ClientOperation, CloseReason, Delivery, OperationResult};
+pub use connection::{ClientConnection, CloseReason, Delivery};
+pub use convoke_core::node::{ClientOperation, OperationResult};
 pub use counters::NetworkCounters;
 pub use disk::id_of_data_dir;
 pub use dispatch::Inbound;

@@ -115,29 +115,25 @@ impl From<Member> for v1::Member {
     }
 }
 
-/// The attributes of a member that its client provides at registration.
+/// The attributes of a member that its client provides at registration. It is also the body of a registration over HTTP.
+///
+/// The registry, not the parser, rejects an empty id or service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct MemberSpec {
     pub id: String,
     pub service: String,
-    #[serde(default)]
     pub locality: String,
     /// Creation time in UNIX milliseconds. Defaults to the time of the first registration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<u64>,
-    #[serde(default)]
     pub revision: String,
     /// `host:port`, or empty.
-    #[serde(default)]
     pub address: String,
     /// Further addresses by name.
-    #[serde(default)]
     pub endpoints: BTreeMap<String, String>,
     /// Relative share of traffic. 0 means not set and counts as 1.
-    #[serde(default)]
     pub weight: u16,
-    #[serde(default)]
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -517,11 +513,11 @@ mod tests {
     }
 
     #[test]
-    fn input_requires_id_and_service_and_rejects_unknown_fields() {
+    fn input_may_omit_fields_and_rejects_unknown_ones() {
         let spec: MemberSpec = from_str(r#"{"id":"a","service":"s"}"#).unwrap();
         assert_eq!(spec, MemberSpec::new("a", "s"));
+        assert_eq!(from_str::<MemberSpec>("{}").unwrap(), MemberSpec::default());
         for (bad, named) in [
-            (r#"{"id":"a"}"#, "service"),
             (r#"{"id":"a","service":"s","status":"up"}"#, "status"),
             (r#"{"id":"a","service":"s","owner":{}}"#, "owner"),
             (r#"{"id":"a","service":"s","weight":70000}"#, "70000"),

@@ -4,12 +4,12 @@
 //! of the application.
 
 use crate::network::Micros;
-use convoke_core::member::{Liveness, MemberSpec};
+use convoke_core::member::Liveness;
 use convoke_core::node::SessionId;
 use convoke_core::version::Version;
 use convoke_proto::v1;
-use convoke_session::Update;
 use convoke_session::session::{ConnectionId, OperationId, RegistrationId, Session};
+use convoke_session::{MemberSpec, Update};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A message from a client to a node.

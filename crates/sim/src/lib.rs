@@ -7,7 +7,6 @@
 mod actions;
 pub mod client;
 mod congestion;
-pub mod convert;
 pub mod drive;
 pub mod faults;
 mod ghost;

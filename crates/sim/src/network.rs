@@ -6,7 +6,7 @@
 
 use crate::client::FromClient;
 use bytes::Bytes;
-use convoke_core::node::SessionId;
+use convoke_convert::AttachState;
 use convoke_proto::v1;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -92,8 +92,8 @@ pub struct Connection {
     pub dial: u64,
     /// Members that a client registered over it, with the node's write for each.
     pub registered: BTreeMap<String, u64>,
-    /// The session that was last attached over it.
-    pub session: Option<SessionId>,
+    /// The node's side of a client's stream.
+    pub attach: Option<Box<AttachState>>,
 }
 
 /// Blocks everything from one set of places to another.
@@ -148,7 +148,7 @@ impl Network {
         let pipes = [Pipe::default(), Pipe::default()];
         let registered = BTreeMap::new();
         let ends = [dialer, acceptor];
-        self.connections.insert(id, Connection { kind, ends, pipes, extra: 0, dial, registered, session: None });
+        self.connections.insert(id, Connection { kind, ends, pipes, extra: 0, dial, registered, attach: None });
         id
     }
 

@@ -7,7 +7,8 @@ use crate::invariants::{self, CONVERGENCE_MAX, Violation};
 use crate::network::{Micros, Place, SECOND};
 use crate::stats::Convergence;
 use crate::world::{Crash, World};
-use convoke_core::member::{Member, MemberSpec, Status};
+use convoke_core::member::{Member, Status};
+use convoke_session::MemberSpec;
 
 /// How often a condition is checked.
 const POLL: Micros = SECOND / 4;

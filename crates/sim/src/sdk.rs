@@ -1,11 +1,11 @@
 //! Runs the SDK's session of each client: its clock, its connections, its messages and its application events.
 
 use crate::client::{Client, FromClient, Link, Pending, Process};
-use crate::convert;
 use crate::faults::Fault;
 use crate::host::{Host, HostState};
 use crate::network::{Item, Micros, Place, SECOND};
 use crate::reach::{bit, host_of};
+use crate::serving::PART_BYTES;
 use crate::world::{Event, World, micros};
 use convoke_core::member::{Liveness, Member, NODE_ID_PREFIX, Status};
 use convoke_proto::v1::client_message::Message as ToNode;
@@ -74,13 +74,15 @@ impl World {
             None => all.clone(),
         };
         let session = Session::new(identity, Seeds::new(seeds, None), fastrand::Rng::with_seed(seed), time);
+        // Every other session splits its attach into parts, although its members are small.
+        let session = if seed.is_multiple_of(2) { session.with_part_bytes(PART_BYTES) } else { session };
         let mut session = session.mutated(self.setup.sdk_mutation);
         let c = &mut self.clients[client];
         for (id, holding) in &mut c.members {
             let spec = holding.spec.clone();
             let metadata = spec.metadata.clone();
             let (operation, registration) = session
-                .register(convert::spec(spec), holding.takeover, None)
+                .register(spec, holding.takeover, None)
                 .expect("a new session accepts the members of an earlier one");
             holding.registration = Some(registration);
             c.pending.insert(operation, Pending::Register { id: id.clone(), registration, metadata });
@@ -533,7 +535,7 @@ impl World {
     pub fn session_of(&self, client: usize) -> Option<convoke_core::node::SessionId> {
         let c: &Client = &self.clients[client];
         c.attached_to()?;
-        self.network.connections.get(&c.conn()?)?.session
+        self.network.connections.get(&c.conn()?)?.attach.as_ref()?.session()
     }
 }
 

@@ -4,20 +4,26 @@
 //! The node's answers are checked here, before the SDK could compensate for an error (invariant `answers`).
 
 use crate::client::{Client, FromClient};
-use crate::convert;
 use crate::faults::Action;
 use crate::invariants::{ANSWERS, Violation};
-use crate::network::{Item, SECOND};
+use crate::network::{Connection, Item, Place, SECOND};
 use crate::truth::Claimed;
 use crate::world::World;
+use convoke_convert::{AttachSettings, AttachState, Calls, HeartbeatCall};
 use convoke_core::member::Status;
-use convoke_core::node::{Attached, ConnId, Notice, SessionId, SlotView};
-use convoke_core::version::{Dot, Version};
-use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
+use convoke_core::node::{Attach, Attached, ClientOperation, ConnId, Notice, OperationResult, SessionId, SlotView};
+use convoke_core::version::Dot;
+use convoke_core::{ErrorCode, Node, Rejection};
 use convoke_proto::v1;
 use v1::client_message::Message as ToNode;
 use v1::request::Operation;
 use v1::server_message::Message as FromNode;
+
+/// Settings of the nodes. Answers are sent in parts, and a few clients spread their reconnects over a part of a second.
+const SETTINGS: AttachSettings =
+    AttachSettings { members_max: 100_000, bytes_max: 64 << 20, part_bytes: PART_BYTES, returns_per_second: 20 };
+/// Size of the parts of an attach and of its answer. Members are small here.
+pub(crate) const PART_BYTES: usize = 100;
 
 /// One line for the trace.
 pub(crate) fn describe(message: &FromClient) -> String {
@@ -51,67 +57,142 @@ pub(crate) fn describe(message: &FromClient) -> String {
 impl World {
     /// A node serves a message of a client and answers on the same connection.
     pub(crate) fn serve(&mut self, host: usize, conn: u64, message: FromClient) {
-        let session = self.network.connections.get(&conn).and_then(|connection| connection.session);
-        let answer = match message {
-            FromClient::Again { session, request } => {
-                self.serve_requests(host, conn, Some(session), vec![request], false)
-            }
-            FromClient::Message(message) => match message.message {
-                Some(ToNode::Attach(attach)) => self.serve_attach(host, conn, attach),
-                Some(ToNode::Heartbeat(heartbeat)) => self.serve_heartbeat(host, session, heartbeat.sent),
-                Some(ToNode::Requests(requests)) => {
-                    if let Some(session) = session {
-                        self.duplicate_some(conn, session, &requests.requests);
-                    }
-                    self.serve_requests(host, conn, session, requests.requests, true)
-                }
-                Some(ToNode::Close(_)) => self.serve_close(host, conn, session),
-                None => None,
-            },
+        let message = match message {
+            FromClient::Message(message) => message,
+            FromClient::Again { session, request } => return self.serve_again(host, conn, session, request),
         };
-        if let Some(answer) = answer {
-            self.push(conn, 1, Item::ToClient(Box::new(v1::ServerMessage { message: Some(answer) })));
+        let mut calls = Calls::default();
+        let node = self.hosts[host].id.to_string();
+        let Some(connection) = self.network.connections.get_mut(&conn) else { return };
+        let attach = connection.attach.get_or_insert_with(|| Box::new(AttachState::new(node, SETTINGS)));
+        let session = attach.session();
+        let requests = match (&message.message, session) {
+            (Some(ToNode::Requests(requests)), Some(session)) => Some((session, requests.requests.clone())),
+            _ => None,
+        };
+        if let Err(error) = attach.message(message, &mut calls) {
+            return self.violate(Violation::new(ANSWERS, self.now, format!("n{host} ends a stream: {error}")));
+        }
+        if let Some((session, requests)) = requests {
+            self.duplicate_some(conn, session, &requests);
+        }
+        for HeartbeatCall { session, sent } in calls.heartbeats {
+            let result = self.with_node(host, |node, time, out| Some(node.heartbeat(time, session, out)));
+            let Some(result) = result else { return };
+            let attached = self.attached_to_host(host);
+            self.with_attach(conn, |attach| attach.heartbeat_answered(sent, result, attached));
+        }
+        if !calls.operations.is_empty() {
+            let Some(results) = self.execute(host, conn, &calls.operations, true) else { return };
+            self.with_attach(conn, |attach| attach.answered(results));
+        }
+        while let Some(message) = self.with_attach(conn, AttachState::next_message).flatten() {
+            self.push(conn, 1, Item::ToClient(Box::new(v1::ServerMessage { message: Some(message) })));
         }
     }
 
-    fn serve_attach(&mut self, host: usize, conn: u64, attach: v1::Attach) -> Option<FromNode> {
+    /// A request is delivered a second time.
+    fn serve_again(&mut self, host: usize, conn: u64, session: SessionId, request: v1::Request) {
+        let seq = request.seq;
+        let operation = convoke_convert::operation(session, request).expect("it was valid the first time");
+        let Some(results) = self.execute(host, conn, &[operation], false) else { return };
+        let answers = results.into_iter().map(|result| convoke_convert::answer(seq, result)).collect();
+        let message = v1::ServerMessage { message: Some(FromNode::Answers(v1::Answers { answers })) };
+        self.push(conn, 1, Item::ToClient(Box::new(message)));
+    }
+
+    fn with_attach<T>(&mut self, conn: u64, action: impl FnOnce(&mut AttachState) -> T) -> Option<T> {
+        let connection = self.network.connections.get_mut(&conn)?;
+        connection.attach.as_deref_mut().map(action)
+    }
+
+    /// Returns the number of clients that are attached to a node.
+    fn attached_to_host(&self, host: usize) -> usize {
+        let attached = |connection: &&Connection| {
+            let session = connection.attach.as_ref().and_then(|attach| attach.session());
+            session.is_some() && connection.ends[1].open && connection.ends[1].place == Place::Host(host)
+        };
+        self.network.connections.values().filter(attached).count()
+    }
+
+    /// Executes operations in one turn of the node, as the server does, and checks the results. Duplicates may be
+    /// rejected for any reason, so their rejections are not checked.
+    fn execute(
+        &mut self,
+        host: usize,
+        conn: u64,
+        operations: &[ClientOperation],
+        judged: bool,
+    ) -> Option<Vec<OperationResult>> {
         let wall = self.hosts[host].wall_ms(self.now);
-        let request = convert::attach(attach);
-        let result =
-            self.with_node(host, |node, time, out| Some(node.attach(time, wall, ConnId(conn), &request, out)))?;
-        let claim = request.claim;
-        match result {
-            Ok(attached) => {
-                self.check_attached(host, conn, &request, &attached);
+        let executed: Vec<(OperationResult, bool)> = self.with_node(host, |node, time, out| {
+            let execute = |operation: &ClientOperation| {
+                let result = node.execute(time, wall, ConnId(conn), operation, out);
+                let shown = is_shown(node, operation, &result);
+                (result, shown)
+            };
+            Some(operations.iter().map(execute).collect())
+        })?;
+        for (operation, (result, shown)) in operations.iter().zip(&executed) {
+            *self.stats.checks.entry(ANSWERS).or_default() += 1;
+            if !shown {
+                let message = format!("n{host} acknowledges {operation:?} with {result:?} and does not show it");
+                self.violate(Violation::new(ANSWERS, self.now, message));
+            }
+            self.check_result(host, conn, operation, result, judged);
+        }
+        Some(executed.into_iter().map(|(result, _)| result).collect())
+    }
+
+    fn check_result(
+        &mut self,
+        host: usize,
+        conn: u64,
+        operation: &ClientOperation,
+        result: &OperationResult,
+        judged: bool,
+    ) {
+        match (operation, result) {
+            (ClientOperation::Attach(request), OperationResult::Attached(Ok(attached))) => {
+                self.check_attached(host, conn, request, attached);
                 if let Some(connection) = self.network.connections.get_mut(&conn) {
                     connection.registered.clear();
-                    connection.session = Some(attached.session);
                 }
                 for (id, _) in &attached.versions {
                     self.registered(host, conn, id);
                 }
-                let node = self.hosts[host].id.as_str();
-                Some(FromNode::Attached(convert::attached(claim, node, attached)))
             }
-            Err(rejection) => {
-                if !matches!(
-                    rejection.code,
-                    ErrorCode::StaleClaim
-                        | ErrorCode::Superseded
-                        | ErrorCode::SessionGone
-                        | ErrorCode::NotReady
-                        | ErrorCode::ResourceExhausted
-                ) {
-                    self.unexpected(conn, &format!("attach of {}", request.client), &rejection);
-                }
-                self.note(format!("n{host} rejects the attach of {}: {rejection}", request.client));
-                Some(FromNode::AttachRejected(v1::AttachRejected { claim, error: Some(convert::error(rejection)) }))
+            (ClientOperation::Attach(request), OperationResult::Attached(Err(rejection))) => {
+                self.check_attach_rejection(host, conn, request, rejection);
             }
+            (ClientOperation::Register { member, .. }, OperationResult::Written(Ok(_))) => {
+                self.registered(host, conn, &member.spec.id);
+            }
+            (ClientOperation::Unregister { id, .. }, OperationResult::Done(Ok(()))) => self.unregistered(conn, id),
+            (ClientOperation::Close { .. }, _) => {}
+            (_, OperationResult::Written(Err(rejection)) | OperationResult::Done(Err(rejection))) if judged => {
+                self.check_rejection(conn, operation, rejection);
+            }
+            _ => {}
         }
     }
 
+    fn check_attach_rejection(&mut self, host: usize, conn: u64, request: &Attach, rejection: &Rejection) {
+        if !matches!(
+            rejection.code,
+            ErrorCode::StaleClaim
+                | ErrorCode::Superseded
+                | ErrorCode::SessionGone
+                | ErrorCode::NotReady
+                | ErrorCode::ResourceExhausted
+        ) {
+            self.unexpected(conn, &format!("attach of {}", request.client), rejection);
+        }
+        self.note(format!("n{host} rejects the attach of {}: {rejection}", request.client));
+    }
+
     /// Checks that an answer covers every member of the attach, with its version or with the reason for its rejection.
-    fn check_attached(&mut self, host: usize, conn: u64, request: &convoke_core::node::Attach, attached: &Attached) {
+    fn check_attached(&mut self, host: usize, conn: u64, request: &Attach, attached: &Attached) {
         let named = |id: &str| {
             attached.versions.iter().any(|(named, _)| named == id)
                 || attached.rejected.iter().any(|(named, _)| named == id)
@@ -130,66 +211,9 @@ impl World {
         }
     }
 
-    fn serve_heartbeat(&mut self, host: usize, session: Option<SessionId>, sent: u64) -> Option<FromNode> {
-        let error = match session {
-            None => Some(session_gone()),
-            Some(session) => {
-                let result = self.with_node(host, |node, time, out| Some(node.heartbeat(time, session, out)))?;
-                result.err().map(convert::error)
-            }
-        };
-        Some(FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }))
-    }
-
-    /// Executes several requests in one turn of the node, as the server does. Duplicates may be rejected for any
-    /// reason, so they are not checked.
-    fn serve_requests(
-        &mut self,
-        host: usize,
-        conn: u64,
-        session: Option<SessionId>,
-        requests: Vec<v1::Request>,
-        judged: bool,
-    ) -> Option<FromNode> {
-        let wall = self.hosts[host].wall_ms(self.now);
-        let Some(session) = session else {
-            let gone = |request: v1::Request| v1::Answer {
-                seq: request.seq,
-                error: Some(session_gone()),
-                ..v1::Answer::default()
-            };
-            return Some(FromNode::Answers(v1::Answers { answers: requests.into_iter().map(gone).collect() }));
-        };
-        let executed = self.with_node(host, |node, time, out| {
-            let execute = |request| execute(node, time, wall, session, request, out);
-            Some(requests.into_iter().map(execute).collect::<Vec<Executed>>())
-        })?;
-        let mut answers = Vec::with_capacity(executed.len());
-        for Executed { seq, id, kind, result, shown } in executed {
-            *self.stats.checks.entry(ANSWERS).or_default() += 1;
-            if !shown {
-                let message = format!("n{host} acknowledges {kind:?} of {id} with {result:?} and does not show it");
-                self.violate(Violation::new(ANSWERS, self.now, message));
-            }
-            match (&result, kind) {
-                (Ok(_), Kind::Register) => self.registered(host, conn, &id),
-                (Ok(_), Kind::Unregister) => self.unregistered(conn, &id),
-                (Ok(_), Kind::Update { .. }) => {}
-                (Err(rejection), _) if judged => self.check_rejection(conn, &id, kind, rejection),
-                (Err(_), _) => {}
-            }
-            let (version, error) = match result {
-                Ok(version) => (version.map(|version| version.to_string()).unwrap_or_default(), None),
-                Err(rejection) => (String::new(), Some(convert::error(rejection))),
-            };
-            answers.push(v1::Answer { seq, version, error });
-        }
-        Some(FromNode::Answers(v1::Answers { answers }))
-    }
-
-    fn check_rejection(&mut self, conn: u64, id: &str, kind: Kind, rejection: &Rejection) {
+    fn check_rejection(&mut self, conn: u64, operation: &ClientOperation, rejection: &Rejection) {
         let expected = match rejection.code {
-            ErrorCode::StaleVersion => kind == Kind::Update { conditional: true },
+            ErrorCode::StaleVersion => matches!(operation, ClientOperation::Update { expected: Some(_), .. }),
             ErrorCode::AlreadyRegistered
             | ErrorCode::TakenOver
             | ErrorCode::PermissionDenied
@@ -201,17 +225,8 @@ impl World {
             _ => false,
         };
         if !expected {
-            self.unexpected(conn, &format!("{kind:?} of {id}"), rejection);
+            self.unexpected(conn, &format!("{operation:?}"), rejection);
         }
-    }
-
-    fn serve_close(&mut self, host: usize, conn: u64, session: Option<SessionId>) -> Option<FromNode> {
-        let Some(session) = session else { return Some(FromNode::Closed(v1::Closed { error: Some(session_gone()) })) };
-        let result = self.with_node(host, |node, time, out| Some(node.close_session(time, session, out)))?;
-        if let (Ok(()), Some(connection)) = (&result, self.network.connections.get_mut(&conn)) {
-            connection.session = None;
-        }
-        Some(FromNode::Closed(v1::Closed { error: result.err().map(convert::error) }))
     }
 
     /// Sometimes a request is delivered twice, the second time late (C5).
@@ -246,7 +261,7 @@ impl World {
             self.require_living_taker(host, conn, id);
             self.unregistered(conn, id);
         }
-        let message = v1::ServerMessage { message: Some(FromNode::Notice(convert::notice(notice))) };
+        let message = v1::ServerMessage { message: Some(FromNode::Notice(convoke_convert::notice(notice))) };
         self.push(conn, 1, Item::ToClient(Box::new(message)));
     }
 
@@ -289,54 +304,15 @@ impl World {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Register,
-    Update { conditional: bool },
-    Unregister,
-}
-
-/// A request and the core's result.
-struct Executed {
-    seq: u64,
-    id: String,
-    kind: Kind,
-    result: Result<Option<Version>, Rejection>,
-    /// The node shows an acknowledged write at once.
-    shown: bool,
-}
-
-fn execute(
-    node: &mut Node,
-    time: Time,
-    wall: u64,
-    session: SessionId,
-    request: v1::Request,
-    out: &mut Output,
-) -> Executed {
-    let seq = request.seq;
-    let (id, kind, result) = match request.operation.expect("the SDK sends no empty request") {
-        Operation::Register(register) => {
-            let member = convert::register(register);
-            let result = node.register(time, wall, session, seq, &member, out).map(Some);
-            (member.spec.id, Kind::Register, result)
+/// Returns whether the node shows an acknowledged write at once. An attach and a close are checked elsewhere.
+fn is_shown(node: &Node, operation: &ClientOperation, result: &OperationResult) -> bool {
+    let version = |id: &str| node.member(id).map(|member| member.version());
+    match (operation, result) {
+        (ClientOperation::Register { member, .. }, OperationResult::Written(Ok(written))) => {
+            version(&member.spec.id) == Some(*written)
         }
-        Operation::Update(update) => {
-            let (id, update, expected) =
-                convert::update(update).expect("the SDK sends versions that it received from nodes");
-            let result = node.update(time, session, seq, &id, &update, expected, out).map(Some);
-            (id, Kind::Update { conditional: expected.is_some() }, result)
-        }
-        Operation::Unregister(unregister) => {
-            let result = node.unregister(time, session, seq, &unregister.id, out).map(|()| None);
-            (unregister.id, Kind::Unregister, result)
-        }
-    };
-    let shown = node.member(&id).map(|member| member.version());
-    let shown = result.as_ref().map_or(true, |version| shown == *version);
-    Executed { seq, id, kind, result, shown }
-}
-
-fn session_gone() -> v1::Error {
-    convoke_proto::Error::new(convoke_proto::ErrorCode::SessionGone, "there is no session on this stream").into()
+        (ClientOperation::Update { id, .. }, OperationResult::Written(Ok(written))) => version(id) == Some(*written),
+        (ClientOperation::Unregister { id, .. }, OperationResult::Done(Ok(()))) => version(id).is_none(),
+        _ => true,
+    }
 }

@@ -2,7 +2,6 @@
 //!
 //! The checker also folds the node's events itself (`view`), so that node and SDK are checked separately.
 
-use crate::convert;
 use crate::network::Micros;
 use convoke_core::filter::Filter;
 use convoke_core::member::{Member, Space};
@@ -140,13 +139,13 @@ impl Watcher {
             }
             _ => Return::Token,
         };
-        (convert::resume(resume).expect("versions come from nodes"), how)
+        (convoke_convert::resume(resume).expect("versions come from nodes"), how)
     }
 
     /// Passes an event through the SDK to the application; returns the error, if any.
     pub fn pass_on(&mut self, event: StreamEvent) -> (Next, Option<String>) {
         let mut events = Vec::new();
-        let next = self.sdk.apply(convert::event(event), &mut events);
+        let next = self.sdk.apply(convoke_convert::event(event), &mut events);
         let mut problem = None;
         for event in &events {
             problem = problem.or(self.application.take(event));

@@ -1,14 +1,13 @@
 //! Operations of applications: register, update, unregister, close; names; drains.
 
 use crate::client::{Client, Holding, Pending, Process};
-use crate::convert;
 use crate::faults::{Action, Fault};
 use crate::network::SECOND;
 use crate::world::{World, micros};
 use convoke_core::ErrorCode;
-use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
-use convoke_session::Update;
+use convoke_core::member::{Liveness, MetadataUpdate, UpdateMode};
 use convoke_session::session::Session;
+use convoke_session::{MemberSpec, Update};
 
 const MEMBERS_MAX: usize = 6;
 const CLIENTS_MAX: usize = 60;
@@ -74,8 +73,7 @@ impl World {
         c.members.insert(id.clone(), Holding::new(spec.clone(), takeover));
         self.note(format!("c{client} registers {id}"));
         // A process that has just been started registers it when it builds its session.
-        let Some(result) = self.drive(client, |session, _, _| session.register(convert::spec(spec), takeover, None))
-        else {
+        let Some(result) = self.drive(client, |session, _, _| session.register(spec, takeover, None)) else {
             return;
         };
         let (operation, registration) = match result {

@@ -18,6 +18,7 @@ mod judge;
 mod links;
 mod liveness;
 mod names;
+mod operation;
 mod pings;
 mod published;
 mod queries;
@@ -30,6 +31,7 @@ mod topology;
 pub use api::*;
 pub use counters::Counters;
 pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
+pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 
 use crate::config::{Config, ConfigError};

@@ -1,7 +1,7 @@
 //! Execution of client operations.
 
 use super::{EventLoop, Operations, Reply, ReplyTo};
-use crate::connection::{ClientOperation, CloseReason, Delivery, OperationResult};
+use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
 use convoke_core::node::{ConnId, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
@@ -12,12 +12,12 @@ impl EventLoop {
         let Operations { conn, operations, reply } = batch;
         let outbox = self.clients.get(&conn).cloned();
         let mut answers = Vec::with_capacity(operations.len());
-        for operation in operations {
+        for operation in &operations {
             let answer = if outbox.is_some() {
-                self.operation(conn, operation, now, wall)
+                self.core.execute(now, wall, conn, operation, &mut self.out)
             } else {
                 // This node has closed the connection, so its buffered operations are void (L5).
-                reject(&operation)
+                operation.rejected(closed())
             };
             answers.push(answer);
         }
@@ -27,27 +27,6 @@ impl EventLoop {
             }
             (ReplyTo::Outbox, None) => {}
             (ReplyTo::Once(reply), _) => self.replies.push(Reply::Answer(reply, answers)),
-        }
-    }
-
-    fn operation(&mut self, conn: ConnId, operation: ClientOperation, now: Time, wall: u64) -> OperationResult {
-        let (core, out) = (&mut self.core, &mut self.out);
-        match operation {
-            ClientOperation::Attach(attach) => OperationResult::Attached(core.attach(now, wall, conn, &attach, out)),
-            ClientOperation::Reattach(reattach) => {
-                OperationResult::Attached(core.reattach(now, wall, conn, &reattach, out))
-            }
-            ClientOperation::Register { session, seq, member } => {
-                OperationResult::Written(core.register(now, wall, session, seq, &member, out))
-            }
-            ClientOperation::Update { session, seq, id, update, expected } => {
-                OperationResult::Written(core.update(now, session, seq, &id, &update, expected, out))
-            }
-            ClientOperation::Unregister { session, seq, id } => {
-                OperationResult::Done(core.unregister(now, session, seq, &id, out))
-            }
-            ClientOperation::Heartbeat { session } => OperationResult::Done(core.heartbeat(now, session, out)),
-            ClientOperation::Close { session } => OperationResult::Done(core.close_session(now, session, out)),
         }
     }
 
@@ -92,13 +71,6 @@ impl EventLoop {
     }
 }
 
-fn reject(operation: &ClientOperation) -> OperationResult {
-    let rejection = Rejection::new(ErrorCode::SessionGone, "the node closed this connection; attach again");
-    match operation {
-        ClientOperation::Attach(_) | ClientOperation::Reattach(_) => OperationResult::Attached(Err(rejection)),
-        ClientOperation::Register { .. } | ClientOperation::Update { .. } => OperationResult::Written(Err(rejection)),
-        ClientOperation::Unregister { .. } | ClientOperation::Heartbeat { .. } | ClientOperation::Close { .. } => {
-            OperationResult::Done(Err(rejection))
-        }
-    }
+fn closed() -> Rejection {
+    Rejection::new(ErrorCode::SessionGone, "the node closed this connection; attach again")
 }

@@ -1,10 +1,11 @@
 //! Inputs of the event loop.
 
 use super::EventLoop;
-use crate::connection::{ClientOperation, OperationResult, Outbox};
+use crate::connection::Outbox;
 use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
+use convoke_core::node::{ClientOperation, OperationResult};
 use convoke_core::node::{ConnId, DialId, LinkId, Resume, SessionId, WatchSelection};
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};

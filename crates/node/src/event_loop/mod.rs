@@ -11,12 +11,13 @@ pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, WatchR
 pub(crate) use lifecycle::Launch;
 
 use crate::clock::{Clock, wall_ms};
-use crate::connection::{Delivery, OperationResult, Outbox};
+use crate::connection::{Delivery, Outbox};
 use crate::counters::add;
 use crate::disk::DataDir;
 use crate::links::{Link, LinkTasks, LogThrottle};
 use crate::shared::{Ending, Phase, Shared};
 use crate::view::Publisher;
+use convoke_core::node::OperationResult;
 use convoke_core::node::{ConnId, LinkId, StopReason};
 use convoke_core::{Node, Output, Time};
 use foldhash::fast::FixedState;

@@ -5,9 +5,6 @@ mod member;
 mod sentences;
 mod views;
 
-pub(crate) use convoke_convert::{
-    attach, attach_member, attached, change, event, filter, member as wire_member, metadata_update, millis, notice,
-    rejected_member, resume, version, versioned,
-};
+pub(crate) use convoke_convert::{change, event, filter, member as wire_member, member_spec, millis, resume, version};
 pub(crate) use member::JsonMember;
 pub(crate) use views::{explanation, log_degraded, nodes, services, status};

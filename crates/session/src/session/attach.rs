@@ -4,7 +4,7 @@ use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, Operati
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
 use crate::mutant::seam;
 use crate::{ConnectionState, Error};
-use convoke_proto::{ErrorCode, PART_BYTES, v1};
+use convoke_proto::{ErrorCode, v1};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl Session {
         };
         let (mut parts, mut part, mut bytes) = (Vec::new(), empty.clone(), 0);
         let mut room = |part: &mut v1::Attach, size: usize| {
-            if bytes > 0 && bytes + size > PART_BYTES {
+            if bytes > 0 && bytes + size > self.part_bytes {
                 part.more = true;
                 parts.push(std::mem::replace(part, empty.clone()));
                 bytes = 0;

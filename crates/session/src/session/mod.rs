@@ -23,7 +23,7 @@ use crate::backoff::Backoff;
 use crate::mutant::{Mutation, seam};
 use crate::seeds::{KnownNode, Seeds};
 use crate::{ConnectionState, Error};
-use convoke_proto::{ErrorCode, v1};
+use convoke_proto::{ErrorCode, PART_BYTES, v1};
 use state::{Caution, Gone, Holding, Naming, Operation, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -83,6 +83,8 @@ pub struct Session {
     heartbeat_due: Time,
     /// Send time of the newest heartbeat or attach that was answered (C5).
     last_echo: Time,
+    /// Size above which an attach is sent in parts.
+    part_bytes: usize,
     mutation: Mutation,
 }
 
@@ -117,8 +119,15 @@ impl Session {
             heartbeat_timeout: HEARTBEAT_TIMEOUT,
             heartbeat_due: Time::ZERO,
             last_echo: now,
+            part_bytes: PART_BYTES,
             mutation: Mutation::none(),
         }
+    }
+
+    /// Returns the session with another size of the parts of an attach. Simulations have small members.
+    #[must_use]
+    pub fn with_part_bytes(self, part_bytes: usize) -> Session {
+        Session { part_bytes, ..self }
     }
 
     /// Returns the session with a deliberate bug.

@@ -7,7 +7,7 @@ use super::transport::Sender;
 use super::{Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
 use crate::faults::Fault;
 use crate::network::Micros;
-use crate::world::{Event, World};
+use crate::world::{Event, World, micros};
 use convoke_core::member::Liveness;
 use convoke_core::node::{ConnId, Notice};
 use convoke_core::version::Version;
@@ -37,6 +37,8 @@ pub(crate) struct HttpNode {
     tasks: BTreeMap<u64, Task>,
     /// Sessions with `fast` liveness, by the client's connection that they were used on.
     bound: BTreeMap<u64, BTreeSet<Key>>,
+    /// When sessions were attached.
+    attached_at: VecDeque<Micros>,
 }
 
 /// An entry with its lock, and the connection of its session.
@@ -74,11 +76,23 @@ impl HttpNode {
             connections: BTreeMap::new(),
             tasks: BTreeMap::new(),
             bound: BTreeMap::new(),
+            attached_at: VecDeque::new(),
         }
     }
 }
 
 impl World {
+    /// Returns the number of HTTP sessions attached at a host that may not have expired yet. A client may create sessions as
+    /// fast as it likes.
+    pub(crate) fn http_attaches(&self, host: usize) -> usize {
+        let timers = &self.setup.timers;
+        // A session has a timeout of at most the first one, and is gone after the second one.
+        let lifetime = 2 * micros(timers.reconnect_timeout) + micros(timers.heartbeat_timeout);
+        let opening = self.now.saturating_sub(lifetime);
+        let attached = self.http.nodes.get(&host).map(|node| &node.attached_at);
+        attached.map_or(0, |attached| attached.iter().rev().take_while(|at| **at >= opening).count())
+    }
+
     fn http_node(&mut self, host: usize) -> &mut HttpNode {
         let limit = self.http.session_limit;
         self.http.nodes.entry(host).or_insert_with(|| HttpNode::new(limit))
@@ -213,9 +227,10 @@ impl World {
                     if let Err(rejection) = &result {
                         self.http_check_gone(host, &task, rejection);
                     }
-                    let key = task.request.secret().key;
+                    let (key, now) = (task.request.secret().key, self.now);
                     let node = self.http_node(host);
                     if let Ok(attached) = &result {
+                        node.attached_at.push_back(now);
                         node.table.attached(&key, found.number, attached.timeout);
                     }
                     let claimed = result.as_ref().ok().map(|attached| attached.versions.clone());

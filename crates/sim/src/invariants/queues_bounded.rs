@@ -38,7 +38,7 @@ impl Invariant for QueuesBounded {
                 (
                     "sessions",
                     sizes.sessions,
-                    limits.sessions.min(world.clients.len() * 8 + world.http.clients.len() * 16 + 8),
+                    limits.sessions.min(world.clients.len() * 8 + world.http_attaches(index) + 8),
                 ),
                 ("links", sizes.links, links),
                 ("retired", sizes.retired, hosts),

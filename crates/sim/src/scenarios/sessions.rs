@@ -60,7 +60,7 @@ pub(super) fn losing_session_is_notified(world: &mut World) -> ScenarioResult {
 
     // A newer attach of the same process arrives at another node.
     let c = &world.clients[client];
-    let member = AttachMember { spec: c.members["kept"].spec.clone(), takeover: false };
+    let member = AttachMember { spec: MemberSpec::new("kept", "s"), takeover: false };
     let attach = Attach {
         client: c.id.clone(),
         nonce: c.nonce,

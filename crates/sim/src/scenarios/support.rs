@@ -7,8 +7,9 @@ use crate::network::{Cut, Micros, Place, SECOND};
 use crate::watcher::{Return, Watcher};
 use crate::world::{Crash, World};
 use convoke_core::filter::Filter;
-use convoke_core::member::{MemberSpec, MetadataUpdate, Space, Status};
+use convoke_core::member::{MetadataUpdate, Space, Status};
 use convoke_core::node::{PeerState, SessionId};
+use convoke_session::MemberSpec;
 use std::collections::BTreeMap;
 
 pub(super) type ScenarioResult = Result<(), Violation>;

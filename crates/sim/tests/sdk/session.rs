@@ -4,13 +4,13 @@
 //! everything is healed, and the registry must show the state that was acknowledged to the application.
 
 use crate::cluster::{Cluster, NodeOutput, client_address, node_at};
+use convoke_convert::{AttachSettings, AttachState, Calls, HeartbeatCall};
 use convoke_core::node::{Attach, AttachMember, ConnId, SessionId};
 use convoke_core::{Time as NodeTime, member};
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
 use convoke_session::seeds::Seeds;
 use convoke_session::session::{ConnectionId, Effect, Effects, Identity, OperationId, RegistrationId, Session};
 use convoke_session::{Error, ErrorCode, Liveness, MemberSpec, Update};
-use convoke_sim::convert;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -101,7 +101,7 @@ struct Wire {
     node: usize,
     to_node: VecDeque<ToNode>,
     to_client: VecDeque<FromNode>,
-    session: Option<SessionId>,
+    attach: AttachState,
     node_end: bool,
     client_end: bool,
 }
@@ -184,7 +184,7 @@ impl World {
                     node,
                     to_node: VecDeque::new(),
                     to_client: VecDeque::new(),
-                    session: None,
+                    attach: AttachState::new(format!("node-{node}"), AttachSettings::new(1_000, 1 << 20)),
                     node_end: true,
                     client_end: true,
                 });
@@ -407,7 +407,7 @@ impl World {
             match output {
                 NodeOutput::Notice { conn, notice } => {
                     if let Some(wire) = self.wires.iter_mut().find(|wire| wire.connection.0 == conn.0) {
-                        wire.to_client.push_back(FromNode::Notice(convert::notice(notice)));
+                        wire.to_client.push_back(FromNode::Notice(convoke_convert::notice(notice)));
                     }
                 }
                 NodeOutput::Close { conn } => {
@@ -441,56 +441,22 @@ impl World {
     fn arrive_at_node(&mut self, index: usize) {
         let wire = &mut self.wires[index];
         let Some(message) = wire.to_node.pop_front().filter(|_| wire.node_end) else { return };
-        let (node, conn, held) = (wire.node, ConnId(wire.connection.0), wire.session);
-        let name = format!("node-{node}");
-        let answer = self.cluster.with(node, |node, now, out| match message {
-            ToNode::Attach(attach) => {
-                let claim = attach.claim;
-                match node.attach(now, 0, conn, &convert::attach(attach), out) {
-                    Ok(attached) => {
-                        let session = attached.session;
-                        (FromNode::Attached(convert::attached(claim, &name, attached)), Some(session))
-                    }
-                    Err(rejection) => {
-                        let error = Some(convert::error(rejection));
-                        (FromNode::AttachRejected(v1::AttachRejected { claim, error }), held)
-                    }
-                }
-            }
-            ToNode::Heartbeat(v1::Heartbeat { sent }) => {
-                let result = node.heartbeat(now, held.expect("attached first"), out);
-                let error = result.err().map(convert::error);
-                (FromNode::HeartbeatAck(v1::HeartbeatAck { sent, error, spread_ms: 0 }), held)
-            }
-            ToNode::Requests(requests) => {
-                let session = held.expect("attached first");
-                let answers = requests.requests.into_iter().map(|request| {
-                    let seq = request.seq;
-                    let result = match request.operation.expect("every request has one") {
-                        v1::request::Operation::Register(register) => {
-                            node.register(now, 0, session, seq, &convert::register(register), out).map(Some)
-                        }
-                        v1::request::Operation::Update(update) => {
-                            let (id, update, expected) = convert::update(update).expect("versions come from nodes");
-                            node.update(now, session, seq, &id, &update, expected, out).map(Some)
-                        }
-                        v1::request::Operation::Unregister(v1::Unregister { id }) => {
-                            node.unregister(now, session, seq, &id, out).map(|()| None)
-                        }
-                    };
-                    let (version, error) = match result {
-                        Ok(version) => (version.map(|version| version.to_string()).unwrap_or_default(), None),
-                        Err(rejection) => (String::new(), Some(convert::error(rejection))),
-                    };
-                    v1::Answer { seq, version, error }
-                });
-                (FromNode::Answers(v1::Answers { answers: answers.collect() }), held)
-            }
-            ToNode::Close(_) => panic!("the session is not closed"),
+        let (node, conn) = (wire.node, ConnId(wire.connection.0));
+        let mut calls = Calls::default();
+        let message = v1::ClientMessage { message: Some(message) };
+        wire.attach.message(message, &mut calls).expect("the SDK follows the protocol");
+        let (heartbeats, results) = self.cluster.with(node, |node, now, out| {
+            let heartbeat = |call: &HeartbeatCall| (call.sent, node.heartbeat(now, call.session, out));
+            let heartbeats: Vec<_> = calls.heartbeats.iter().map(heartbeat).collect();
+            let execute = |operation| node.execute(now, 0, conn, operation, out);
+            (heartbeats, calls.operations.iter().map(execute).collect())
         });
         let wire = &mut self.wires[index];
-        wire.session = answer.1;
-        wire.to_client.push_back(answer.0);
+        for (sent, result) in heartbeats {
+            wire.attach.heartbeat_answered(sent, result, 0);
+        }
+        wire.attach.answered(results);
+        wire.to_client.extend(std::iter::from_fn(|| wire.attach.next_message()));
         self.spread();
     }
 

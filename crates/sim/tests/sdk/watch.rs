@@ -6,7 +6,6 @@ use convoke_core::member::{MemberSpec, MetadataUpdate, Space};
 use convoke_core::node::{Attach, AttachMember, ConnId, SessionId, WatchSelection, WatcherId};
 use convoke_session::watch_state::{Next, WatchState};
 use convoke_session::{Event, Member};
-use convoke_sim::convert;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -177,7 +176,7 @@ impl World {
     fn connect(&mut self, node: usize) {
         self.lose();
         let mut delivered = Vec::new();
-        let resume = convert::resume(self.state.resume(&mut delivered)).expect("versions come from nodes");
+        let resume = convoke_convert::resume(self.state.resume(&mut delivered)).expect("versions come from nodes");
         delivered.iter().for_each(|event| self.application.take(event));
         let filter = Filter::service("s0");
         let interest = WatchSelection { space: Space::Member, filter };
@@ -191,7 +190,7 @@ impl World {
         let (mut events, mut delivered, mut again) = (Vec::new(), Vec::new(), false);
         let more = self.cluster.nodes[node].take(self.cluster.now, watcher, batch, &mut events);
         for event in events {
-            if self.state.apply(convert::event(event), &mut delivered) == Next::Resume {
+            if self.state.apply(convoke_convert::event(event), &mut delivered) == Next::Resume {
                 again = true;
                 break;
             }

@@ -4,26 +4,20 @@
 //! batches; the node's answers become messages. The requests of a client that does not read its answers are not read
 //! either, so its answers need no unbounded queue.
 
-mod incoming;
-mod outgoing;
-mod parts;
+mod spans;
 
-use crate::error::{invalid, rejected};
+use crate::error::invalid;
 use crate::surface::Surface;
-use convoke_core::node::SessionId;
-use convoke_node::{ClientConnection, ClientOperation};
+use convoke_convert::{AttachSettings, AttachState, Calls};
+use convoke_node::{ClientConnection, Delivery};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
-use outgoing::Pending;
-use parts::Parts;
-use std::collections::VecDeque;
+use spans::Spans;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
-use tracing::Span;
-use v1::server_message::Message as ServerMessage;
 
 /// Largest number of operations in one batch.
 const BATCH: usize = 1_024;
@@ -36,28 +30,17 @@ pub(crate) struct AttachStream {
     inbound: Streaming<v1::ClientMessage>,
     connection: ClientConnection,
     surface: Arc<Surface>,
-    /// Session of the last accepted attach.
-    session: Option<SessionId>,
-    /// Answers that the client waits for, in order.
-    pending: VecDeque<Pending>,
+    attach: AttachState,
     /// Operations and heartbeats passed to the node and not yet answered.
     unanswered: usize,
-    /// Messages for the client.
-    outgoing: VecDeque<ServerMessage>,
-    parts: Parts,
     state: State,
-    /// Span of the call. The first attach takes it, because the stream may last for days.
-    call: Span,
+    spans: Spans,
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Only an attach is accepted.
-    First,
     Reading,
-    /// The outcome of an attach or a close decides how the next message is handled.
-    Waiting,
     /// The client has closed its half of the stream and still waits for answers.
     Finishing,
     /// The stream ends after this status.
@@ -71,56 +54,86 @@ impl AttachStream {
         surface: Arc<Surface>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let parts = Parts::new(&surface.config.limits);
+        let limits = &surface.config.limits;
+        let settings = AttachSettings::new(limits.attach_members, limits.attach_bytes);
+        let attach = AttachState::new(surface.node.id().to_string(), settings);
         AttachStream {
             inbound,
             connection,
             surface,
-            session: None,
-            pending: VecDeque::new(),
+            attach,
             unanswered: 0,
-            outgoing: VecDeque::new(),
-            parts,
-            state: State::First,
-            call: Span::current(),
+            state: State::Reading,
+            spans: Spans::new(),
             _permit: permit,
         }
     }
 
     /// Reads the client's messages and passes them to the node. Returns true if there was any.
     fn read(&mut self, context: &mut Context<'_>) -> bool {
-        let mut operations = Vec::new();
+        let mut calls = Calls::default();
         let mut messages = 0;
-        while matches!(self.state, State::First | State::Reading)
+        while matches!(self.state, State::Reading)
+            && self.attach.is_reading()
             && messages < MESSAGES
-            && operations.len() < BATCH
-            && self.unanswered + operations.len() < UNANSWERED
+            && calls.operations.len() < BATCH
+            && self.unanswered + calls.operations.len() + calls.heartbeats.len() < UNANSWERED
         {
             match Pin::new(&mut self.inbound).poll_next(context) {
-                Poll::Ready(Some(Ok(message))) => self.message(message, &mut operations),
+                Poll::Ready(Some(Ok(message))) => {
+                    self.spans.received(&message);
+                    if let Err(error) = self.attach.message(message, &mut calls) {
+                        self.end_with(error);
+                    }
+                }
                 Poll::Ready(Some(Err(status))) => self.end(Some(unreadable(status))),
                 Poll::Ready(None) => self.state = State::Finishing,
                 Poll::Pending => break,
             }
             messages += 1;
         }
-        self.hand_over(operations);
+        self.hand_over(calls);
         messages > 0
     }
 
-    fn hand_over(&mut self, operations: Vec<ClientOperation>) {
-        let count = operations.len();
-        if count > 0 {
-            match self.connection.submit(operations) {
-                Ok(()) => self.unanswered += count,
-                Err(rejection) => self.reject_pending(count, &rejected(rejection)),
+    fn hand_over(&mut self, calls: Calls) {
+        for heartbeat in calls.heartbeats {
+            match self.connection.heartbeat_echoed(heartbeat.session, heartbeat.sent) {
+                Ok(()) => self.unanswered += 1,
+                Err(rejection) => self.attach.heartbeat_answered(heartbeat.sent, Err(rejection), 0),
             }
         }
-        self.settle();
+        let count = calls.operations.len();
+        if count > 0 {
+            match self.connection.submit(calls.operations) {
+                Ok(()) => self.unanswered += count,
+                Err(rejection) => {
+                    if let Err(error) = self.attach.not_accepted(count, rejection) {
+                        self.end_with(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn delivered(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Heartbeat { echo, result } => {
+                self.unanswered -= 1;
+                self.attach.heartbeat_answered(echo, result, self.surface.attached());
+            }
+            Delivery::Answers(results) => {
+                self.unanswered -= results.len();
+                self.attach.answered(results);
+            }
+            Delivery::Notice(notice) => self.attach.notice(notice),
+            // The heartbeats of this stream request an answer, which reports the rejection.
+            Delivery::HeartbeatRejected { .. } => {}
+            Delivery::Closed(_) => self.end_with(dropped()),
+        }
     }
 
     fn end(&mut self, status: Option<Status>) {
-        self.outgoing.clear();
         self.state = State::Ended(status);
     }
 
@@ -135,13 +148,15 @@ impl Stream for AttachStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            if let Some(message) = this.outgoing.pop_front() {
+            if let State::Ended(status) = &mut this.state {
+                return Poll::Ready(status.take().map(Err));
+            }
+            if let Some(message) = this.attach.next_message() {
+                this.spans.sent(&message);
                 return Poll::Ready(Some(Ok(v1::ServerMessage { message: Some(message) })));
             }
-            match &mut this.state {
-                State::Ended(status) => return Poll::Ready(status.take().map(Err)),
-                State::Finishing if this.pending.is_empty() && this.unanswered == 0 => return Poll::Ready(None),
-                _ => {}
+            if matches!(this.state, State::Finishing) && this.attach.is_settled() && this.unanswered == 0 {
+                return Poll::Ready(None);
             }
             match this.connection.poll_next(context) {
                 Poll::Ready(Some(delivery)) => this.delivered(delivery),

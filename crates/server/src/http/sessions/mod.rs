@@ -9,7 +9,7 @@ pub(crate) use entries::Sessions;
 use super::body::parse;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
-use crate::convert::{millis, version};
+use crate::convert::{member_spec, millis, version};
 use crate::error::{invalid, rejected};
 use crate::service::ClientConnection;
 use crate::surface::Surface;
@@ -107,7 +107,7 @@ pub(crate) async fn register(
     raw: Raw,
 ) -> Result<Response, HttpError> {
     let operation = query.map_err(HttpError::into_error).and_then(|Query(query)| {
-        let spec = parse::<MemberBody>(&raw.body)?.spec(id)?;
+        let spec = with_id(parse(&raw.body)?, id)?;
         Ok(SessionOperation::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
     run(&surface, &session, operation, &raw).await
@@ -156,46 +156,12 @@ pub(crate) async fn unregister(
     run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Unregister(id)), &raw).await
 }
 
-/// The body of a registration. The id may be omitted, because the path contains it. The registry, not the JSON parser,
-/// rejects a missing service.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemberBody {
-    id: Option<String>,
-    #[serde(default)]
-    service: String,
-    #[serde(default)]
-    locality: String,
-    created: Option<u64>,
-    #[serde(default)]
-    revision: String,
-    #[serde(default)]
-    address: String,
-    #[serde(default)]
-    endpoints: BTreeMap<String, String>,
-    #[serde(default)]
-    weight: u16,
-    #[serde(default)]
-    metadata: BTreeMap<String, String>,
-}
-
-impl MemberBody {
-    fn spec(self, id: String) -> Result<MemberSpec, Error> {
-        if let Some(other) = self.id.filter(|other| *other != id) {
-            return Err(invalid("id", format!("the body describes {other:?}, the path names {id:?}")));
-        }
-        Ok(MemberSpec {
-            id,
-            service: self.service,
-            locality: self.locality,
-            revision: self.revision,
-            created: self.created,
-            address: self.address,
-            endpoints: self.endpoints,
-            weight: self.weight,
-            metadata: self.metadata,
-        })
+/// Returns the member in the body of a registration. The body may omit the id, because the path contains it.
+fn with_id(member: json::MemberSpec, id: String) -> Result<MemberSpec, Error> {
+    if !member.id.is_empty() && member.id != id {
+        return Err(invalid("id", format!("the body describes {:?}, the path names {id:?}", member.id)));
     }
+    member_spec(json::MemberSpec { id, ..member })
 }
 
 /// Returns the version in `If-Match`, with or without the quotes of an entity tag.
@@ -255,4 +221,17 @@ fn heartbeat_response(surface: &Surface, answer: SessionAnswer) -> HeartbeatResp
 
 fn no_randomness(error: getrandom::Error) -> Rejection {
     Rejection::new(ErrorCode::Internal, format!("the operating system returned no random numbers: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_may_omit_the_id_but_not_name_another_one() {
+        let member = |id: &str| with_id(json::MemberSpec::new(id, "s"), "a".to_owned());
+        assert_eq!(member("").unwrap(), MemberSpec::new("a", "s"));
+        assert_eq!(member("a").unwrap(), MemberSpec::new("a", "s"));
+        assert_eq!(member("b").unwrap_err().field.as_deref(), Some("id"));
+    }
 }

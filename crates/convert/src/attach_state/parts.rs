@@ -1,12 +1,12 @@
 //! An attach that arrives in parts: the parts are collected and executed as one attach.
 
-use crate::config::ServerLimits;
-use crate::convert::{attach, attach_member};
+use super::AttachSettings;
+use crate::{attach, attach_member};
 use convoke_core::node::{Attach, AttachMember};
 use convoke_proto::{Error, ErrorCode, v1};
 use prost::Message;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Parts {
     members: Vec<AttachMember>,
     unregistered: Vec<String>,
@@ -18,14 +18,14 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(limits: &ServerLimits) -> Self {
+    pub(super) fn new(settings: &AttachSettings) -> Self {
         Parts {
             members: Vec::new(),
             unregistered: Vec::new(),
             bytes: 0,
             rejection: None,
-            members_max: limits.attach_members,
-            bytes_max: limits.attach_bytes,
+            members_max: settings.members_max,
+            bytes_max: settings.bytes_max,
         }
     }
 
@@ -95,13 +95,13 @@ mod tests {
         v1::Attach { client: "c".into(), claim: 3, timeout_ms: 7, members, more, ..v1::Attach::default() }
     }
 
-    fn limits() -> ServerLimits {
-        ServerLimits { attach_members: 3, attach_bytes: 1_000, ..ServerLimits::default() }
+    fn settings() -> AttachSettings {
+        AttachSettings::new(3, 1_000)
     }
 
     #[test]
     fn parts_become_one_attach() {
-        let mut parts = Parts::new(&limits());
+        let mut parts = Parts::new(&settings());
         assert!(parts.take(part(&["a", "b"], true)).is_none());
         assert!(parts.begun());
         let attach = parts.take(part(&["c"], false)).unwrap().unwrap();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_attach_above_the_limit_is_rejected_once_it_is_complete() {
-        let mut parts = Parts::new(&limits());
+        let mut parts = Parts::new(&settings());
         assert!(parts.take(part(&["a", "b", "c", "d"], true)).is_none());
         assert!(parts.take(part(&["e"], true)).is_none());
         assert!(parts.members.is_empty());

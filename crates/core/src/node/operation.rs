@@ -1,0 +1,98 @@
+//! The operations of clients as values, for callers that queue them.
+
+use super::{Attach, AttachMember, Attached, ConnId, Node, Output, Reattach, SessionId};
+use crate::error::Rejection;
+use crate::member::MetadataUpdate;
+use crate::time::Time;
+use crate::version::Version;
+use std::sync::Arc;
+
+/// An operation of a client. The client numbers the requests of a session; a number at or below the last one is
+/// rejected (C5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientOperation {
+    Attach(Box<Attach>),
+    /// Re-attaches a client that keeps no state: the registry provides its members (C8).
+    Reattach(Box<Reattach>),
+    Register {
+        session: SessionId,
+        seq: u64,
+        /// Shared, so that a caller that may submit it again keeps it without a copy.
+        member: Arc<AttachMember>,
+    },
+    /// With `expected`: applies only if the member still has that version.
+    Update {
+        session: SessionId,
+        seq: u64,
+        id: String,
+        update: Arc<MetadataUpdate>,
+        expected: Option<Version>,
+    },
+    Unregister {
+        session: SessionId,
+        seq: u64,
+        id: String,
+    },
+    Heartbeat {
+        session: SessionId,
+    },
+    /// Clean close: all members of the session are unregistered at once.
+    Close {
+        session: SessionId,
+    },
+}
+
+/// The result of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationResult {
+    Attached(Result<Attached, Rejection>),
+    /// The answer to `Register` and `Update`: the member's new version.
+    Written(Result<Version, Rejection>),
+    /// The answer to `Unregister`, `Heartbeat` and `Close`.
+    Done(Result<(), Rejection>),
+}
+
+impl ClientOperation {
+    /// Returns the result of an operation that is not executed.
+    pub fn rejected(&self, rejection: Rejection) -> OperationResult {
+        match self {
+            ClientOperation::Attach(_) | ClientOperation::Reattach(_) => OperationResult::Attached(Err(rejection)),
+            ClientOperation::Register { .. } | ClientOperation::Update { .. } => {
+                OperationResult::Written(Err(rejection))
+            }
+            ClientOperation::Unregister { .. } | ClientOperation::Heartbeat { .. } | ClientOperation::Close { .. } => {
+                OperationResult::Done(Err(rejection))
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Executes an operation that was received on a connection. `wall` is the UNIX time in milliseconds.
+    pub fn execute(
+        &mut self,
+        now: Time,
+        wall: u64,
+        conn: ConnId,
+        operation: &ClientOperation,
+        out: &mut Output,
+    ) -> OperationResult {
+        match operation {
+            ClientOperation::Attach(attach) => OperationResult::Attached(self.attach(now, wall, conn, attach, out)),
+            ClientOperation::Reattach(reattach) => {
+                OperationResult::Attached(self.reattach(now, wall, conn, reattach, out))
+            }
+            ClientOperation::Register { session, seq, member } => {
+                OperationResult::Written(self.register(now, wall, *session, *seq, member, out))
+            }
+            ClientOperation::Update { session, seq, id, update, expected } => {
+                OperationResult::Written(self.update(now, *session, *seq, id, update, *expected, out))
+            }
+            ClientOperation::Unregister { session, seq, id } => {
+                OperationResult::Done(self.unregister(now, *session, *seq, id, out))
+            }
+            ClientOperation::Heartbeat { session } => OperationResult::Done(self.heartbeat(now, *session, out)),
+            ClientOperation::Close { session } => OperationResult::Done(self.close_session(now, *session, out)),
+        }
+    }
+}
