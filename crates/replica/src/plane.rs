@@ -19,6 +19,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, watch};
 
+/// Operator requests in progress at a leader. Below the quota of reserved log sessions (LS7).
+const OPERATING_MAX: usize = 32;
+
 #[derive(Debug)]
 pub(crate) struct Plane {
     pub(crate) config: Arc<Config>,
@@ -42,6 +45,8 @@ pub(crate) struct Plane {
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: watch::Sender<Option<String>>,
     pub(crate) connections: Arc<Semaphore>,
+    /// Limits the log sessions of operator requests in progress; further requests wait.
+    pub(crate) operating: Semaphore,
     /// The snapshot being received; only the latest one is accepted.
     pub(crate) arriving: watch::Sender<Arrival>,
     /// Permit for installing a snapshot, one at a time.
@@ -70,6 +75,7 @@ impl Plane {
     pub(crate) fn new(config: Config, dialer: Arc<dyn Dial>, disk: Option<Arc<dyn Disk>>, nonce: u64) -> Self {
         Plane {
             connections: Arc::new(Semaphore::new(config.limits.connections)),
+            operating: Semaphore::new(OPERATING_MAX),
             config: Arc::new(config),
             dialer,
             disk: Mutex::new(disk),

@@ -1,6 +1,6 @@
 //! The I/O shell around the core: one lock, one link, one task.
 
-use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
+use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output, Secret};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
@@ -119,7 +119,7 @@ impl Ambassador {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(ErrorCode::FailedPrecondition, "start an ambassador within a tokio runtime"));
         }
-        let core = Core::new(fastrand::Rng::new());
+        let core = Core::new(fastrand::Rng::new(), secret);
         let shared = Arc::new(Shared {
             state: Mutex::new(State { core, waiting: HashMap::new(), outgoing: None }),
             start: Instant::now(),
@@ -149,6 +149,15 @@ impl Ambassador {
     pub fn kv_with(&self, options: Options) -> Kv {
         Kv::new(self.clone(), options)
     }
+}
+
+/// Makes the secret of a log session.
+fn secret(fallback: &mut fastrand::Rng) -> Secret {
+    let mut secret = Secret::default();
+    if getrandom::fill(&mut secret).is_err() {
+        fallback.fill(&mut secret);
+    }
+    secret
 }
 
 impl Shared {
@@ -261,13 +270,13 @@ impl Shared {
     /// Records a new leader; all messages go there from now on.
     pub(super) fn link_up(
         &self,
-        epoch: v1::Epoch,
+        (epoch, log): (v1::Epoch, v1::LogId),
         channel: LogChannel,
         outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     ) -> LinkId {
         let mut state = self.lock();
         state.outgoing = Some(outgoing);
-        let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, out));
+        let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, log, out));
         self.linked.send_replace(Some(Linked { link, channel }));
         link
     }

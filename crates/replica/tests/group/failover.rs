@@ -131,7 +131,7 @@ async fn a_session_silent_during_quorum_loss_expires_afterwards() {
     let leads = hosts.remove(leader(&hosts).await);
     let handle = leads.handle();
     let epoch = handle.epoch().unwrap();
-    let open = Open { epoch, ttl: TTL, nonce: 1, client: None };
+    let open = Open::new(epoch, TTL, 1);
     handle.open(open).await.unwrap().opened.unwrap();
     let mut away = Vec::new();
     for host in hosts {

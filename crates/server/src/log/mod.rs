@@ -8,9 +8,10 @@ mod convert;
 mod directory;
 mod local;
 mod service;
+mod sessions;
 mod submit;
 
-pub(crate) use convert::{barrier, fate, key_range, record, request_id, wire_epoch};
+pub(crate) use convert::{barrier, fate, key_range, log_id, owner, record, request_id, wire_epoch};
 pub use directory::Directory;
 use local::ConnectLocally;
 pub(crate) use service::LogService;
@@ -53,12 +54,13 @@ impl LogPlane {
         stage: watch::Receiver<Stage>,
     ) -> LogPlane {
         let own = reachable(own).to_string();
+        let id = node.id().to_string();
         let addresses = [own.clone(), node.client_address().to_owned()];
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
         let connect = Arc::new(ConnectLocally::new(addresses, &service));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
-        let kv = ambassador.kv_with(Options::default().window(WINDOW).timeout(config.timeouts.request));
+        let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));
         LogPlane { handle, service, ambassador, kv }
     }
 }

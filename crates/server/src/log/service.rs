@@ -20,12 +20,12 @@ const BACKUPS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct LogService {
     pub(crate) handle: LogHandle,
-    directory: Arc<dyn Directory>,
+    pub(super) directory: Arc<dyn Directory>,
     links: Arc<Semaphore>,
     links_max: usize,
     backups: Arc<Semaphore>,
     /// Timeout of a read or a resolve.
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// Stage of the server; `None` without a server.
     stage: Option<watch::Receiver<Stage>>,
 }
@@ -106,7 +106,7 @@ impl LogService {
         }
     }
 
-    fn not_submitted(&self, error: &SubmitError) -> Error {
+    pub(super) fn not_submitted(&self, error: &SubmitError) -> Error {
         match error {
             SubmitError::Rejected(why) => self.rejected(why),
             SubmitError::Unknown => Error::new(ErrorCode::OutcomeUnknown, error.to_string()),

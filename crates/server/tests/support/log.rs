@@ -3,6 +3,7 @@
 use super::http::Answer;
 use super::{Served, timers};
 use convoke_client::log::Ambassador;
+use convoke_log::LogLimits;
 use convoke_node::{Config, Node};
 use convoke_replica::{LOG_PREAMBLE, Replica, Role};
 use convoke_server::Server;
@@ -22,6 +23,7 @@ pub struct LogCluster {
     pub nodes: Vec<Option<LogNode>>,
     pub addresses: Vec<String>,
     config: convoke_server::Config,
+    state: LogLimits,
 }
 
 impl LogCluster {
@@ -31,8 +33,13 @@ impl LogCluster {
     }
 
     pub async fn start_with(count: usize, config: convoke_server::Config) -> LogCluster {
+        LogCluster::start_limited(count, config, LogLimits::default()).await
+    }
+
+    /// Starts nodes whose log has these limits.
+    pub async fn start_limited(count: usize, config: convoke_server::Config, state: LogLimits) -> LogCluster {
         let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
-        let mut cluster = LogCluster { nodes: Vec::new(), addresses: addresses.clone(), config };
+        let mut cluster = LogCluster { nodes: Vec::new(), addresses: addresses.clone(), config, state };
         let join = if count == 1 { Vec::new() } else { addresses };
         for index in 0..count {
             cluster.add(index, join.clone()).await;
@@ -62,6 +69,7 @@ impl LogCluster {
         let listener = TcpListener::bind(&address).await.unwrap();
         let mut config = convoke_replica::Config::new(id, address);
         config.join = join;
+        config.state = self.state.clone();
         let replica = Replica::start(config).await.unwrap();
         let handle = replica.handle();
         let accepting = tokio::spawn(async move {
