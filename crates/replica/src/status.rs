@@ -81,7 +81,7 @@ pub struct ReplicaStatus {
     /// Number of the newest recorded configuration (M1), and whether the engine has reached it.
     pub configuration: u64,
     pub settled: bool,
-    /// Why it has not; only known at the leader.
+    /// Why it has not, which only the leader knows; or why this replica takes no part in the group.
     pub obstacle: Option<String>,
     /// Last, committed and applied index, counted from 1; 0 for none.
     pub last: u64,
@@ -102,4 +102,6 @@ pub struct ReplicaStatus {
     pub available: bool,
     /// The fault that stopped the replica.
     pub fault: Option<String>,
+    /// Whether this replica takes no part in the group because its disk went back in time (M6).
+    pub refused: bool,
 }

@@ -16,7 +16,8 @@ impl LogHandle {
         match self.plane.engine.load_full() {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
-                ReplicaStatus { obstacle: self.plane.obstacle().filter(|_| !status.settled), ..status }
+                let obstacle = engine.refused().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
+                ReplicaStatus { obstacle, ..status }
             }
             None => outside(self.plane.known(), stopped, self.plane.fault()),
         }
@@ -28,6 +29,12 @@ impl LogHandle {
             Some(engine) => engine.group(),
             None => self.plane.known(),
         }
+    }
+
+    /// Returns the highest index that a replica is known to have stored (M6).
+    pub fn evidence_of(&self, replica: ReplicaId) -> Option<u64> {
+        let seen = self.engine().ok()?.witness.of(replica.0)?;
+        Some(seen.matched.max(seen.committed))
     }
 
     pub fn counters(&self) -> Counters {
@@ -72,6 +79,7 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         log_time: LogTime::ZERO,
         matched: Vec::new(),
         fault,
+        refused: false,
     }
 }
 
@@ -100,11 +108,12 @@ impl Engine {
             replica: Some(self.state.me()),
             role,
             available: match role {
-                Role::Leader => leads && quorum,
+                _ if self.refused().is_some() => false,
+                Role::Leader => leads && quorum && !self.witness.is_stalled(),
                 Role::Failed | Role::Stopped | Role::Outside => false,
                 // A leader reported so recently.
                 Role::Removed => self.group_after_removal().is_some(),
-                _ => group.leader.is_some() && self.is_led(),
+                _ => group.leader.is_some() && self.is_led() && !self.witness.is_stalled(),
             },
             group,
             configuration: number,
@@ -127,6 +136,7 @@ impl Engine {
                 .map(|(id, matched)| (ReplicaId(*id), index(matched)))
                 .collect(),
             fault,
+            refused: self.refused().is_some(),
         }
     }
 }
