@@ -256,6 +256,7 @@ impl Engine {
                 node: replica.node.clone(),
                 address: replica.address.clone(),
                 voter: voters.contains(id),
+                unreachable: false,
             })
             .collect();
         members.sort_by_key(|member| (Some(member.replica.0) != leader, !member.voter, member.replica));

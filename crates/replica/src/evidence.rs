@@ -6,6 +6,7 @@ use crate::plane::Plane;
 use crate::raft::Vote;
 use crate::store::disk::{Disk, read, replace};
 use crate::witness::{RolledBack, Seen, Witness};
+use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::io;
 use std::sync::Arc;
@@ -75,13 +76,21 @@ async fn save(plane: &Plane, engine: &Engine) {
     }
 }
 
-/// Since when a leader has committed nothing although entries wait.
+/// What a leader remembers between two collections: since when it leads, and since when it has committed nothing although
+/// entries wait.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     since: Option<(u64, Instant)>,
+    /// Since when this replica leads.
+    led: Option<Instant>,
 }
 
 impl Stall {
+    /// Returns how long this replica has led.
+    fn led_for(&mut self) -> Duration {
+        self.led.get_or_insert_with(Instant::now).elapsed()
+    }
+
     /// Returns whether the commit index has not moved for `timeout` although it lags behind.
     fn is_stalled(&mut self, commit: u64, last: u64, timeout: Duration) -> bool {
         if commit >= last {
@@ -110,6 +119,13 @@ impl Engine {
         let commit = index(metrics.local_committed.map(|log_id| log_id.index));
         let last = index(metrics.last_log_index);
         self.witness.set_stalled(stall.is_stalled(commit, last, 2 * self.contact_timeout()));
+        let me = self.state.me().0;
+        let (timeout, is_new) = (self.contact_timeout(), stall.led_for() < self.contact_timeout());
+        let heartbeats = metrics.heartbeat.iter().flatten();
+        let unreachable = heartbeats
+            .filter(|(id, acked)| **id != me && acked.as_ref().map_or(!is_new, |acked| acked.elapsed() >= timeout));
+        let unreachable = unreachable.map(|(id, _)| *id).collect();
+        self.witness.set_unreachable(unreachable);
         for (replica, matched) in metrics.replication.iter().flatten() {
             let matched = index(matched.map(|log_id| log_id.index));
             if matched == 0 {
@@ -152,6 +168,7 @@ impl Engine {
         // An outdated leader says nothing new, and what it says of stalled entries is no longer true.
         if self.store.vote().is_none_or(|own| own <= *vote) {
             self.witness.set_stalled(notes.stalled);
+            self.witness.set_unreachable(notes.unreachable.clone());
         }
         for (replica, seen) in &notes.seen {
             self.witness.record(*replica, *seen);

@@ -46,6 +46,9 @@ pub struct GroupReplica {
     /// Peer address of the node, which other replicas dial.
     pub address: SmolStr,
     pub voter: bool,
+    /// Whether the leader had no contact with it recently, or it is a leader without contact to this replica. Only set
+    /// in [`ReplicaStatus::group`].
+    pub unreachable: bool,
 }
 
 /// The group as far as this node knows it. Rejections of a non-leader carry it.

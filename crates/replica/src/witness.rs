@@ -5,7 +5,7 @@
 
 use crate::raft::{LeaderId, Vote};
 use convoke_log::codec::{CodecError, Reader, Writer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -78,6 +78,8 @@ pub(crate) struct Witness {
     unsaved: AtomicBool,
     /// Whether the leader commits nothing although entries wait.
     stalled: AtomicBool,
+    /// Replicas that the leader does not reach.
+    unreachable: Mutex<BTreeSet<u64>>,
 }
 
 impl Witness {
@@ -109,6 +111,14 @@ impl Witness {
 
     pub(crate) fn set_stalled(&self, stalled: bool) {
         self.stalled.store(stalled, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_unreachable(&self, replicas: BTreeSet<u64>) {
+        *self.unreachable.lock().unwrap_or_else(PoisonError::into_inner) = replicas;
+    }
+
+    pub(crate) fn unreachable(&self) -> BTreeSet<u64> {
+        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn is_stalled(&self) -> bool {

@@ -405,3 +405,28 @@ async fn a_leadership_transfer_ends_idle_links() {
     let error = Error::from(ended.unwrap_err());
     assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotLeader, 3));
 }
+
+/// A frozen leader keeps its connections open. The replica of a node learns of the next leader early, and the node does not
+/// wait for the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_leaves_a_silent_leader_when_its_replica_knows_the_next_one() {
+    let mut config = convoke_server::Config::default();
+    // Shorter than the silence after which a client suspects a leader by itself.
+    config.timeouts.request = Duration::from_millis(1_500);
+    let cluster = LogCluster::start_behind_proxies(3, config).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let next = 3 - leader - follower;
+    eventually("the follower reaches the leader", async || {
+        cluster.http(follower, "PUT", "/api/v1/kv/a", "1").await.status == 200
+    })
+    .await;
+    cluster.proxies.as_ref().unwrap()[leader].block(true);
+    let handle = |index: usize| cluster.node(index).replica.handle();
+    eventually("leadership is transferred", async || {
+        let _ = handle(leader).transfer(&format!("n{next}")).await;
+        let known = handle(follower).status();
+        handle(next).epoch().is_ok() && known.group.leader().is_some_and(|known| known.node == format!("n{next}"))
+    })
+    .await;
+    cluster.http(follower, "PUT", "/api/v1/kv/a", "2").await.ok();
+}

@@ -70,6 +70,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Linked {
     pub(super) link: LinkId,
+    pub(super) epoch: v1::Epoch,
     pub(super) channel: LogChannel,
 }
 
@@ -138,6 +139,18 @@ impl Ambassador {
         tokio::spawn(linking::run(shared.clone()));
         let task = Task(shared.clone());
         Ok(Ambassador { shared, _task: Arc::new(task) })
+    }
+
+    /// Leaves the current leader if its epoch is before this one: another node leads now. For nodes, whose replicas learn
+    /// of a new leader early.
+    #[doc(hidden)]
+    pub fn leave_before(&self, epoch: v1::Epoch) {
+        let linked = self.shared.linked.borrow().as_ref().map(|linked| (linked.link, linked.epoch));
+        if let Some((link, old)) = linked
+            && (old.term, old.replica) < (epoch.term, epoch.replica)
+        {
+            self.shared.link_down(link);
+        }
     }
 
     /// Returns a handle with default options and its own log session.
@@ -277,7 +290,7 @@ impl Shared {
         let mut state = self.lock();
         state.outgoing = Some(outgoing);
         let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, log, out));
-        self.linked.send_replace(Some(Linked { link, channel }));
+        self.linked.send_replace(Some(Linked { link, epoch, channel }));
         link
     }
 

@@ -57,7 +57,12 @@ pub(crate) fn link(
         dialer: dialer.clone(),
         address: address.to_owned(),
         node: to.map(|(_, replica)| replica.node.clone()),
-        hello: Hello { cluster: config.cluster.clone(), node: config.node.clone(), to: to.map(|(target, _)| target) },
+        hello: Hello {
+            cluster: config.cluster.clone(),
+            node: config.node.clone(),
+            client: config.client_address.clone(),
+            to: to.map(|(target, _)| target),
+        },
         rpc_timeout: config.timers.rpc_timeout,
         answer_timeout: timeout,
         queue: config.limits.appends_in_flight + 16,

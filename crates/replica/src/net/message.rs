@@ -11,6 +11,7 @@ use openraft::raft::{
     VoteResponse,
 };
 use smol_str::SmolStr;
+use std::collections::BTreeSet;
 
 pub(crate) type Append = AppendEntriesRequest<Types>;
 pub(crate) type Appended = AppendEntriesResponse<Types>;
@@ -52,6 +53,8 @@ const GROUP_MAX: u64 = 1024;
 pub(crate) struct Hello {
     pub(crate) cluster: String,
     pub(crate) node: String,
+    /// Address of the node for clients; empty if there is none.
+    pub(crate) client: String,
     /// The replica that the connection is meant for. Without one, only probes and adoptions are answered.
     pub(crate) to: Option<Target>,
 }
@@ -69,6 +72,7 @@ impl Hello {
         w.byte(VERSION);
         w.sized(self.cluster.as_bytes());
         w.sized(self.node.as_bytes());
+        w.sized(self.client.as_bytes());
         w.option(self.to, |w, to| {
             w.fixed128(to.log);
             w.varint(to.replica);
@@ -85,6 +89,7 @@ impl Hello {
         let hello = Hello {
             cluster: r.text("cluster", NODE_MAX)?.to_owned(),
             node: r.text("node", NODE_MAX)?.to_owned(),
+            client: r.text("client", NODE_MAX)?.to_owned(),
             to: r.option("target", |r| Ok(Target { log: r.fixed128("log")?, replica: r.varint("replica")? }))?,
         };
         r.end()?;
@@ -99,11 +104,13 @@ pub(crate) struct Notes {
     pub(crate) seen: Vec<(u64, Seen)>,
     /// Whether the leader commits nothing although entries wait.
     pub(crate) stalled: bool,
+    /// Replicas that the leader does not reach.
+    pub(crate) unreachable: BTreeSet<u64>,
 }
 
 impl Notes {
     pub(crate) fn of(witness: &Witness) -> Self {
-        Notes { seen: witness.all(), stalled: witness.is_stalled() }
+        Notes { seen: witness.all(), stalled: witness.is_stalled(), unreachable: witness.unreachable() }
     }
 }
 
@@ -111,6 +118,10 @@ pub(crate) fn encode_append(append: &Append, notes: &Notes) -> Vec<u8> {
     let mut w = Writer::default();
     put_table(&mut w, &notes.seen);
     w.flag(notes.stalled);
+    w.count(notes.unreachable.len());
+    for replica in &notes.unreachable {
+        w.varint(*replica);
+    }
     put_vote(&mut w, &append.vote);
     put_some_log_id(&mut w, append.prev_log_id.as_ref());
     put_some_log_id(&mut w, append.leader_commit.as_ref());
@@ -123,7 +134,10 @@ pub(crate) fn encode_append(append: &Append, notes: &Notes) -> Vec<u8> {
 
 pub(crate) fn decode_append(bytes: &[u8]) -> Result<(Append, Notes), CodecError> {
     let mut r = Reader::new(bytes);
-    let notes = Notes { seen: table(&mut r)?, stalled: r.flag("stalled")? };
+    let (seen, stalled) = (table(&mut r)?, r.flag("stalled")?);
+    let count = r.count("unreachable", 1, GROUP_MAX)?;
+    let unreachable = (0..count).map(|_| r.varint("replica")).collect::<Result<_, _>>()?;
+    let notes = Notes { seen, stalled, unreachable };
     let (vote, prev_log_id, leader_commit) = (vote(&mut r)?, some_log_id(&mut r)?, some_log_id(&mut r)?);
     let count = r.count("entries", 4, u64::MAX)?;
     let mut entries = Vec::with_capacity(count);
@@ -309,6 +323,8 @@ pub(crate) struct Probed {
     /// The log of which the node is a replica, if any.
     pub(crate) log: Option<u128>,
     pub(crate) group: Group,
+    /// Whether the node is a replica that knows a leader with a majority.
+    pub(crate) available: bool,
 }
 
 impl Probed {
@@ -331,6 +347,7 @@ impl Probed {
             w.sized(member.address.as_bytes());
             w.flag(member.voter);
         }
+        w.flag(self.available);
         w.into_bytes()
     }
 
@@ -353,10 +370,12 @@ impl Probed {
                 node: text(r, "node")?,
                 address: text(r, "address")?,
                 voter: r.flag("voter")?,
+                unreachable: false,
             });
         }
+        let available = r.flag("available")?;
         r.end()?;
-        Ok(Probed { node, address, nonce, join, log, group: Group { epoch, leader, members } })
+        Ok(Probed { node, address, nonce, join, log, group: Group { epoch, leader, members }, available })
     }
 }
 
@@ -414,7 +433,7 @@ mod tests {
             leader_commit: None,
         };
         let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
-        let notes = Notes { seen: vec![(1, seen), (7, seen)], stalled: true };
+        let notes = Notes { seen: vec![(1, seen), (7, seen)], stalled: true, unreachable: [3, 9].into() };
         let (found, notes_found) = decode_append(&encode_append(&append, &notes)).unwrap();
         assert_eq!(notes_found, notes);
         assert_eq!((found.vote, found.prev_log_id, found.entries), (append.vote, append.prev_log_id, append.entries));

@@ -50,7 +50,10 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
             _ => return Err(io::ErrorKind::TimedOut.into()),
         };
         let welcome = match hello {
-            Ok(hello) => plane.welcome(&hello).map(|engine| (engine, hello.node)),
+            Ok(hello) => plane.welcome(&hello).map(|engine| {
+                plane.learn_client_address(&hello.node, &hello.client);
+                (engine, hello.node)
+            }),
             Err(error) => Err(error.to_string()),
         };
         match welcome {
@@ -375,7 +378,7 @@ mod tests {
             handle.accept(theirs, "127.0.0.1:1".parse().unwrap());
             let status = handle.status();
             let to = Some(Target { log: status.log.unwrap(), replica: status.replica.unwrap().0 });
-            let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), to };
+            let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), client: String::new(), to };
             let (read, write) = tokio::io::split(ours);
             let mut peer = Peer { frames: Frames::new(read, 1 << 20), write };
             peer.send(kind::HELLO, 0, &hello.encode()).await;

@@ -89,12 +89,21 @@ impl LogService {
         let members = group.members.iter().map(|member| v1::Replica {
             replica: member.replica.0,
             node: member.node.to_string(),
-            address: self.directory.client_address(&member.node),
+            address: self.client_address(&member.node),
             peer_address: member.address.to_string(),
             voter: member.voter,
             leader: group.leader == Some(member.replica),
+            unreachable: member.unreachable,
         });
         members.collect()
+    }
+
+    /// Returns the address of a node for clients: as the registry knows it, or as the node told the replica.
+    fn client_address(&self, node: &str) -> String {
+        match self.directory.client_address(node) {
+            address if address.is_empty() => self.handle.client_address(node).unwrap_or_default(),
+            address => address,
+        }
     }
 
     /// Converts a rejection of the replica.

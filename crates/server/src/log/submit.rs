@@ -127,7 +127,7 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, client: Op
             answer
         }
         Some(ClientRequest::Open(open)) => open_session(&service, open, client).await,
-        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, request),
+        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
         None => Err(invalid("message", "one of open, request and keep_alive is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
@@ -172,7 +172,7 @@ async fn open_session(service: &LogService, open: v1::OpenSession, address: Opti
     }
 }
 
-fn keep_alive(service: &LogService, request: v1::KeepAlive) -> Result<Message, Error> {
+fn keep_alive(service: &LogService, request: &v1::KeepAlive) -> Result<Message, Error> {
     use v1::kept_alive::State;
     service.check(log_id(request.log)?, LogSessionId(request.session), owner(&request.secret)?)?;
     let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
