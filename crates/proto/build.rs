@@ -8,7 +8,7 @@ const FILES: [&str; 4] =
 
 /// Messages whose generated type is also their JSON form. Members and errors have their own types in `src/json.rs` and
 /// `src/error.rs`.
-const JSON: [&str; 16] = [
+const JSON: [&str; 19] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
@@ -25,6 +25,9 @@ const JSON: [&str; 16] = [
     "RequestId",
     "Error.Position",
     "MembersResponse",
+    "SessionsResponse",
+    "LogSession",
+    "EndSessionsResponse",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -58,6 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     ] {
         builder = builder.field_attribute(format!("convoke.v1.{field}"), format!("#[serde(with = {with:?})]"));
     }
+    let hex = "#[serde(with = \"crate::log::log_id_text\", skip_serializing_if = \"Option::is_none\")]";
+    builder = builder.field_attribute("convoke.v1.RequestId.log", hex);
     builder = builder.field_attribute("convoke.v1.Node.self", "#[serde(rename = \"self\")]");
     builder.compile_fds(compiler.file_descriptor_set())?;
     Ok(())

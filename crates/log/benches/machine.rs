@@ -30,7 +30,7 @@ fn put(number: u64, key: String) -> Command {
 /// Returns a machine with one session and `keys` keys with values of 64 bytes.
 fn machine(keys: u64) -> Machine {
     let mut machine = Machine::new(LogLimits::default()).unwrap();
-    let open = Open { epoch: EPOCH, ttl: Duration::from_secs(60), nonce: 1, client: None };
+    let open = Open::new(EPOCH, Duration::from_secs(60), 1);
     machine.apply(&entry(1, Command::Open(open))).unwrap();
     for number in 1..=keys {
         machine.apply(&entry(number + 1, put(number, key(number)))).unwrap();

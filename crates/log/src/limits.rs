@@ -8,6 +8,10 @@ use std::time::Duration;
 pub struct LogLimits {
     /// Open sessions (LS7).
     pub sessions: u64,
+    /// Open sessions of these that only nodes and operators may use, at most half of them (LS7).
+    pub reserved_sessions: u64,
+    /// Open sessions of one client address (LS7).
+    pub sessions_per_client: u64,
     /// Ended sessions whose outcomes are kept (LS8).
     pub ended_sessions: u64,
     /// Outcomes that a session keeps although the client no longer wants them (F3).
@@ -36,13 +40,15 @@ impl Default for LogLimits {
     fn default() -> Self {
         LogLimits {
             sessions: 10_000,
+            reserved_sessions: 512,
+            sessions_per_client: 1_000,
             ended_sessions: 4_096,
             outcomes: 16,
             window: 1_024,
             outcome_bytes: 64 * 1024,
             response_bytes: 64 * 1024,
             ttl_min: Duration::from_secs(1),
-            ttl_max: Duration::from_secs(24 * 60 * 60),
+            ttl_max: Duration::from_secs(10 * 60),
             client_name_bytes: 256,
             key_bytes: 1_024,
             value_bytes: 1024 * 1024,
@@ -73,12 +79,28 @@ pub(crate) const RESPONSE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub(crate) const REPLICAS_MAX: u64 = 256;
 
 impl LogLimits {
+    /// Open sessions that clients other than nodes and operators may hold together (LS7): at least half of all.
+    pub fn client_sessions(&self) -> u64 {
+        self.sessions - self.reserved()
+    }
+
+    fn reserved(&self) -> u64 {
+        self.reserved_sessions.min(self.sessions / 2)
+    }
+
+    /// Open sessions that one opener may hold (LS7). No node takes all reserved places.
+    pub(crate) fn sessions_of(&self, reserved: bool) -> u64 {
+        if reserved { (self.reserved() / 4).max(1) } else { self.sessions_per_client }
+    }
+
     /// Rejects limits that would make the log unusable or its formats unbounded.
     pub fn check(&self) -> Result<(), LimitsError> {
         let year = micros(Duration::from_secs(365 * 24 * 60 * 60));
         let ttl_min = micros(self.ttl_min);
         let bounds = [
             ("sessions", self.sessions, 1, COUNT_MAX),
+            ("reserved_sessions", self.reserved_sessions, 0, COUNT_MAX),
+            ("sessions_per_client", self.sessions_per_client, 1, COUNT_MAX),
             ("ended_sessions", self.ended_sessions, 0, COUNT_MAX),
             ("outcomes", self.outcomes, 1, COUNT_MAX),
             ("window", self.window, 1, COUNT_MAX),

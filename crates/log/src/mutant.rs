@@ -28,7 +28,8 @@ convoke_base::mutants! {
     ExpiryIgnoresActivity: "LS6", "a session that was active in the meantime is expired anyway";
     PauseCountedAsSilence: "LS6", "a leader counts its own pause as silence of its clients";
     SessionsUncapped: "LS7", "the number of sessions has no limit";
-    BusyEvicted: "LS7", "a session is evicted although its ttl has not passed";
+    ReserveIgnored: "LS7", "clients take the places that are reserved for nodes and operators";
+    QuotaIgnored: "LS7", "one client may open any number of sessions";
     EndedForgotten: "LS8", "a session is dropped when it ends";
     MembershipUncompared: "M1", "a membership change does not compare the configuration it replaces";
     ReplicaIdsReused: "M2", "a removed replica is added under its old id";

@@ -175,11 +175,12 @@ mod tests {
         let text = serde_json::to_string(&error).unwrap();
         assert!(text.contains(r#""epoch":"3@1""#) && text.contains(r#""node":"n1""#), "{text}");
         assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), error);
-        let unknown = Error::new(ErrorCode::OutcomeUnknown, "lost").request(v1::RequestId { session: 7, number: 9 });
+        let unknown =
+            Error::new(ErrorCode::OutcomeUnknown, "lost").request(v1::RequestId { session: 7, number: 9, log: None });
         let text = serde_json::to_string(&unknown).unwrap();
         assert_eq!(text, r#"{"code":"OUTCOME_UNKNOWN","message":"lost","request":{"session":7,"number":9}}"#);
         assert_eq!(serde_json::from_str::<Error>(&text).unwrap(), unknown);
-        assert_eq!(unknown.about(), Some(v1::RequestId { session: 7, number: 9 }));
+        assert_eq!(unknown.about(), Some(v1::RequestId { session: 7, number: 9, log: None }));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Text forms of the log plane's ids.
 
 use crate::json::RequestFate;
-use crate::v1::{Epoch, Fate, RequestId, fate::Kind};
+use crate::v1::{Epoch, Fate, LogId, RequestId, fate::Kind};
 use std::fmt;
 use std::str::FromStr;
 
@@ -28,7 +28,8 @@ impl FromStr for Epoch {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.session, self.number)
+        write!(f, "{}/{}", self.session, self.number)?;
+        self.log.map_or(Ok(()), |log| write!(f, "@{log}"))
     }
 }
 
@@ -36,9 +37,60 @@ impl FromStr for RequestId {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<RequestId, ParseIdError> {
-        let (session, number) =
-            pair(text, '/').ok_or(ParseIdError("invalid request id: expected SESSION/NUMBER, for example 12/4"))?;
-        Ok(RequestId { session, number })
+        let invalid =
+            ParseIdError("invalid request id: expected SESSION/NUMBER or SESSION/NUMBER@LOG, for example 12/4");
+        let (id, log) = match text.split_once('@') {
+            Some((id, log)) => (id, Some(log.parse()?)),
+            None => (text, None),
+        };
+        let (session, number) = pair(id, '/').ok_or(invalid)?;
+        Ok(RequestId { session, number, log })
+    }
+}
+
+impl From<u128> for LogId {
+    fn from(id: u128) -> LogId {
+        LogId { high: (id >> 64) as u64, low: id as u64 }
+    }
+}
+
+impl From<LogId> for u128 {
+    fn from(id: LogId) -> u128 {
+        u128::from(id.high) << 64 | u128::from(id.low)
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from(*self))
+    }
+}
+
+impl FromStr for LogId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<LogId, ParseIdError> {
+        let id = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        id.map(LogId::from).ok_or(ParseIdError("invalid log id: expected 32 hexadecimal digits"))
+    }
+}
+
+/// The id of a log as text in JSON.
+pub(crate) mod log_id_text {
+    use super::LogId;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
+    pub(crate) fn serialize<S: Serializer>(id: &Option<LogId>, serializer: S) -> Result<S::Ok, S::Error> {
+        match id {
+            Some(id) => serializer.collect_str(id),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LogId>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
     }
 }
 
@@ -92,7 +144,11 @@ mod tests {
 
     #[test]
     fn ids_round_trip_through_text() {
-        let (epoch, request) = (Epoch { term: 3, replica: 1 }, RequestId { session: 12, number: 4 });
+        let (epoch, request) = (Epoch { term: 3, replica: 1 }, RequestId { session: 12, number: 4, log: None });
+        let named = RequestId { log: Some(LogId { high: 1, low: 2 }), ..request };
+        assert_eq!(named.to_string(), "12/4@00000000000000010000000000000002");
+        assert_eq!(named.to_string().parse(), Ok(named));
+        assert!("12/4@12".parse::<RequestId>().is_err());
         assert_eq!((epoch.to_string(), request.to_string()), ("3@1".to_owned(), "12/4".to_owned()));
         assert_eq!((epoch.to_string().parse(), request.to_string().parse()), (Ok(epoch), Ok(request)));
         assert!("3/1".parse::<Epoch>().is_err() && "12/x".parse::<RequestId>().is_err());

@@ -105,7 +105,7 @@ async fn load(leader: &LogHandle, clients: u64, duration: Duration) -> Vec<Durat
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
     for client in 0..clients {
-        let open = Open { epoch, ttl: Duration::from_secs(60), nonce: client, client: None };
+        let open = Open::new(epoch, Duration::from_secs(60), client.into());
         let session = leader.open(open).await.unwrap().opened.unwrap().session;
         let (leader, over) = (leader.clone(), over.clone());
         tasks.push(tokio::spawn(async move {

@@ -13,6 +13,9 @@ pub struct Config {
     pub cluster: String,
     /// Address at which other replicas dial this one, `host:port`.
     pub address: String,
+    /// Address at which clients reach this node; empty if there is none. Replicas tell it each other, so that a node can
+    /// name the leader before the registry knows its address.
+    pub client_address: String,
     /// Peer addresses at which to look for a log. If empty, this node creates its own log.
     pub join: Vec<String>,
     /// Directory for log and snapshots. `None` keeps everything in memory, and a restart makes a new replica.
@@ -114,6 +117,7 @@ impl Config {
             node: node.into(),
             cluster: "default".to_owned(),
             address: address.into(),
+            client_address: String::new(),
             join: Vec::new(),
             data_dir: None,
             state: LogLimits::default(),

@@ -46,6 +46,12 @@ convoke_counters::atomic_counters! {
         connections_rejected,
         /// Replica connections closed because of a malformed message.
         messages_malformed,
+        /// Leaders whose process ended, as seen by this replica.
+        leaders_lost,
+        /// Elections that this replica started because the process of the leader had ended.
+        elections_early,
+        /// Early elections that this replica did not start because too few voters confirmed the end of the leader.
+        elections_early_declined,
         /// RPCs to other replicas that were not sent or not answered in time.
         rpc_errors,
     }

@@ -4,18 +4,19 @@ use crate::config::Config;
 use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
 use crate::handle::Settling;
-use crate::raft::{self, Proposal, Raft, WriteResult};
+use crate::raft::{self, LeaderId, Proposal, Raft, WriteResult};
 use crate::rejection::LogRejection;
 use crate::state::State;
 use crate::status::{Group, GroupReplica};
 use crate::traces;
+use crate::witness::Witness;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// Maximum number of commands handed to the engine at once.
@@ -29,6 +30,11 @@ pub(crate) struct Engine {
     pub(crate) store: crate::store::LogStore,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
+    pub(crate) witness: Arc<Witness>,
+    /// The leader whose process has ended, as this replica has seen itself (M7).
+    pub(crate) lost: watch::Sender<Option<LeaderId>>,
+    /// Why this replica takes no part in the group: its disk went back in time (M6).
+    refused: Mutex<Option<String>>,
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
@@ -58,6 +64,7 @@ pub(crate) struct Parts {
     pub(crate) store: crate::store::LogStore,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
+    pub(crate) witness: Arc<Witness>,
     pub(crate) config: Arc<Config>,
 }
 
@@ -65,7 +72,7 @@ impl Engine {
     /// Creates an engine. Pass the second value to [`forward`], which runs in its own task.
     pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
         let (queue, queued) = mpsc::unbounded_channel();
-        let Parts { raft, state, store, log, counting, config } = parts;
+        let Parts { raft, state, store, log, counting, witness, config } = parts;
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));
         let reads = Arc::new(Semaphore::new(config.limits.reads));
         let quorum = AtomicBool::new(true);
@@ -76,6 +83,9 @@ impl Engine {
                 store,
                 log,
                 counting,
+                witness,
+                lost: watch::Sender::new(None),
+                refused: Mutex::default(),
                 queue,
                 proposals,
                 reads,
@@ -170,6 +180,7 @@ impl Engine {
     /// Records contact with a leader.
     pub(crate) fn record_leader_contact(&self) {
         *self.lock_led() = Some(Instant::now());
+        self.found_leader();
         *self.lock_group_after_removal() = None;
     }
 
@@ -211,7 +222,17 @@ impl Engine {
         self.led.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn contact_timeout(&self) -> Duration {
+    /// Returns why this replica takes no part in the group.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns true if it was not refused before.
+    pub(crate) fn set_refused(&self, reason: String) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).replace(reason).is_none()
+    }
+
+    pub(crate) fn contact_timeout(&self) -> Duration {
         2 * self.config.timers.election_timeout_max
     }
 
@@ -235,6 +256,7 @@ impl Engine {
                 node: replica.node.clone(),
                 address: replica.address.clone(),
                 voter: voters.contains(id),
+                unreachable: false,
             })
             .collect();
         members.sort_by_key(|member| (Some(member.replica.0) != leader, !member.voter, member.replica));

@@ -9,6 +9,7 @@ mod config;
 mod counters;
 mod engine;
 mod entropy;
+mod evidence;
 mod group;
 mod handle;
 mod housekeeping;
@@ -24,6 +25,7 @@ mod status;
 mod store;
 mod term_watch;
 mod traces;
+mod witness;
 
 pub use config::{Config, ConfigError, LogTimers, ReplicaLimits};
 pub use counters::Counters;

@@ -13,11 +13,16 @@ use crate::store::identity::Identity;
 use arc_swap::ArcSwapOption;
 use convoke_log::command::ReplicaLocation;
 use smol_str::SmolStr;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, watch};
+
+/// Operator requests in progress at a leader. Below the quota of reserved log sessions (LS7).
+const OPERATING_MAX: usize = 32;
+/// Nodes whose addresses for clients are remembered.
+const CLIENT_ADDRESSES_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Plane {
@@ -42,12 +47,18 @@ pub(crate) struct Plane {
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: watch::Sender<Option<String>>,
     pub(crate) connections: Arc<Semaphore>,
+    /// Limits the log sessions of operator requests in progress; further requests wait.
+    pub(crate) operating: Semaphore,
     /// The snapshot being received; only the latest one is accepted.
     pub(crate) arriving: watch::Sender<Arrival>,
     /// Permit for installing a snapshot, one at a time.
     pub(crate) installing: Arc<Semaphore>,
     /// The group as reported by other nodes, while this node is not a replica.
     known: Mutex<Group>,
+    /// Whether a replica reported a leader with a majority in the last round, while this node is not a replica.
+    group_available: AtomicBool,
+    /// Addresses for clients that other nodes reported, by node id.
+    client_addresses: Mutex<BTreeMap<SmolStr, SmolStr>>,
 }
 
 /// Identifies the snapshot being received. A new transfer replaces one whose sender is silent.
@@ -70,6 +81,7 @@ impl Plane {
     pub(crate) fn new(config: Config, dialer: Arc<dyn Dial>, disk: Option<Arc<dyn Disk>>, nonce: u64) -> Self {
         Plane {
             connections: Arc::new(Semaphore::new(config.limits.connections)),
+            operating: Semaphore::new(OPERATING_MAX),
             config: Arc::new(config),
             dialer,
             disk: Mutex::new(disk),
@@ -87,6 +99,8 @@ impl Plane {
             arriving: watch::Sender::new(Arrival::default()),
             installing: Arc::new(Semaphore::new(1)),
             known: Mutex::default(),
+            group_available: AtomicBool::new(false),
+            client_addresses: Mutex::default(),
         }
     }
 
@@ -155,6 +169,25 @@ impl Plane {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = group;
     }
 
+    pub(crate) fn set_group_available(&self, available: bool) {
+        self.group_available.store(available, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_group_available(&self) -> bool {
+        self.group_available.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn learn_client_address(&self, node: &str, address: &str) {
+        let mut known = self.client_addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if !address.is_empty() && (known.len() < CLIENT_ADDRESSES_MAX || known.contains_key(node)) {
+            known.insert(node.into(), address.into());
+        }
+    }
+
+    pub(crate) fn client_address(&self, node: &str) -> Option<SmolStr> {
+        self.client_addresses.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+    }
+
     /// Returns why the group differs from the recorded configuration.
     pub(crate) fn obstacle(&self) -> Option<String> {
         self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -211,6 +244,7 @@ impl Plane {
             join: self.join(),
             log: engine.as_ref().map(|engine| engine.log),
             group: engine.as_ref().map_or_else(|| self.known(), |engine| engine.group()),
+            available: engine.as_ref().is_some_and(|engine| engine.is_available()),
         }
     }
 

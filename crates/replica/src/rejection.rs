@@ -4,7 +4,7 @@ use crate::status::Group;
 use convoke_base::ErrorCode;
 use convoke_log::codec::CodecError;
 use convoke_log::leader::NotAppended;
-use convoke_log::machine::Reason;
+use convoke_log::machine::{ApplyRejection, Reason};
 use convoke_log::{Epoch, LogSessionId};
 use smol_str::SmolStr;
 
@@ -23,6 +23,12 @@ pub enum LogRejection {
     StaleEpoch { current: Epoch },
     #[error("the log session is not open; use peek for the fate of the request")]
     SessionNotOpen,
+    #[error("the log session belongs to another client: the secret does not match")]
+    NotOwner,
+    #[error("the log session belongs to log {named:032x}; this node holds a replica of log {own:032x}")]
+    OtherLog { named: u128, own: u128 },
+    #[error("{0}")]
+    NoRoom(ApplyRejection),
     #[error("the client abandoned all requests below {floor} in a barrier read")]
     Abandoned { floor: u64 },
     #[error("{what} in progress at this node have reached the limit of {limit}; retry")]
@@ -60,7 +66,10 @@ impl LogRejection {
             LogRejection::NoQuorum(_) => ErrorCode::NoQuorum,
             LogRejection::NotReady | LogRejection::NoReplica(_) | LogRejection::Stopped => ErrorCode::NotReady,
             LogRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
-            LogRejection::SessionNotOpen => ErrorCode::SessionGone,
+            LogRejection::SessionNotOpen | LogRejection::NotOwner | LogRejection::OtherLog { .. } => {
+                ErrorCode::SessionGone
+            }
+            LogRejection::NoRoom(why) => why.code(),
             LogRejection::Abandoned { .. } => ErrorCode::Superseded,
             LogRejection::Busy { .. } => ErrorCode::ResourceExhausted,
             LogRejection::TooLarge { .. } => ErrorCode::TooLarge,
@@ -86,6 +95,7 @@ impl From<NotAppended> for LogRejection {
             NotAppended::StaleEpoch { current } => LogRejection::StaleEpoch { current },
             NotAppended::NotReady => LogRejection::NotReady,
             NotAppended::SessionNotOpen => LogRejection::SessionNotOpen,
+            NotAppended::NoRoom(why) => LogRejection::NoRoom(why),
             NotAppended::Abandoned { floor } => LogRejection::Abandoned { floor },
         }
     }

@@ -12,7 +12,8 @@ use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use crate::{housekeeping, term_watch};
+use crate::witness::Witness;
+use crate::{evidence, housekeeping, term_watch};
 use convoke_log::command::ReplicaLocation;
 use convoke_log::{LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,8 +226,17 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
     let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
     let machine = StateMachine::new(state.clone(), snapshots, store.clone());
-    let network =
-        Network { config: config.clone(), dialer: plane.dialer.clone(), log: identity.log, counting: counting.clone() };
+    let witness = Arc::new(Witness::default());
+    if let Some(disk) = plane.disk() {
+        evidence::load(&*disk, &witness);
+    }
+    let network = Network {
+        config: config.clone(),
+        dialer: plane.dialer.clone(),
+        log: identity.log,
+        counting: counting.clone(),
+        witness: witness.clone(),
+    };
     let engine_config = engine::config(&config).map_err(StartError::Engine)?;
     let raft = Raft::new(identity.replica, Arc::new(engine_config), network, store.clone(), machine)
         .await
@@ -239,7 +249,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }
-    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, config };
+    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, witness, config };
     let (engine, queued) = Engine::new(parts);
     let engine = Arc::new(engine);
     tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");
@@ -249,6 +259,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     plane.spawn(term_watch::watch(plane.clone(), local.engine.clone()));
     plane.spawn(term_watch::expire_sessions(local.engine.clone()));
     plane.spawn(housekeeping::keep(local.engine.clone()));
+    plane.spawn(evidence::keep(plane.clone(), local.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), local.clone()));
     plane.spawn(removal::watch(plane.clone(), local.engine.clone()));
     if local.identity.founding.is_some() {

@@ -46,6 +46,9 @@ pub struct GroupReplica {
     /// Peer address of the node, which other replicas dial.
     pub address: SmolStr,
     pub voter: bool,
+    /// Whether the leader had no contact with it recently, or it is a leader without contact to this replica. Only set
+    /// in [`ReplicaStatus::group`].
+    pub unreachable: bool,
 }
 
 /// The group as far as this node knows it. Rejections of a non-leader carry it.
@@ -81,7 +84,7 @@ pub struct ReplicaStatus {
     /// Number of the newest recorded configuration (M1), and whether the engine has reached it.
     pub configuration: u64,
     pub settled: bool,
-    /// Why it has not; only known at the leader.
+    /// Why it has not, which only the leader knows; or why this replica takes no part in the group.
     pub obstacle: Option<String>,
     /// Last, committed and applied index, counted from 1; 0 for none.
     pub last: u64,
@@ -102,4 +105,6 @@ pub struct ReplicaStatus {
     pub available: bool,
     /// The fault that stopped the replica.
     pub fault: Option<String>,
+    /// Whether this replica takes no part in the group because its disk went back in time (M6).
+    pub refused: bool,
 }

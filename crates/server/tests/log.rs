@@ -13,6 +13,7 @@ use convoke_testkit::{Proxy, eventually};
 use std::time::Duration;
 use support::Served;
 use support::log::LogCluster;
+use support::log_link::Link;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -177,69 +178,17 @@ async fn bytes_in_an_old_socket_have_no_effect_after_a_reconnect() {
     assert_eq!(ambassador.resolve(request, None).await.unwrap().kind(), FateKind::Never, "it stays so");
 }
 
-/// One link of a client that performs the steps of an ambassador explicitly.
-struct Link {
-    outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
-    incoming: tonic::Streaming<v1::SubmitResponse>,
-    epoch: Option<v1::Epoch>,
-}
-
-impl Link {
-    async fn to(address: &str) -> Link {
-        let (outgoing, messages) = mpsc::unbounded_channel();
-        let channel = tonic::transport::Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
-        let incoming =
-            LogClient::new(channel.unwrap()).submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
-        let mut link = Link { outgoing, incoming, epoch: None };
-        let Message::Welcome(welcome) = link.receive().await else { panic!("a leader sends its welcome first") };
-        link.epoch = welcome.epoch;
-        link
-    }
-
-    async fn receive(&mut self) -> Message {
-        self.incoming.message().await.unwrap().unwrap().message.unwrap()
-    }
-
-    fn send(&self, message: submit_request::Message) {
-        self.outgoing.send(v1::SubmitRequest { tag: 1, message: Some(message), ..Default::default() }).unwrap();
-    }
-
-    async fn open(&mut self) -> u64 {
-        let open = v1::OpenSession { epoch: self.epoch, ttl_ms: 60_000, nonce: 7, ..Default::default() };
-        self.send(submit_request::Message::Open(open));
-        let Message::Opened(opened) = self.receive().await else { panic!("a session is opened") };
-        opened.session
-    }
-
-    fn put(&self, session: u64, number: u64, value: &'static str) {
-        let put = v1::PutKey { key: "a".into(), value: value.into(), ..Default::default() };
-        self.send(submit_request::Message::Request(v1::LogRequest {
-            session,
-            number,
-            abandon_below: number,
-            epoch: self.epoch,
-            body: Some(v1::log_request::Body::Put(put)),
-            ..Default::default()
-        }));
-    }
-
-    async fn fate(&mut self) -> v1::Fate {
-        let Message::Answer(answer) = self.receive().await else { panic!("a request is answered") };
-        answer.fate.unwrap()
-    }
-}
-
 /// The log and its clients use different units.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ttl_out_of_range_is_rejected_in_the_units_of_the_request() {
     let cluster = LogCluster::start(1).await;
     let mut link = Link::to(&cluster.served(0).address().to_string()).await;
-    let open = v1::OpenSession { epoch: link.epoch, ttl_ms: 10, nonce: 7, ..Default::default() };
+    let open = v1::OpenSession { ttl_ms: 10, ..link.opening() };
     link.send(submit_request::Message::Open(open));
     let Message::Rejected(error) = link.receive().await else { panic!("it is rejected") };
     let error = Error::from(error);
-    assert_eq!(error.message, "ttl_ms is 10; it must be between 1000 and 86400000");
-    assert_eq!((error.field.as_deref(), error.limit), (Some("ttl_ms"), Some(86_400_000)));
+    assert_eq!(error.message, "ttl_ms is 10; it must be between 1000 and 600000");
+    assert_eq!((error.field.as_deref(), error.limit), (Some("ttl_ms"), Some(600_000)));
 }
 
 /// A client resends over a new connection the requests without an answer. The copies on the old connection arrive last,
@@ -301,7 +250,7 @@ async fn dropping_the_last_handle_ends_its_session() {
     ambassador.kv().close(Duration::from_secs(30)).await.unwrap();
 
     // The same together with its ambassador.
-    let last = cluster.ambassador().kv_with(Options::default().ttl(Duration::from_secs(3_600)));
+    let last = cluster.ambassador().kv_with(Options::default().ttl(Duration::from_secs(600)));
     last.put("a", "3").await.unwrap();
     assert_eq!(ambassador.status(None).await.unwrap().sessions, 1);
     drop(last);
@@ -455,4 +404,29 @@ async fn a_leadership_transfer_ends_idle_links() {
     let ended = tokio::time::timeout(TIMEOUT, incoming.message()).await.expect("the link ends");
     let error = Error::from(ended.unwrap_err());
     assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotLeader, 3));
+}
+
+/// A frozen leader keeps its connections open. The replica of a node learns of the next leader early, and the node does not
+/// wait for the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_leaves_a_silent_leader_when_its_replica_knows_the_next_one() {
+    let mut config = convoke_server::Config::default();
+    // Shorter than the silence after which a client suspects a leader by itself.
+    config.timeouts.request = Duration::from_millis(1_500);
+    let cluster = LogCluster::start_behind_proxies(3, config).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let next = 3 - leader - follower;
+    eventually("the follower reaches the leader", async || {
+        cluster.http(follower, "PUT", "/api/v1/kv/a", "1").await.status == 200
+    })
+    .await;
+    cluster.proxies.as_ref().unwrap()[leader].block(true);
+    let handle = |index: usize| cluster.node(index).replica.handle();
+    eventually("leadership is transferred", async || {
+        let _ = handle(leader).transfer(&format!("n{next}")).await;
+        let known = handle(follower).status();
+        handle(next).epoch().is_ok() && known.group.leader().is_some_and(|known| known.node == format!("n{next}"))
+    })
+    .await;
+    cluster.http(follower, "PUT", "/api/v1/kv/a", "2").await.ok();
 }

@@ -4,6 +4,7 @@
 
 mod support;
 
+use convoke_testkit::eventually;
 use serde_json::json;
 use support::Served;
 use support::log::LogCluster;
@@ -198,4 +199,56 @@ async fn a_minority_reads_locally_and_reports_that_the_log_is_not_ready() {
     cluster.http(0, "GET", "/readyz", "").await.ok();
     let read = cluster.http(0, "GET", "/api/v1/kv/a?consistency=local&raw", "").await;
     assert_eq!(read.body_text(), "1");
+}
+
+/// After a restart of all nodes, the log has a leader before the registries have found each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_work_at_every_node_before_the_registry_knows_the_leader() {
+    let cluster = LogCluster::start_apart(3).await;
+    let leader = cluster.leader().await;
+    for index in 0..3 {
+        let path = format!("/api/v1/kv/from-{index}");
+        cluster.http(index, "PUT", &path, "x").await.ok();
+        let status = cluster.http(index, "GET", "/api/v1/log/status", "").await.ok();
+        let first = &status["members"][0];
+        assert_eq!(first["address"], cluster.served(leader).address().to_string(), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_voter_is_not_shown_as_a_plain_one() {
+    let mut cluster = LogCluster::start(3).await;
+    let (leader, dead) = (cluster.leader().await, cluster.follower().await);
+    let other = 3 - leader - dead;
+    let unreachable = async |cluster: &LogCluster, at: usize| {
+        let status = cluster.http(at, "GET", "/api/v1/log/status", "").await.ok();
+        let members = status["members"].as_array().unwrap().clone();
+        let lost: Vec<_> = members.iter().filter(|member| member["unreachable"] == true).collect();
+        let lost: Vec<String> = lost.iter().map(|member| member["node"].as_str().unwrap().to_owned()).collect();
+        (lost, status["leader"].as_str().unwrap().to_owned(), status["available"].as_bool().unwrap())
+    };
+    assert_eq!(unreachable(&cluster, other).await.0, Vec::<String>::new());
+    cluster.kill(dead).await;
+    for at in [leader, other] {
+        eventually("the dead voter is unreachable", async || unreachable(&cluster, at).await.0 == [format!("n{dead}")])
+            .await;
+    }
+    // Without a majority nobody claims that the last leader still leads.
+    cluster.kill(leader).await;
+    eventually("there is no leader any more", async || {
+        let (lost, shown, available) = unreachable(&cluster, other).await;
+        lost.contains(&format!("n{leader}")) && shown.is_empty() && !available
+    })
+    .await;
+}
+
+/// a node outside the group must not claim that the log is available after all replicas are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_a_replica_reports_whether_the_log_is_available() {
+    let mut cluster = LogCluster::start(1).await;
+    let outsider = cluster.outsider().await;
+    let ready = async |cluster: &LogCluster| cluster.http(outsider, "GET", "/readyz?log", "").await.status;
+    eventually("the outsider knows the log", async || ready(&cluster).await == 200).await;
+    cluster.kill(0).await;
+    eventually("the outsider reports that it is gone", async || ready(&cluster).await == 503).await;
 }

@@ -1,6 +1,6 @@
 //! The I/O shell around the core: one lock, one link, one task.
 
-use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output};
+use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output, Secret};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
@@ -70,6 +70,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Linked {
     pub(super) link: LinkId,
+    pub(super) epoch: v1::Epoch,
     pub(super) channel: LogChannel,
 }
 
@@ -119,7 +120,7 @@ impl Ambassador {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(ErrorCode::FailedPrecondition, "start an ambassador within a tokio runtime"));
         }
-        let core = Core::new(fastrand::Rng::new());
+        let core = Core::new(fastrand::Rng::new(), secret);
         let shared = Arc::new(Shared {
             state: Mutex::new(State { core, waiting: HashMap::new(), outgoing: None }),
             start: Instant::now(),
@@ -140,6 +141,18 @@ impl Ambassador {
         Ok(Ambassador { shared, _task: Arc::new(task) })
     }
 
+    /// Leaves the current leader if its epoch is before this one: another node leads now. For nodes, whose replicas learn
+    /// of a new leader early.
+    #[doc(hidden)]
+    pub fn leave_before(&self, epoch: v1::Epoch) {
+        let linked = self.shared.linked.borrow().as_ref().map(|linked| (linked.link, linked.epoch));
+        if let Some((link, old)) = linked
+            && (old.term, old.replica) < (epoch.term, epoch.replica)
+        {
+            self.shared.link_down(link);
+        }
+    }
+
     /// Returns a handle with default options and its own log session.
     pub fn kv(&self) -> Kv {
         self.kv_with(Options::default())
@@ -149,6 +162,15 @@ impl Ambassador {
     pub fn kv_with(&self, options: Options) -> Kv {
         Kv::new(self.clone(), options)
     }
+}
+
+/// Makes the secret of a log session.
+fn secret(fallback: &mut fastrand::Rng) -> Secret {
+    let mut secret = Secret::default();
+    if getrandom::fill(&mut secret).is_err() {
+        fallback.fill(&mut secret);
+    }
+    secret
 }
 
 impl Shared {
@@ -261,14 +283,14 @@ impl Shared {
     /// Records a new leader; all messages go there from now on.
     pub(super) fn link_up(
         &self,
-        epoch: v1::Epoch,
+        (epoch, log): (v1::Epoch, v1::LogId),
         channel: LogChannel,
         outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     ) -> LinkId {
         let mut state = self.lock();
         state.outgoing = Some(outgoing);
-        let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, out));
-        self.linked.send_replace(Some(Linked { link, channel }));
+        let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, log, out));
+        self.linked.send_replace(Some(Linked { link, epoch, channel }));
         link
     }
 

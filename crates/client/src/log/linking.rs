@@ -113,8 +113,8 @@ async fn pause_between_rounds(
 
 /// Receives answers of a leader until the link ends. Returns another leader if one was found in the meantime.
 async fn listen(shared: &Shared, found: LeaderLink) -> Option<LeaderLink> {
-    let LeaderLink { epoch, channel, outgoing, mut incoming } = found;
-    let link = shared.link_up(epoch, channel, outgoing);
+    let LeaderLink { epoch, log, channel, outgoing, mut incoming } = found;
+    let link = shared.link_up((epoch, log), channel, outgoing);
     let mut linked = shared.linked.subscribe();
     let link_left = async move {
         // Ends when the core has left this link.

@@ -20,7 +20,7 @@ mod search;
 
 pub use self::ambassador::Ambassador;
 pub use self::kv::{Kv, Write};
-pub use self::operations::ReplicaChange;
+pub use self::operations::{EndSessions, ReplicaChange};
 pub use self::options::Options;
 pub use self::pending::{PendingWrite, Written};
 pub use self::read::{Consistency, KeyPage};

@@ -33,6 +33,15 @@ pub enum ReplicaChange {
     Transfer(String),
 }
 
+/// Log sessions to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndSessions {
+    /// The session with this id.
+    One(u64),
+    /// All sessions of a client address or node, as [`Ambassador::sessions`] shows it.
+    OpenedBy(String),
+}
+
 impl Ambassador {
     /// Returns the current fate of a request without changing it. `Open` may still change.
     pub async fn peek(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
@@ -51,7 +60,11 @@ impl Ambassador {
                 let asking = leader.resolve(v1::ResolveRequest { request: Some(request) });
                 match self.shared.answer_over(linked.link, asking).await {
                     Some(Ok(response)) => return Ok(response.into_inner().fate.unwrap_or_default()),
-                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    Some(Err(status)) => match Error::from(status) {
+                        // The request belongs to another log.
+                        error if error.code == ErrorCode::SessionGone => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
                     None => {}
                 }
             }
@@ -68,6 +81,53 @@ impl Ambassador {
                 match self.shared.answer_over(linked.link, leader.status(v1::LogStatusRequest {})).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
                     Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    None => {}
+                }
+            }
+        };
+        within(timeout, no_leader, asking).await
+    }
+
+    /// Returns a page of open log sessions after the session `after`, in order of their ids.
+    pub async fn sessions(
+        &self,
+        after: u64,
+        limit: u64,
+        timeout: Option<Duration>,
+    ) -> Result<v1::SessionsResponse, Error> {
+        let asking = async {
+            loop {
+                let linked = link(&self.shared).await;
+                let mut leader = client(linked.channel);
+                let asked = leader.sessions(v1::SessionsRequest { after, limit });
+                match self.shared.answer_over(linked.link, asked).await {
+                    Some(Ok(response)) => return Ok(response.into_inner()),
+                    Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
+                    None => {}
+                }
+            }
+        };
+        within(timeout, no_leader, asking).await
+    }
+
+    /// Ends one log session, or all sessions of a client address or node. Returns how many were open. Their requests
+    /// never take effect afterwards. Ending twice has the effect of ending once.
+    pub async fn end_sessions(&self, which: &EndSessions, timeout: Option<Duration>) -> Result<u64, Error> {
+        let (session, opened_by) = match which {
+            EndSessions::One(session) => (*session, String::new()),
+            EndSessions::OpenedBy(opener) => (0, opener.clone()),
+        };
+        let asking = async {
+            loop {
+                let linked = link(&self.shared).await;
+                let mut leader = client(linked.channel);
+                let asked = leader.end_sessions(v1::EndSessionsRequest { session, opened_by: opened_by.clone() });
+                match self.shared.answer_over(linked.link, asked).await {
+                    Some(Ok(response)) => return Ok(response.into_inner().ended),
+                    Some(Err(status)) => match Error::from(status) {
+                        error if error.code == ErrorCode::ResourceExhausted => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
                     None => {}
                 }
             }

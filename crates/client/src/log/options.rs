@@ -11,11 +11,12 @@ pub struct Options {
     pub(crate) pipelined: bool,
     pub(crate) window: usize,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) node: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { ttl: Duration::from_secs(30), client: None, pipelined: true, window: 64, timeout: None }
+        Options { ttl: Duration::from_secs(30), client: None, pipelined: true, window: 64, timeout: None, node: None }
     }
 }
 
@@ -32,6 +33,14 @@ impl Options {
     /// fail with `SUPERSEDED`, and it does not reclaim the name.
     pub fn client_name(mut self, name: impl Into<String>) -> Options {
         self.client = Some(name.into());
+        self
+    }
+
+    /// Marks the session as one of a node, which uses the places reserved for nodes (LS7). For nodes only: the leader
+    /// accepts the ids of nodes that it knows.
+    #[doc(hidden)]
+    pub fn of_node(mut self, node: impl Into<String>) -> Options {
+        self.node = Some(node.into());
         self
     }
 

@@ -68,9 +68,12 @@ pub(super) async fn at_leader(
             consistency: consistency.into(),
             barrier: barrier.map(|barrier| v1::Barrier {
                 session: barrier.session,
+                log: Some(barrier.log),
+                secret: barrier.secret.to_vec(),
                 epoch: Some(barrier.epoch),
                 below: barrier.below,
             }),
+            log: None,
             what: Some(what.clone()),
         };
         match shared.answer_over(linked.link, client(linked.channel).read(request)).await {
@@ -80,7 +83,14 @@ pub(super) async fn at_leader(
                 }
                 return Ok(response.into_inner());
             }
-            Some(Err(status)) => retry(shared, linked.link, status.into()).await?,
+            Some(Err(status)) => {
+                let error = Error::from(status);
+                // Without a barrier, another log was named.
+                if error.code == ErrorCode::SessionGone && barrier.is_none() {
+                    return Err(error);
+                }
+                retry(shared, linked.link, error).await?;
+            }
             // The link was lost; repeat the read at the new leader.
             None => {}
         }
@@ -140,8 +150,12 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     let mut last = Error::new(ErrorCode::NotReady, "no node is known");
     for (left, address) in addresses.iter().rev().enumerate().map(|(place, address)| (addresses.len() - place, address))
     {
-        let request =
-            v1::ReadRequest { consistency: v1::Consistency::Local.into(), barrier: None, what: Some(what.clone()) };
+        let request = v1::ReadRequest {
+            consistency: v1::Consistency::Local.into(),
+            barrier: None,
+            log: None,
+            what: Some(what.clone()),
+        };
         let asked = async {
             let channel = shared.channel(address).await?;
             client(channel).read(request).await.map_err(Error::from)

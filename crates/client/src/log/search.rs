@@ -28,6 +28,7 @@ const SILENCES_MAX: u32 = 2;
 /// A connection to a node that leads.
 pub(super) struct LeaderLink {
     pub(super) epoch: v1::Epoch,
+    pub(super) log: v1::LogId,
     pub(super) channel: LogChannel,
     pub(super) outgoing: mpsc::UnboundedSender<v1::SubmitRequest>,
     pub(super) incoming: Answers,
@@ -167,9 +168,9 @@ async fn ask_over(channel: LogChannel, address: &str) -> Result<LeaderLink, Erro
         }
     };
     match incoming.next().await.transpose()?.and_then(|first| first.message) {
-        Some(Message::Welcome(v1::Welcome { epoch: Some(epoch) })) => {
-            Ok(LeaderLink { epoch, channel, outgoing, incoming })
+        Some(Message::Welcome(v1::Welcome { epoch: Some(epoch), log: Some(log) })) => {
+            Ok(LeaderLink { epoch, log, channel, outgoing, incoming })
         }
-        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} sent no epoch"))),
+        _ => Err(Error::new(crate::ErrorCode::Internal, format!("{address} sent no epoch and log id"))),
     }
 }

@@ -144,13 +144,18 @@ pub(crate) enum LogCommand {
     },
     /// Show whether a request was applied, so far
     Peek {
-        /// Request id of an OUTCOME_UNKNOWN error: session/number
+        /// Request id of an OUTCOME_UNKNOWN error: session/number[@log]
         request: RequestId,
     },
     /// Decide a request for good: applied, or never
     Resolve {
-        /// Request id of an OUTCOME_UNKNOWN error: session/number
+        /// Request id of an OUTCOME_UNKNOWN error: session/number[@log]
         request: RequestId,
+    },
+    /// List open log sessions, or end some
+    Sessions {
+        #[command(subcommand)]
+        command: Option<SessionsCommand>,
     },
     /// Start a new log from a backup with this node alone (offline)
     Restore {
@@ -166,6 +171,19 @@ pub(crate) enum LogCommand {
         /// Confirm with the id of this node that all other replicas are lost
         #[arg(long, value_name = "NODE")]
         i_give_up_all_other_nodes: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// End a session, or all sessions of a client address or node
+    End {
+        /// Session id
+        #[arg(required_unless_present = "opened_by", conflicts_with = "opened_by", value_parser = clap::value_parser!(u64).range(1..))]
+        session: Option<u64>,
+        /// Client address or node id, as listed in the column OPENED BY
+        #[arg(long, value_name = "CLIENT")]
+        opened_by: Option<String>,
     },
 }
 

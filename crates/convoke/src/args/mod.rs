@@ -9,7 +9,7 @@ use convoke_cli::Inspect;
 use std::path::PathBuf;
 
 pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs};
-pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline};
+pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
 
 const AFTER: &str = "\

@@ -69,6 +69,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         node: id.to_owned(),
         cluster: settings.cluster.clone(),
         address: String::new(),
+        client_address: String::new(),
         join: node.join.clone(),
         data_dir: Some(settings.data_dir.join(LOG_DIRECTORY)),
         state: settings.log_state.build(),

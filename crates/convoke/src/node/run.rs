@@ -120,6 +120,7 @@ async fn start(plan: &Plan) -> Result<Running> {
 /// Starts the replicated log. It shares the peer port of the node, and looks up moved nodes in the registry.
 async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<Replica> {
     node.peer_address().clone_into(&mut config.address);
+    node.handle().client_address().clone_into(&mut config.client_address);
     let mut connections = node.connections(LOG_PREAMBLE);
     let registry = node.handle();
     let dial = DialWithLookup(move |node: &str| registered_peer_address(&registry, node));

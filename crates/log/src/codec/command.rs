@@ -2,7 +2,7 @@
 
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::command::{
-    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Opener, Put, ReplicaLocation, Request,
 };
 use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Version of the command format, the first byte of each command.
-pub const COMMAND_VERSION: u8 = 1;
+pub const COMMAND_VERSION: u8 = 2;
 
 const OPEN: u8 = 0;
 const REQUEST: u8 = 1;
@@ -86,7 +86,9 @@ fn encode_open(w: &mut Writer, open: &Open) {
     w.byte(OPEN);
     put_epoch(w, open.epoch);
     w.varint(micros(open.ttl));
-    w.fixed64(open.nonce);
+    w.fixed128(open.owner);
+    w.sized(open.opener.name.as_bytes());
+    w.flag(open.opener.reserved);
     w.option(open.client.as_ref(), |w, client| {
         w.sized(client.name.as_bytes());
         w.varint(client.replaces.map_or(0, |session| session.0));
@@ -97,7 +99,8 @@ fn decode_open(r: &mut Reader<'_>) -> Result<Open, CodecError> {
     Ok(Open {
         epoch: epoch(r)?,
         ttl: Duration::from_micros(r.counter("ttl")?),
-        nonce: r.fixed64("nonce")?,
+        owner: r.fixed128("owner")?,
+        opener: Opener { name: SmolStr::new(r.text("opener", TEXT_BYTES_MAX)?), reserved: r.flag("reserved")? },
         client: r.option("client", |r| {
             let name = SmolStr::new(r.text("client.name", TEXT_BYTES_MAX)?);
             // No session has id 0: the first entry has index 1.

@@ -2,6 +2,7 @@
 
 use super::command::{decode_replicas, encode_replicas};
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
+use crate::command::Opener;
 use crate::id::{LogSessionId, Position, ReplicaId};
 use crate::keys::{Changed, KeyRecord, Keys};
 use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, LogLimits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
@@ -48,6 +49,8 @@ pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
 fn encode_limits(w: &mut Writer, limits: &LogLimits) {
     for value in [
         limits.sessions,
+        limits.reserved_sessions,
+        limits.sessions_per_client,
         limits.ended_sessions,
         limits.outcomes,
         limits.window,
@@ -70,6 +73,8 @@ fn encode_limits(w: &mut Writer, limits: &LogLimits) {
 fn decode_limits(r: &mut Reader<'_>) -> Result<LogLimits, CodecError> {
     let limits = LogLimits {
         sessions: r.varint("limits")?,
+        reserved_sessions: r.varint("limits")?,
+        sessions_per_client: r.varint("limits")?,
         ended_sessions: r.varint("limits")?,
         outcomes: r.varint("limits")?,
         window: r.varint("limits")?,
@@ -92,7 +97,9 @@ fn decode_limits(r: &mut Reader<'_>) -> Result<LogLimits, CodecError> {
 pub(crate) fn encode_session(w: &mut Writer, session: &Session) {
     w.varint(session.id.0);
     w.option(session.client.as_ref(), |w, name| w.sized(name.as_bytes()));
-    w.fixed64(session.nonce);
+    w.fixed128(session.owner);
+    w.sized(session.opener.name.as_bytes());
+    w.flag(session.opener.reserved);
     w.varint(micros(session.ttl));
     w.varint(session.floor);
     w.varint(session.wanted);
@@ -110,7 +117,8 @@ pub(crate) fn decode_session(r: &mut Reader<'_>) -> Result<Session, CodecError> 
     let mut session = Session {
         id: LogSessionId(r.counter("session")?),
         client: r.option("client", |r| r.text("client", TEXT_BYTES_MAX).map(SmolStr::new))?,
-        nonce: r.fixed64("nonce")?,
+        owner: r.fixed128("owner")?,
+        opener: Opener { name: SmolStr::new(r.text("opener", TEXT_BYTES_MAX)?), reserved: r.flag("reserved")? },
         ttl: Duration::from_micros(r.counter("ttl")?),
         floor: r.bounded("floor", COUNTER_AFTER_LAST)?,
         wanted: r.counter("wanted")?,
@@ -141,7 +149,6 @@ pub(crate) fn encode_ended(w: &mut Writer, ended: &Ended) {
         EndReason::Requested => 0,
         EndReason::Expired => 1,
         EndReason::Replaced => 2,
-        EndReason::Evicted => 3,
     });
     encode_session(w, &ended.session);
 }
@@ -152,7 +159,6 @@ pub(crate) fn decode_ended(r: &mut Reader<'_>) -> Result<Ended, CodecError> {
         0 => EndReason::Requested,
         1 => EndReason::Expired,
         2 => EndReason::Replaced,
-        3 => EndReason::Evicted,
         _ => return Err(CodecError::Invalid("reason")),
     };
     Ok(Ended { session: Arc::new(decode_session(r)?), order, reason })

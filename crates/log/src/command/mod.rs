@@ -26,9 +26,18 @@ pub enum Command {
 pub struct Open {
     pub epoch: Epoch,
     pub ttl: Duration,
-    /// Random number of the client process, which identifies duplicates.
-    pub nonce: u64,
+    /// Digest of the client's secret. It identifies copies of this open (LS2) and the owner of the session (LS9).
+    pub owner: u128,
     pub client: Option<DurableClient>,
+    pub opener: Opener,
+}
+
+/// Who opens a session, as far as the leader can tell. The session quota counts by it (LS7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opener {
+    pub name: SmolStr,
+    /// Whether the session may use the places that are reserved for nodes and operators.
+    pub reserved: bool,
 }
 
 /// A durable client name, and the session under that name that the client wants to replace.
@@ -63,6 +72,13 @@ pub struct Expire {
     pub session: LogSessionId,
     /// The session's activity when the leader proposed the expiry.
     pub activity: u64,
+}
+
+impl Open {
+    /// Creates an open of an anonymous client.
+    pub fn new(epoch: Epoch, ttl: Duration, owner: u128) -> Self {
+        Open { epoch, ttl, owner, client: None, opener: Opener::default() }
+    }
 }
 
 impl Command {

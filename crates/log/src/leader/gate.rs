@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 use crate::id::{Epoch, LogSessionId, Position};
-use crate::machine::Machine;
+use crate::machine::{ApplyRejection, Machine};
 use crate::mutant::{Mutation, seam};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,8 @@ pub enum NotAppended {
     NotReady,
     #[error("the log session is not open; use peek for the fate of the request")]
     SessionNotOpen,
+    #[error("{0}")]
+    NoRoom(ApplyRejection),
     #[error("the client abandoned all requests below {floor} in a barrier read")]
     Abandoned { floor: u64 },
 }
@@ -73,6 +75,9 @@ impl Gate {
         self.check(command.epoch(), machine)?;
         self.tickets += 1;
         let ticket = self.tickets;
+        if let Command::Open(open) = command {
+            machine.has_room(open).map_err(NotAppended::NoRoom)?;
+        }
         let Command::Request(request) = command else { return Ok(Admission { lane: None, ticket }) };
         if machine.session(request.session).is_none() {
             return Err(NotAppended::SessionNotOpen);

@@ -22,7 +22,7 @@ fn machine() -> Machine {
     let mut machine = Machine::new(LogLimits::default()).unwrap();
     for index in [1, 2] {
         let epoch = Epoch::new(1, 1);
-        let open = Open { epoch, ttl: TTL, nonce: index, client: None };
+        let open = Open::new(epoch, TTL, index.into());
         machine.apply(&Entry { index, epoch, stamp: LogTime::ZERO, command: Command::Open(open) }).unwrap();
     }
     machine.skip(FIRST).unwrap();
@@ -137,7 +137,7 @@ fn applied_entries_reach_keeper_and_gate() {
         leadership.applied(now, &entry.command, &applied, &machine);
         machine.clone()
     };
-    let open = Command::Open(Open { epoch: EPOCH, ttl: TTL, nonce: 9, client: None });
+    let open = Command::Open(Open::new(EPOCH, TTL, 9));
     let machine = apply(&mut leadership, seconds(1), 4, open);
     assert_eq!(leadership.keeper.len(), 3);
     assert_eq!(attend(&mut leadership, 1, 10, &machine), [ONE, LogSessionId(2)]);

@@ -82,8 +82,12 @@ pub enum ApplyRejection {
     WindowFull { limit: u64 },
     #[error("log session {holder} holds the client name; open again with replaces={holder}")]
     NameHeld { holder: LogSessionId },
-    #[error("the limit of {limit} log sessions is reached, and none is idle for longer than its ttl")]
+    #[error(
+        "all {limit} places for log sessions are taken; end some (`convoke log sessions`) or wait until they expire"
+    )]
     SessionsFull { limit: u64 },
+    #[error("this client has {limit} open log sessions, which is its limit; close some handles")]
+    QuotaReached { limit: u64 },
     #[error("{field} is invalid")]
     Invalid { field: Field },
     #[error("{field} is {found}; it must be between {min} and {max}")]
@@ -107,7 +111,9 @@ impl ApplyRejection {
             ApplyRejection::TooOld => ErrorCode::Compacted,
             ApplyRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
             ApplyRejection::Gap { .. } | ApplyRejection::NameHeld { .. } => ErrorCode::FailedPrecondition,
-            ApplyRejection::WindowFull { .. } | ApplyRejection::SessionsFull { .. } => ErrorCode::ResourceExhausted,
+            ApplyRejection::WindowFull { .. }
+            | ApplyRejection::SessionsFull { .. }
+            | ApplyRejection::QuotaReached { .. } => ErrorCode::ResourceExhausted,
             ApplyRejection::Invalid { .. } | ApplyRejection::OutOfRange { .. } => ErrorCode::InvalidArgument,
         }
     }

@@ -20,7 +20,7 @@ pub use session::EndReason;
 pub(crate) use session::{Ended, Session};
 pub(crate) use sessions::Sessions;
 
-use crate::command::{Command, Expire};
+use crate::command::{Command, Expire, Opener};
 use crate::id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
 use crate::keys::Keys;
 use crate::limits::{LimitsError, LogLimits};
@@ -64,6 +64,8 @@ pub struct OutOfOrder {
 pub struct SessionState<'a> {
     pub id: LogSessionId,
     pub client: Option<&'a str>,
+    pub opener: &'a Opener,
+    pub owner: u128,
     pub ttl: Duration,
     pub floor: u64,
     pub horizon: u64,
@@ -158,6 +160,11 @@ impl Machine {
         self.sessions.open.iter().map(|session| session.state())
     }
 
+    /// Iterates over open sessions with a higher id than `after`.
+    pub fn sessions_after(&self, after: LogSessionId) -> impl Iterator<Item = SessionState<'_>> {
+        self.sessions.open.iter_from(&LogSessionId(after.0.saturating_add(1))).map(|session| session.state())
+    }
+
     pub fn session_count(&self) -> usize {
         self.sessions.open.len()
     }
@@ -208,6 +215,8 @@ impl Session {
         SessionState {
             id: self.id,
             client: self.client.as_deref(),
+            opener: &self.opener,
+            owner: self.owner,
             ttl: self.ttl,
             floor: self.floor,
             horizon: self.horizon,

@@ -104,6 +104,7 @@ fields! {
     Replicas: 11, "replicas";
     Address: 12, "address";
     Node: 13, "node";
+    Opener: 14, "opener";
 }
 
 impl std::fmt::Display for Field {

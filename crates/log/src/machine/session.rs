@@ -2,6 +2,7 @@
 
 use super::answer::Fate;
 use super::outcome::Outcome;
+use crate::command::Opener;
 use crate::id::LogSessionId;
 use crate::limits::LogLimits;
 use crate::mutant::{Mutation, seam};
@@ -18,7 +19,9 @@ use std::time::Duration;
 pub(crate) struct Session {
     pub(crate) id: LogSessionId,
     pub(crate) client: Option<SmolStr>,
-    pub(crate) nonce: u64,
+    /// Digest of the secret of its client (LS9).
+    pub(crate) owner: u128,
+    pub(crate) opener: Opener,
     pub(crate) ttl: Duration,
     /// The lowest number that can still take effect (F1).
     pub(crate) floor: u64,
@@ -175,6 +178,26 @@ impl Keyed for Holder {
     }
 }
 
+/// Number of open sessions of one opener (LS7).
+#[derive(Clone, Debug)]
+pub(crate) struct OpenerCount {
+    pub(crate) name: SmolStr,
+    pub(crate) sessions: u64,
+}
+
+impl Keyed for OpenerCount {
+    type Key = str;
+    type Bound = SmolStr;
+
+    fn key(&self) -> &str {
+        &self.name
+    }
+
+    fn bound(&self) -> SmolStr {
+        self.name.clone()
+    }
+}
+
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
@@ -184,8 +207,6 @@ pub enum EndReason {
     Expired,
     /// Its client opened a new session under the same name (LS2).
     Replaced,
-    /// It was idle when the session limit was reached (LS7).
-    Evicted,
 }
 
 impl EndReason {
@@ -194,7 +215,6 @@ impl EndReason {
             EndReason::Requested => "requested",
             EndReason::Expired => "expired",
             EndReason::Replaced => "replaced by a newer session of its client",
-            EndReason::Evicted => "evicted while idle",
         }
     }
 }

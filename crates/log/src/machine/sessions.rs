@@ -1,10 +1,9 @@
 //! The tables of open and ended sessions.
 
 use super::answer::Fate;
-use super::session::{EndReason, Ended, Holder, Session};
+use super::session::{EndReason, Ended, Holder, OpenerCount, Session};
+use crate::command::Opener;
 use crate::id::LogSessionId;
-use crate::mutant::{Mutation, seam};
-use crate::time::LogTime;
 use crate::tree::Tree;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +17,9 @@ pub(crate) struct Sessions {
     pub(crate) endings: u64,
     /// Holders of client names. Derived from `open`.
     names: Tree<Holder>,
+    /// Open sessions per opener, and of all openers that are not reserved. Derived from `open`.
+    openers: Tree<OpenerCount>,
+    ordinary: u64,
     /// Ended sessions in order of ending. Derived from `ended`.
     order: VecDeque<LogSessionId>,
 }
@@ -36,6 +38,9 @@ impl Sessions {
         if let Some(name) = &session.client {
             self.names.insert(Arc::new(Holder { name: name.clone(), session: session.id }));
         }
+        self.ordinary += u64::from(!session.opener.reserved);
+        let sessions = self.held_by(&session.opener) + 1;
+        self.openers.insert(Arc::new(OpenerCount { name: session.opener.name.clone(), sessions }));
         self.open.insert(session);
     }
 
@@ -45,6 +50,14 @@ impl Sessions {
         let Some(session) = self.open.remove(&id) else { return false };
         if let Some(name) = &session.client {
             self.names.remove(name);
+        }
+        self.ordinary -= u64::from(!session.opener.reserved);
+        let opener = &session.opener;
+        let left = self.held_by(opener).saturating_sub(1);
+        if left == 0 {
+            self.openers.remove(&opener.name);
+        } else {
+            self.openers.insert(Arc::new(OpenerCount { name: opener.name.clone(), sessions: left }));
         }
         self.endings += 1;
         self.restore_ended(Ended { session, order: self.endings, reason });
@@ -66,14 +79,14 @@ impl Sessions {
         self.order.iter().filter_map(|id| self.ended.get(id))
     }
 
-    /// Returns the session to evict, if there is one (LS7).
-    pub(crate) fn idle_longest(&self, log_time: LogTime, mutation: Mutation) -> Option<LogSessionId> {
-        let is_idle = |session: &Session| {
-            seam!(in mutation, BusyEvicted => return true);
-            log_time.since(session.active_at) >= session.ttl
-        };
-        let idle = self.open.iter().filter(|session| is_idle(session));
-        idle.min_by_key(|session| (session.active_at, session.id)).map(|session| session.id)
+    /// Returns the number of open sessions of an opener (LS7).
+    pub(crate) fn held_by(&self, opener: &Opener) -> u64 {
+        self.openers.get(&opener.name).map_or(0, |count| count.sessions)
+    }
+
+    /// Returns the number of open sessions outside the reserved places (LS7).
+    pub(crate) fn ordinary(&self) -> u64 {
+        self.ordinary
     }
 
     /// Returns the fate of a request at the applied index `applied` (A5, LS8).

@@ -14,7 +14,7 @@ use crate::id::Position;
 use crate::machine::Machine;
 
 /// Version of the snapshot format, stored in the first frame.
-pub const SNAPSHOT_VERSION: u8 = 1;
+pub const SNAPSHOT_VERSION: u8 = 2;
 
 /// Size of the frame header: length and CRC32C of the content.
 pub const FRAME_HEAD_BYTES: usize = 8;

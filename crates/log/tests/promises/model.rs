@@ -20,7 +20,9 @@ use steps::{Step, Translator};
 /// Limits so small that each one is reached.
 fn tight() -> LogLimits {
     LogLimits {
-        sessions: 3,
+        sessions: 4,
+        reserved_sessions: 1,
+        sessions_per_client: 2,
         ended_sessions: 2,
         outcomes: 2,
         window: 3,
@@ -104,7 +106,6 @@ const ANSWERS: &[&str] = &[
     "Applied.Configured",
     "Applied.Ended",
     "Applied.Fenced",
-    "Ended.Evicted",
     "Ended.Expired",
     "Ended.Replaced",
     "Ended.Requested",
@@ -128,6 +129,7 @@ const ANSWERS: &[&str] = &[
     "Rejected.Gap",
     "Rejected.NameHeld",
     "Rejected.OutOfRange",
+    "Rejected.QuotaReached",
     "Rejected.SessionEnded",
     "Rejected.SessionUnknown",
     "Rejected.SessionsFull",

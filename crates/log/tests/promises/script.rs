@@ -61,7 +61,11 @@ impl Script {
         client: Option<(&str, Option<LogSessionId>)>,
     ) -> Result<Opened, ApplyRejection> {
         let client = client.map(|(name, replaces)| DurableClient { name: name.into(), replaces });
-        match self.apply(&Command::Open(Open { epoch: self.epoch, ttl: TTL, nonce, client })).reply {
+        self.open_as(Open { client, ..Open::new(self.epoch, TTL, nonce.into()) })
+    }
+
+    pub(crate) fn open_as(&mut self, open: Open) -> Result<Opened, ApplyRejection> {
+        match self.apply(&Command::Open(open)).reply {
             Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
         }

@@ -243,7 +243,7 @@ async fn record(plane: &Arc<Plane>, local: &LocalReplica, before: &Configuration
     };
     let change = GroupChange { replaces: before.number, voters: split(true), learners: split(false) };
     let handle = LogHandle { plane: plane.clone() };
-    let answer = handle.once(Body::Membership(change)).await.map_err(|error| error.to_string())?;
+    let answer = handle.once(Body::Membership(change), "membership").await.map_err(|error| error.to_string())?;
     match answer.verdict {
         Ok(outcome) => match &*outcome {
             convoke_log::machine::Outcome::Applied { .. } => Ok(()),

@@ -2,6 +2,7 @@
 
 pub(crate) mod driver;
 pub(crate) mod founding;
+pub(crate) mod loss;
 pub(crate) mod removal;
 pub(crate) mod seek;
 

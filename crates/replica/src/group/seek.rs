@@ -31,6 +31,7 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
                 Err(error) => missing.push(format!("{address} ({error})")),
             }
         }
+        plane.set_group_available(found.iter().any(|probed| probed.log.is_some() && probed.available));
         match judge(&plane.config.node, plane.nonce(), &plane.join(), &found) {
             Verdict::Exists(probed) => plane.learn(probed.group.clone()),
             Verdict::Begin(members) if missing.is_empty() => {
@@ -121,6 +122,7 @@ mod tests {
             join: join.iter().map(SmolStr::new).collect(),
             log: None,
             group: Group::default(),
+            available: false,
         }
     }
 

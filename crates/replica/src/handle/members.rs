@@ -45,7 +45,7 @@ impl LogHandle {
         if let Edit::Add { node, address } | Edit::Replace { node, address, .. } = edit {
             self.welcome(node, address).await?;
         }
-        let answer = self.once(Body::Membership(change)).await?;
+        let answer = self.once(Body::Membership(change), "membership").await?;
         match answer.verdict.as_deref() {
             Ok(Outcome::Applied { response: Response::Configured(number), .. }) => Ok(*number),
             Ok(Outcome::NotApplied { reason: Reason::Replaced { .. }, .. }) => Err(ChangeError::Replaced),

@@ -4,11 +4,15 @@ use super::LogHandle;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
-use crate::status::{Group, ReplicaStatus, Role};
-use convoke_log::{LogTime, ReplicaId};
+use crate::status::{Group, GroupReplica, ReplicaStatus, Role};
+use convoke_log::{Epoch, LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use prometheus_client::metrics::histogram::Histogram;
+use std::time::Duration;
+
+/// How often a node without a replica checks whether it has one.
+const REPLICA_POLL: Duration = Duration::from_millis(500);
 
 impl LogHandle {
     pub fn status(&self) -> ReplicaStatus {
@@ -16,9 +20,41 @@ impl LogHandle {
         match self.plane.engine.load_full() {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
-                ReplicaStatus { obstacle: self.plane.obstacle().filter(|_| !status.settled), ..status }
+                let obstacle = engine.refused().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
+                ReplicaStatus { obstacle, ..status }
             }
-            None => outside(self.plane.known(), stopped, self.plane.fault()),
+            None => {
+                let status = outside(self.plane.known(), stopped, self.plane.fault());
+                ReplicaStatus { available: status.available && self.plane.is_group_available(), ..status }
+            }
+        }
+    }
+
+    /// Returns the address of a node for clients, as the node itself told this replica.
+    pub fn client_address(&self, node: &str) -> Option<String> {
+        self.plane.client_address(node).map(String::from)
+    }
+
+    /// Waits until this node's replica knows a leader of a later epoch than `known`.
+    pub async fn later_leader(&self, known: Option<Epoch>) -> Epoch {
+        loop {
+            // Do not hold the engine while waiting: a stop waits until it is released.
+            let metrics = self.plane.engine.load_full().map(|engine| engine.raft.metrics());
+            let Some(mut metrics) = metrics else {
+                tokio::time::sleep(REPLICA_POLL).await;
+                continue;
+            };
+            loop {
+                let vote = metrics.borrow_watched().vote;
+                let epoch = Some(vote).filter(|vote| vote.committed).map(|vote| raft::epoch(&vote.leader_id));
+                if let Some(epoch) = epoch.filter(|epoch| Some(*epoch) > known) {
+                    return epoch;
+                }
+                if metrics.changed().await.is_err() {
+                    break;
+                }
+            }
+            tokio::time::sleep(REPLICA_POLL).await;
         }
     }
 
@@ -28,6 +64,12 @@ impl LogHandle {
             Some(engine) => engine.group(),
             None => self.plane.known(),
         }
+    }
+
+    /// Returns the highest index that a replica is known to have stored (M6).
+    pub fn evidence_of(&self, replica: ReplicaId) -> Option<u64> {
+        let seen = self.engine().ok()?.witness.of(replica.0)?;
+        Some(seen.matched.max(seen.committed))
     }
 
     pub fn counters(&self) -> Counters {
@@ -72,41 +114,66 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         log_time: LogTime::ZERO,
         matched: Vec::new(),
         fault,
+        refused: false,
     }
 }
 
 impl Engine {
-    pub(crate) fn status(&self, settled: u64, stopped: bool) -> ReplicaStatus {
-        let group = self.group();
-        let machine = self.state.machine();
-        let leads = self.state.term().epoch().is_some();
-        let quorum = self.has_quorum();
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let fault = metrics.running_state.as_ref().err().filter(|_| !stopped).map(ToString::to_string);
-        let role = match metrics.state {
-            _ if fault.is_some() => Role::Failed,
+    fn role(&self, state: ServerState, failed: bool, stopped: bool) -> Role {
+        match state {
+            _ if failed => Role::Failed,
             _ if stopped => Role::Stopped,
             ServerState::Leader => Role::Leader,
             _ if self.is_removed() => Role::Removed,
             ServerState::Candidate => Role::Candidate,
             ServerState::Follower => Role::Follower,
             ServerState::Learner | ServerState::Shutdown => Role::Learner,
-        };
+        }
+    }
+
+    /// Returns whether this replica knows a leader that can serve requests.
+    pub(crate) fn is_available(&self) -> bool {
+        let state = self.raft.metrics().borrow_watched().state;
+        self.is_available_as(self.role(state, self.failed(), false))
+    }
+
+    fn is_available_as(&self, role: Role) -> bool {
+        match role {
+            _ if self.refused().is_some() => false,
+            Role::Leader => self.state.term().epoch().is_some() && self.has_quorum() && !self.witness.is_stalled(),
+            Role::Failed | Role::Stopped | Role::Outside => false,
+            // A leader reported so recently.
+            Role::Removed => self.group_after_removal().is_some(),
+            _ => self.own_group().leader.is_some() && self.is_led() && !self.witness.is_stalled(),
+        }
+    }
+
+    /// Returns the group to show: without a leader that has fallen silent, and with the replicas that the leader does
+    /// not reach.
+    fn shown_group(&self, group: Group, role: Role) -> Group {
+        let silent = !matches!(role, Role::Leader | Role::Removed) && !self.is_led();
+        let (last, unreachable) = (group.leader, self.witness.unreachable());
+        let lost = |replica: ReplicaId| unreachable.contains(&replica.0) || (silent && last == Some(replica));
+        let members = group.members.into_iter();
+        let members = members.map(|member| GroupReplica { unreachable: lost(member.replica), ..member }).collect();
+        Group { leader: group.leader.filter(|_| !silent), members, ..group }
+    }
+
+    pub(crate) fn status(&self, settled: u64, stopped: bool) -> ReplicaStatus {
+        let group = self.group();
+        let machine = self.state.machine();
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let fault = metrics.running_state.as_ref().err().filter(|_| !stopped).map(ToString::to_string);
+        let role = self.role(metrics.state, fault.is_some(), stopped);
         let number = machine.configuration().number;
         let index = |log_id: &Option<raft::LogId>| log_id.as_ref().map_or(0, |log_id| log_id.index + 1);
         ReplicaStatus {
             log: Some(self.log),
             replica: Some(self.state.me()),
             role,
-            available: match role {
-                Role::Leader => leads && quorum,
-                Role::Failed | Role::Stopped | Role::Outside => false,
-                // A leader reported so recently.
-                Role::Removed => self.group_after_removal().is_some(),
-                _ => group.leader.is_some() && self.is_led(),
-            },
-            group,
+            available: self.is_available_as(role),
+            group: self.shown_group(group, role),
             configuration: number,
             settled: settled >= number && number > 0,
             obstacle: None,
@@ -127,6 +194,7 @@ impl Engine {
                 .map(|(id, matched)| (ReplicaId(*id), index(matched)))
                 .collect(),
             fault,
+            refused: self.refused().is_some(),
         }
     }
 }

@@ -66,6 +66,25 @@ impl LogHandle {
         Ok(answer)
     }
 
+    /// Returns the id of the log that this node holds a replica of.
+    pub fn log(&self) -> Result<u128, LogRejection> {
+        Ok(self.engine()?.log)
+    }
+
+    /// Rejects a message that names another log (LS10).
+    pub fn check_log(&self, named: u128) -> Result<(), LogRejection> {
+        let own = self.log()?;
+        if named == own { Ok(()) } else { Err(LogRejection::OtherLog { named, own }) }
+    }
+
+    /// Rejects a message whose sender did not open the session (LS9). A session that is not open here has no owner: its
+    /// requests are rejected, whoever sent them.
+    pub fn check_owner(&self, session: LogSessionId, owner: u128) -> Result<(), LogRejection> {
+        let machine = self.engine()?.state.machine();
+        let foreign = machine.session(session).is_some_and(|open| open.owner != owner);
+        if foreign { Err(LogRejection::NotOwner) } else { Ok(()) }
+    }
+
     /// Returns the epoch in which this replica leads, once it has applied the first entry of its term. Clients name it
     /// in their requests.
     pub fn epoch(&self) -> Result<Epoch, LogRejection> {

@@ -2,11 +2,12 @@
 
 use super::dial::Dial;
 use super::link::{Link, LinkConfig, LinkError};
-use super::message::{self, Append, Appended, Ballot, Hello, Target, Transfer, Transferred, Voted, kind};
+use super::message::{self, Append, Appended, Ballot, Hello, Notes, Target, Transfer, Transferred, Voted, kind};
 use crate::config::Config;
 use crate::counters::{Counting, add};
 use crate::raft::{EngineSnapshot, Types, Vote};
 use crate::state::Image;
+use crate::witness::Witness;
 use convoke_log::codec::CodecError;
 use convoke_log::command::ReplicaLocation;
 use futures_util::future::BoxFuture;
@@ -27,6 +28,7 @@ pub(crate) struct Network {
     pub(crate) dialer: Arc<dyn Dial>,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
+    pub(crate) witness: Arc<Witness>,
 }
 
 impl Network {
@@ -55,7 +57,12 @@ pub(crate) fn link(
         dialer: dialer.clone(),
         address: address.to_owned(),
         node: to.map(|(_, replica)| replica.node.clone()),
-        hello: Hello { cluster: config.cluster.clone(), node: config.node.clone(), to: to.map(|(target, _)| target) },
+        hello: Hello {
+            cluster: config.cluster.clone(),
+            node: config.node.clone(),
+            client: config.client_address.clone(),
+            to: to.map(|(target, _)| target),
+        },
         rpc_timeout: config.timers.rpc_timeout,
         answer_timeout: timeout,
         queue: config.limits.appends_in_flight + 16,
@@ -102,8 +109,11 @@ impl RaftNetworkV2<Types> for Client {
     type SnapshotData = Image;
 
     async fn append_entries(&mut self, append: Append, _: RPCOption) -> Result<Appended, RPCError<Types>> {
-        let answer =
-            self.link.ask(kind::APPEND, message::encode_append(&append)).await.map_err(|error| rpc_error(&error))?;
+        let answer = self
+            .link
+            .ask(kind::APPEND, message::encode_append(&append, &Notes::of(&self.network.witness)))
+            .await
+            .map_err(|error| rpc_error(&error))?;
         message::decode_appended(&answer).map_err(garbled)
     }
 
@@ -116,11 +126,11 @@ impl RaftNetworkV2<Types> for Client {
     where
         S: Stream<Item = Append> + OptionalSend + Unpin + 'static,
     {
-        let link = &self.link;
+        let (link, witness) = (&self.link, &self.network.witness);
         let answers = input
             .map(move |append| {
                 // Queued before the next message is created, so the order of messages is that of the log.
-                let pending = link.send(kind::APPEND, message::encode_append(&append));
+                let pending = link.send(kind::APPEND, message::encode_append(&append, &Notes::of(witness)));
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 async move {
                     let answer = link.answer(pending).await.map_err(|error| rpc_error(&error))?;
@@ -139,14 +149,13 @@ impl RaftNetworkV2<Types> for Client {
     }
 
     async fn vote(&mut self, ballot: Ballot, _: RPCOption) -> Result<Voted, RPCError<Types>> {
-        let answer =
-            self.link.ask(kind::VOTE, message::encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
+        let answer = self.link.ask(kind::VOTE, self.encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
         message::decode_voted(&answer).map_err(garbled)
     }
 
     async fn pre_vote(&mut self, ballot: Ballot, _: RPCOption) -> Result<Voted, RPCError<Types>> {
         let answer =
-            self.link.ask(kind::PRE_VOTE, message::encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
+            self.link.ask(kind::PRE_VOTE, self.encode_ballot(&ballot)).await.map_err(|error| rpc_error(&error))?;
         message::decode_voted(&answer).map_err(garbled)
     }
 
@@ -186,6 +195,10 @@ impl RaftNetworkV2<Types> for Client {
 }
 
 impl Client {
+    fn encode_ballot(&self, ballot: &Ballot) -> Vec<u8> {
+        message::encode_ballot(ballot, self.network.witness.of(self.to.replica))
+    }
+
     /// Sends a snapshot frame by frame on its own connection, as fast as the other side reads.
     async fn send_snapshot(
         &mut self,

@@ -1,8 +1,9 @@
 //! Messages between replicas.
 
-use crate::codec::{meta, put_entry, put_meta, put_some_log_id, put_vote, some_log_id, vote};
-use crate::raft::{SnapshotMeta, Types, Vote};
+use crate::codec::{leader, meta, put_entry, put_leader, put_meta, put_some_log_id, put_vote, some_log_id, vote};
+use crate::raft::{LeaderId, LogId, SnapshotMeta, Types, Vote};
 use crate::status::{Group, GroupReplica};
+use crate::witness::{Seen, Witness, put_seen, put_table, seen, table};
 use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
 use convoke_log::{Epoch, ReplicaId};
 use openraft::raft::{
@@ -10,6 +11,7 @@ use openraft::raft::{
     VoteResponse,
 };
 use smol_str::SmolStr;
+use std::collections::BTreeSet;
 
 pub(crate) type Append = AppendEntriesRequest<Types>;
 pub(crate) type Appended = AppendEntriesResponse<Types>;
@@ -19,7 +21,7 @@ pub(crate) type Transfer = TransferLeaderRequest<Types>;
 pub(crate) type Transferred = TransferLeaderResponse<Types>;
 
 /// Version of this protocol, sent in the first frame.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// Kinds of frames. An answer has the kind of its request with the highest bit set.
 pub(crate) mod kind {
@@ -36,6 +38,8 @@ pub(crate) mod kind {
     pub(crate) const PROBE: u8 = 8;
     /// Asks a node to become a replica of a log.
     pub(crate) const ADOPT: u8 = 9;
+    /// Asks a voter whether it has evidence that the leader has ended.
+    pub(crate) const LOST: u8 = 10;
     pub(crate) const ANSWER: u8 = 0x80;
     /// Rejects a request or a connection; the content is the reason.
     pub(crate) const REJECTED: u8 = 0xff;
@@ -49,6 +53,8 @@ const GROUP_MAX: u64 = 1024;
 pub(crate) struct Hello {
     pub(crate) cluster: String,
     pub(crate) node: String,
+    /// Address of the node for clients; empty if there is none.
+    pub(crate) client: String,
     /// The replica that the connection is meant for. Without one, only probes and adoptions are answered.
     pub(crate) to: Option<Target>,
 }
@@ -66,6 +72,7 @@ impl Hello {
         w.byte(VERSION);
         w.sized(self.cluster.as_bytes());
         w.sized(self.node.as_bytes());
+        w.sized(self.client.as_bytes());
         w.option(self.to, |w, to| {
             w.fixed128(to.log);
             w.varint(to.replica);
@@ -82,6 +89,7 @@ impl Hello {
         let hello = Hello {
             cluster: r.text("cluster", NODE_MAX)?.to_owned(),
             node: r.text("node", NODE_MAX)?.to_owned(),
+            client: r.text("client", NODE_MAX)?.to_owned(),
             to: r.option("target", |r| Ok(Target { log: r.fixed128("log")?, replica: r.varint("replica")? }))?,
         };
         r.end()?;
@@ -89,8 +97,31 @@ impl Hello {
     }
 }
 
-pub(crate) fn encode_append(append: &Append) -> Vec<u8> {
+/// What a leader adds to its entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Notes {
+    /// What each replica has acknowledged (M6).
+    pub(crate) seen: Vec<(u64, Seen)>,
+    /// Whether the leader commits nothing although entries wait.
+    pub(crate) stalled: bool,
+    /// Replicas that the leader does not reach.
+    pub(crate) unreachable: BTreeSet<u64>,
+}
+
+impl Notes {
+    pub(crate) fn of(witness: &Witness) -> Self {
+        Notes { seen: witness.all(), stalled: witness.is_stalled(), unreachable: witness.unreachable() }
+    }
+}
+
+pub(crate) fn encode_append(append: &Append, notes: &Notes) -> Vec<u8> {
     let mut w = Writer::default();
+    put_table(&mut w, &notes.seen);
+    w.flag(notes.stalled);
+    w.count(notes.unreachable.len());
+    for replica in &notes.unreachable {
+        w.varint(*replica);
+    }
     put_vote(&mut w, &append.vote);
     put_some_log_id(&mut w, append.prev_log_id.as_ref());
     put_some_log_id(&mut w, append.leader_commit.as_ref());
@@ -101,8 +132,12 @@ pub(crate) fn encode_append(append: &Append) -> Vec<u8> {
     w.into_bytes()
 }
 
-pub(crate) fn decode_append(bytes: &[u8]) -> Result<Append, CodecError> {
+pub(crate) fn decode_append(bytes: &[u8]) -> Result<(Append, Notes), CodecError> {
     let mut r = Reader::new(bytes);
+    let (seen, stalled) = (table(&mut r)?, r.flag("stalled")?);
+    let count = r.count("unreachable", 1, GROUP_MAX)?;
+    let unreachable = (0..count).map(|_| r.varint("replica")).collect::<Result<_, _>>()?;
+    let notes = Notes { seen, stalled, unreachable };
     let (vote, prev_log_id, leader_commit) = (vote(&mut r)?, some_log_id(&mut r)?, some_log_id(&mut r)?);
     let count = r.count("entries", 4, u64::MAX)?;
     let mut entries = Vec::with_capacity(count);
@@ -110,7 +145,7 @@ pub(crate) fn decode_append(bytes: &[u8]) -> Result<Append, CodecError> {
         entries.push(crate::codec::entry(&mut r)?);
     }
     r.end()?;
-    Ok(Append { vote, prev_log_id, entries, leader_commit })
+    Ok((Append { vote, prev_log_id, entries, leader_commit }, notes))
 }
 
 pub(crate) fn encode_appended(appended: &Appended) -> Vec<u8> {
@@ -143,20 +178,47 @@ pub(crate) fn decode_appended(bytes: &[u8]) -> Result<Appended, CodecError> {
     Ok(appended)
 }
 
-pub(crate) fn encode_ballot(ballot: &Ballot) -> Vec<u8> {
+/// `about_you` is what the receiver has acknowledged, as far as the candidate knows (M6).
+pub(crate) fn encode_ballot(ballot: &Ballot, about_you: Option<Seen>) -> Vec<u8> {
     let mut w = Writer::default();
+    w.option(about_you.as_ref(), put_seen);
     put_vote(&mut w, &ballot.vote);
     put_some_log_id(&mut w, ballot.last_log_id.as_ref());
     w.flag(ballot.leadership_transfer);
     w.into_bytes()
 }
 
-pub(crate) fn decode_ballot(bytes: &[u8]) -> Result<Ballot, CodecError> {
+pub(crate) fn decode_ballot(bytes: &[u8]) -> Result<(Ballot, Option<Seen>), CodecError> {
     let mut r = Reader::new(bytes);
+    let about_me = r.option("evidence", seen)?;
     let mut ballot = Ballot::new(vote(&mut r)?, some_log_id(&mut r)?);
     ballot.leadership_transfer = r.flag("transfer")?;
     r.end()?;
-    Ok(ballot)
+    Ok((ballot, about_me))
+}
+
+/// Asks a voter to confirm that the process of the leader has ended (M7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) leader: LeaderId,
+    /// The last entry of the voter that asks.
+    pub(crate) last: Option<LogId>,
+}
+
+impl Lost {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        put_leader(&mut w, &self.leader);
+        put_some_log_id(&mut w, self.last.as_ref());
+        w.into_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut r = Reader::new(bytes);
+        let lost = Lost { leader: leader(&mut r)?, last: some_log_id(&mut r)? };
+        r.end()?;
+        Ok(lost)
+    }
 }
 
 pub(crate) fn encode_voted(voted: &Voted) -> Vec<u8> {
@@ -261,6 +323,8 @@ pub(crate) struct Probed {
     /// The log of which the node is a replica, if any.
     pub(crate) log: Option<u128>,
     pub(crate) group: Group,
+    /// Whether the node is a replica that knows a leader with a majority.
+    pub(crate) available: bool,
 }
 
 impl Probed {
@@ -283,6 +347,7 @@ impl Probed {
             w.sized(member.address.as_bytes());
             w.flag(member.voter);
         }
+        w.flag(self.available);
         w.into_bytes()
     }
 
@@ -305,10 +370,12 @@ impl Probed {
                 node: text(r, "node")?,
                 address: text(r, "address")?,
                 voter: r.flag("voter")?,
+                unreachable: false,
             });
         }
+        let available = r.flag("available")?;
         r.end()?;
-        Ok(Probed { node, address, nonce, join, log, group: Group { epoch, leader, members } })
+        Ok(Probed { node, address, nonce, join, log, group: Group { epoch, leader, members }, available })
     }
 }
 
@@ -347,7 +414,7 @@ impl Adopt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raft::{Entry, LeaderId, LogId, Payload};
+    use crate::raft::{Entry, Payload};
 
     fn at(term: u64, index: u64) -> LogId {
         LogId { leader_id: LeaderId { term, node_id: 2 }, index }
@@ -365,7 +432,10 @@ mod tests {
             entries: vec![Entry { log_id: at(3, 5), payload: Payload::Blank }],
             leader_commit: None,
         };
-        let found = decode_append(&encode_append(&append)).unwrap();
+        let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
+        let notes = Notes { seen: vec![(1, seen), (7, seen)], stalled: true, unreachable: [3, 9].into() };
+        let (found, notes_found) = decode_append(&encode_append(&append, &notes)).unwrap();
+        assert_eq!(notes_found, notes);
         assert_eq!((found.vote, found.prev_log_id, found.entries), (append.vote, append.prev_log_id, append.entries));
         for appended in [
             Appended::Success,
@@ -377,7 +447,9 @@ mod tests {
         }
         let mut ballot = Ballot::new(a_vote(4), Some(at(2, 2)));
         ballot.leadership_transfer = true;
-        assert_eq!(decode_ballot(&encode_ballot(&ballot)).unwrap(), ballot);
+        for about_you in [None, Some(seen)] {
+            assert_eq!(decode_ballot(&encode_ballot(&ballot, about_you)).unwrap(), (ballot.clone(), about_you));
+        }
         let voted = Voted { vote: a_vote(1), vote_granted: true, last_log_id: None };
         assert_eq!(decode_voted(&encode_voted(&voted)).unwrap(), voted);
         let transfer = Transfer::new(a_vote(1), 7, Some(at(1, 1)));

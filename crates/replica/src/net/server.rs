@@ -5,9 +5,10 @@
 
 use super::dial::Duplex;
 use super::frame::{Frame, Frames, put};
-use super::message::{self, Adopt, Appended, Hello, kind};
+use super::message::{self, Adopt, Appended, Hello, Lost, kind};
 use crate::counters::add;
 use crate::engine::Engine;
+use crate::group::loss;
 use crate::plane::{Arrival, Plane};
 use crate::raft::{EngineSnapshot, Raft, SnapshotMeta, Vote};
 use crate::state::Image;
@@ -49,13 +50,21 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
             _ => return Err(io::ErrorKind::TimedOut.into()),
         };
         let welcome = match hello {
-            Ok(hello) => plane.welcome(&hello).map(|engine| (engine, hello.node)),
+            Ok(hello) => plane.welcome(&hello).map(|engine| {
+                plane.learn_client_address(&hello.node, &hello.client);
+                (engine, hello.node)
+            }),
             Err(error) => Err(error.to_string()),
         };
         match welcome {
             Ok((engine, node)) => {
+                let from_leader = engine.clone().map(|engine| (engine, node.clone()));
                 let conversation = Conversation { plane: plane.clone(), engine, node, incoming: None };
-                conversation.run(&mut frames, &mut writer).await
+                let ended = conversation.run(&mut frames, &mut writer).await;
+                if let Some((engine, node)) = from_leader.filter(|_| was_closed(&ended)) {
+                    loss::connection_ended(&plane, &engine, &node);
+                }
+                ended
             }
             Err(why) => {
                 add(&plane.counting.connections_rejected, 1);
@@ -142,7 +151,7 @@ impl Conversation {
                         Ok(Ok(Some(frame))) => self.take(frame, &mut in_progress, writer).await?,
                         Ok(Ok(None)) => return Ok(()),
                         Ok(Err(error)) => return Err(error),
-                        Err(_) if in_progress.is_empty() => return Ok(()),
+                        Err(_) if in_progress.is_empty() => return Err(io::ErrorKind::TimedOut.into()),
                         Err(_) => {}
                     }
                 }
@@ -186,9 +195,11 @@ impl Conversation {
         let raft = engine.raft.clone();
         let answer: BoxFuture<'static, Answer> = match kind {
             kind::APPEND => {
-                let append = message::decode_append(&content).map_err(garbage)?;
+                let (append, notes) = message::decode_append(&content).map_err(garbage)?;
                 let engine = engine.clone();
+                let checked = engine.hear(&append.vote, &notes);
                 async move {
+                    checked?;
                     let appended = raft.append_entries(append).await;
                     if !matches!(appended, Err(_) | Ok(Appended::HigherVote(_))) {
                         engine.record_leader_contact();
@@ -198,17 +209,40 @@ impl Conversation {
                 .boxed()
             }
             kind::VOTE => {
-                let ballot = message::decode_ballot(&content).map_err(garbage)?;
-                async move { answer(kind, raft.vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
+                let (mut ballot, about_me) = message::decode_ballot(&content).map_err(garbage)?;
+                let checked = engine.judge(&ballot, about_me);
+                engine.waive_lease(&mut ballot);
+                async move {
+                    checked?;
+                    answer(kind, raft.vote(ballot).await.map(|v| message::encode_voted(&v)))
+                }
+                .boxed()
             }
             kind::PRE_VOTE => {
-                let ballot = message::decode_ballot(&content).map_err(garbage)?;
-                async move { answer(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v))) }.boxed()
+                let (ballot, about_me) = message::decode_ballot(&content).map_err(garbage)?;
+                let checked = engine.judge(&ballot, about_me);
+                async move {
+                    checked?;
+                    answer(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v)))
+                }
+                .boxed()
+            }
+            kind::LOST => {
+                let (lost, engine) = (Lost::decode(&content).map_err(garbage)?, engine.clone());
+                async move {
+                    engine.refused().map_or(Ok(()), Err)?;
+                    Ok((kind, vec![u8::from(engine.confirm_loss(&lost).await)]))
+                }
+                .boxed()
             }
             kind::TRANSFER => {
                 let transfer = message::decode_transfer(&content).map_err(garbage)?;
-                let transferred = async move { raft.handle_transfer_leader(transfer).await };
-                async move { answer(kind, transferred.await.map(|t| message::encode_transferred(&t))) }.boxed()
+                let refused = engine.refused();
+                async move {
+                    refused.map_or(Ok(()), Err)?;
+                    answer(kind, raft.handle_transfer_leader(transfer).await.map(|t| message::encode_transferred(&t)))
+                }
+                .boxed()
             }
             kind::SNAPSHOT => {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(garbage)?;
@@ -246,6 +280,15 @@ impl Conversation {
         let answer = async move { (number, answer.await) };
         in_progress.push(begun(answer.boxed()));
         Ok(())
+    }
+}
+
+/// Returns whether the other end closed or reset the connection.
+fn was_closed(ended: &io::Result<()>) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    match ended {
+        Ok(()) => true,
+        Err(error) => matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof),
     }
 }
 
@@ -335,7 +378,7 @@ mod tests {
             handle.accept(theirs, "127.0.0.1:1".parse().unwrap());
             let status = handle.status();
             let to = Some(Target { log: status.log.unwrap(), replica: status.replica.unwrap().0 });
-            let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), to };
+            let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), client: String::new(), to };
             let (read, write) = tokio::io::split(ours);
             let mut peer = Peer { frames: Frames::new(read, 1 << 20), write };
             peer.send(kind::HELLO, 0, &hello.encode()).await;

@@ -129,6 +129,11 @@ impl LogStore {
         Arc::downgrade(&self.shared)
     }
 
+    /// Returns the last entry, purged or not.
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.lock().entries.last()
+    }
+
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.lock().entries.purged()
     }

@@ -159,7 +159,7 @@ impl Client {
         eventually("a session is opened", async || {
             let handle = hosts[leader(hosts).await].handle();
             let Ok(epoch) = handle.epoch() else { return false };
-            let open = Open { epoch, ttl: Duration::from_secs(60), nonce: 1, client: None };
+            let open = Open::new(epoch, Duration::from_secs(60), 1);
             session = handle.open(open).await.ok().and_then(|answered| answered.opened.ok());
             session.is_some()
         })

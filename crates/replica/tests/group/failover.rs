@@ -1,11 +1,16 @@
 //! Leader changes.
 
-use crate::cluster::{Client, Disks, Host, agree, get, leader, together};
+use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together, together_with};
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::machine::Outcome;
-use convoke_replica::{LogRejection, SubmitError};
+use convoke_replica::{Dial, Duplex, LogRejection, SubmitError, TcpDial};
 use convoke_testkit::eventually;
+use futures_util::future::BoxFuture;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn others_reject_with_the_leader_first() {
@@ -131,7 +136,7 @@ async fn a_session_silent_during_quorum_loss_expires_afterwards() {
     let leads = hosts.remove(leader(&hosts).await);
     let handle = leads.handle();
     let epoch = handle.epoch().unwrap();
-    let open = Open { epoch, ttl: TTL, nonce: 1, client: None };
+    let open = Open::new(epoch, TTL, 1);
     handle.open(open).await.unwrap().opened.unwrap();
     let mut away = Vec::new();
     for host in hosts {
@@ -144,4 +149,86 @@ async fn a_session_silent_during_quorum_loss_expires_afterwards() {
         back.push(Host::start(config).await);
     }
     eventually("the session has expired", async || handle.status().sessions == 0).await;
+}
+
+/// Long enough that a timeout cannot be what elects the next leader.
+fn patient(config: &mut convoke_replica::Config) {
+    config.timers.election_timeout_min = Duration::from_secs(2);
+    config.timers.election_timeout_max = Duration::from_secs(3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m7_a_leader_whose_process_ended_is_replaced_without_waiting() {
+    let disks = Disks::new();
+    let mut hosts = together_with(&disks, &["a", "b", "c"], patient).await;
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "before").await;
+    agree(&hosts).await;
+    let leads = leader(&hosts).await;
+    let before = hosts[leads].handle().epoch().unwrap();
+    hosts.remove(leads).stop().await;
+    let next = leader(&hosts).await;
+    let early: u64 = hosts.iter().map(|host| host.handle().counters().elections_early).sum();
+    assert!(early > 0, "the next leader did not wait for a timeout");
+    let epoch = hosts[next].handle().epoch().unwrap();
+    assert!(epoch.term <= before.term + 2, "few elections: {before} and {epoch}");
+    client.put(&hosts, "k", "after").await;
+    assert_eq!(get(&hosts, "k").await.as_deref(), Some("after"));
+}
+
+/// Dials like TCP, until it is cut from some addresses: their connections end, and new ones are refused.
+#[derive(Debug, Default)]
+struct Scissors {
+    cut: watch::Sender<BTreeSet<String>>,
+}
+
+impl Dial for Scissors {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
+        Box::pin(async move {
+            if self.cut.borrow().contains(address) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let mut far = TcpDial.dial(address).await?;
+            let (near, mut inner) = tokio::io::duplex(1 << 20);
+            let (mut cut, address) = (self.cut.subscribe(), address.to_owned());
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = cut.wait_for(|cut| cut.contains(&address)) => {}
+                    _ = tokio::io::copy_bidirectional(&mut inner, &mut far) => {}
+                }
+            });
+            Ok(Box::new(near) as Box<dyn Duplex>)
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m7_a_cut_link_to_the_leader_causes_no_election() {
+    let disks = Disks::new();
+    let nodes = ["a", "b", "c"];
+    let mut configs: Vec<_> = nodes.iter().map(|node| config(&disks, node)).collect();
+    let join: Vec<String> = configs.iter().map(|config| config.address.clone()).collect();
+    let dialers: Vec<Arc<Scissors>> = nodes.iter().map(|_| Arc::default()).collect();
+    let mut hosts = Vec::new();
+    for (config, dialer) in configs.iter_mut().zip(&dialers) {
+        config.join = join.clone();
+        patient(config);
+        hosts.push(Host::start_with(config.clone(), dialer.clone() as Arc<dyn Dial>).await);
+    }
+    let leads = leader(&hosts).await;
+    let epoch = hosts[leads].handle().epoch().unwrap();
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "before").await;
+    agree(&hosts).await;
+    // One follower and the leader lose each other, as if by a firewall that resets connections.
+    let follower = (leads + 1) % 3;
+    dialers[follower].cut.send_modify(|cut| cut.extend([join[leads].clone()]));
+    dialers[leads].cut.send_modify(|cut| cut.extend([join[follower].clone()]));
+    let counters = || hosts[follower].handle().counters();
+    eventually("the follower finds no confirmation", async || counters().elections_early_declined > 0).await;
+    assert_eq!((counters().leaders_lost, counters().elections_early), (1, 0));
+    client.put(&hosts, "k", "after").await;
+    assert_eq!(hosts[leads].handle().epoch().unwrap(), epoch, "the same leader goes on");
+    let others: u64 = hosts.iter().map(|host| host.handle().counters().elections_early).sum();
+    assert_eq!(others, 0);
 }

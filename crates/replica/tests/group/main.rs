@@ -8,5 +8,6 @@ mod cluster;
 mod failover;
 mod members;
 mod moves;
+mod rollback;
 mod single;
 mod snapshots;

@@ -122,7 +122,7 @@ async fn an_undecodable_command_is_not_appended() {
         let SubmitError::Rejected(why @ LogRejection::Unreadable(_)) = rejected else { panic!("{rejected}") };
         assert_eq!(why.code(), convoke_base::ErrorCode::InvalidArgument);
     }
-    let open = Open { epoch, ttl: Duration::from_secs(5), nonce: 1, client: None };
+    let open = Open::new(epoch, Duration::from_secs(5), 1);
     let name = |name: String, replaces| Some(Name { name: name.into(), replaces });
     for open in [
         Open { ttl: Duration::MAX, ..open.clone() },
@@ -179,7 +179,7 @@ async fn silent_sessions_expire_and_active_ones_do_not() {
     leader(&hosts).await;
     let handle = hosts[0].handle();
     let epoch = handle.epoch().unwrap();
-    let open = |nonce| Open { epoch, ttl: Duration::from_millis(600), nonce, client: None };
+    let open = |nonce| Open::new(epoch, Duration::from_millis(600), nonce);
     let silent = handle.open(open(1)).await.unwrap().opened.unwrap().session;
     let living = handle.open(open(2)).await.unwrap().opened.unwrap().session;
     eventually("the silent session has expired", async || {

@@ -1,8 +1,9 @@
 //! `convoke.v1.Log`: the node's own replica. It rejects requests that only the leader can serve.
 
 use crate::error::{invalid, no_log_plane};
-use crate::log::{LogService, SubmitStream, barrier, fate, key_range, record, request_id, wire_epoch};
-use convoke_log::Machine;
+use crate::log::{LogService, SubmitStream, barrier, fate, key_range, log_id, owner, record, request_id, wire_epoch};
+use crate::service::ClientConnection;
+use convoke_log::{LogSessionId, Machine};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
@@ -36,7 +37,9 @@ impl log_server::Log for Log {
     type BackupStream = BackupStream;
 
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
-        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()))?))
+        let client = request.extensions().get::<Arc<ClientConnection>>().and_then(|connection| connection.address);
+        let address = client.map(|address| address.ip());
+        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()), address)?))
     }
 
     async fn read(&self, request: Request<v1::ReadRequest>) -> Answer<v1::ReadResponse> {
@@ -44,21 +47,40 @@ impl log_server::Log for Log {
         let consistency = match request.consistency() {
             v1::Consistency::Unspecified | v1::Consistency::Linearizable => Consistency::Linearizable,
             v1::Consistency::Local => Consistency::Local,
-            v1::Consistency::Barrier => barrier(request.barrier)?,
+            v1::Consistency::Barrier => {
+                let sent = request.barrier.clone().unwrap_or_default();
+                let consistency = barrier(request.barrier)?;
+                self.service()?.check(log_id(sent.log)?, LogSessionId(sent.session), owner(&sent.secret)?)?;
+                consistency
+            }
         };
+        self.service()?.check_named(request.log)?;
+        if let Some(What::Peek(id)) = &request.what {
+            self.service()?.check_named(id.log)?;
+        }
         let what = request.what.ok_or_else(|| invalid("what", "one of key, range and peek is required"))?;
         let machine = self.service()?.read(consistency).await?;
         Ok(Response::new(read_state(&machine, what)?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {
-        let id = request_id(request.into_inner().request)?;
+        let named = request.into_inner().request;
+        self.service()?.check_named(named.and_then(|id| id.log))?;
+        let id = request_id(named)?;
         let fate = self.service()?.resolve(id).await?;
         Ok(Response::new(v1::ResolveResponse { fate: Some(fate) }))
     }
 
     async fn members(&self, request: Request<v1::MembersRequest>) -> Answer<v1::MembersResponse> {
         Ok(Response::new(self.service()?.change(request.into_inner()).await?))
+    }
+
+    async fn sessions(&self, request: Request<v1::SessionsRequest>) -> Answer<v1::SessionsResponse> {
+        Ok(Response::new(self.service()?.sessions(request.into_inner()).await?))
+    }
+
+    async fn end_sessions(&self, request: Request<v1::EndSessionsRequest>) -> Answer<v1::EndSessionsResponse> {
+        Ok(Response::new(self.service()?.end_sessions(request.into_inner()).await?))
     }
 
     async fn status(&self, _: Request<v1::LogStatusRequest>) -> Answer<v1::LogStatusResponse> {

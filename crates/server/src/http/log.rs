@@ -6,7 +6,7 @@ use crate::error::invalid;
 use crate::log::{fate, request_id};
 use crate::surface::Surface;
 use axum::extract::State;
-use convoke_client::log::ReplicaChange;
+use convoke_client::log::{EndSessions, ReplicaChange};
 use convoke_proto::json::{MembersChange, RequestFate};
 use convoke_proto::v1::RequestId;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -26,6 +26,13 @@ pub(crate) async fn status(State(surface): Shared) -> Answer<v1::LogStatusRespon
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PeekQuery {
     consistency: Option<String>,
+    log: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ResolveQuery {
+    log: Option<String>,
 }
 
 pub(crate) async fn peek(
@@ -33,9 +40,10 @@ pub(crate) async fn peek(
     Segments((session, number)): Segments<(u64, u64)>,
     Query(query): Query<PeekQuery>,
 ) -> Answer<RequestFate> {
-    let id = RequestId { session, number };
+    let id = RequestId { session, number, log: named(query.log.as_deref())? };
     let fate = match query.consistency.as_deref() {
         Some("local") => {
+            surface.log()?.service.check_named(id.log)?;
             let machine = surface.read_log(Consistency::Local).await?;
             fate(&machine.peek(request_id(Some(id))?))
         }
@@ -54,12 +62,48 @@ pub(crate) async fn peek(
 pub(crate) async fn resolve(
     State(surface): Shared,
     Segments((session, number)): Segments<(u64, u64)>,
+    Query(query): Query<ResolveQuery>,
     _: JsonBody<Nothing>,
 ) -> Answer<RequestFate> {
-    let id = RequestId { session, number };
+    let id = RequestId { session, number, log: named(query.log.as_deref())? };
     let timeout = surface.config.timeouts.request;
     let fate = surface.log()?.ambassador.resolve(id, Some(timeout)).await?;
     Ok(Json(RequestFate::new(id, fate)))
+}
+
+/// Returns the log that a request id names.
+fn named(log: Option<&str>) -> Result<Option<v1::LogId>, Error> {
+    log.map(|log| log.parse().map_err(|error| invalid("log", format!("{error}")))).transpose()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SessionsQuery {
+    after: Option<u64>,
+    limit: Option<u64>,
+}
+
+pub(crate) async fn sessions(
+    State(surface): Shared,
+    Query(query): Query<SessionsQuery>,
+) -> Answer<v1::SessionsResponse> {
+    let timeout = surface.config.timeouts.request;
+    let (after, limit) = (query.after.unwrap_or(0), query.limit.unwrap_or(0));
+    Ok(Json(surface.log()?.ambassador.sessions(after, limit, Some(timeout)).await?))
+}
+
+pub(crate) async fn end_session(
+    State(surface): Shared,
+    Segments(session): Segments<u64>,
+    _: JsonBody<Nothing>,
+) -> Answer<v1::EndSessionsResponse> {
+    let timeout = surface.config.timeouts.request;
+    let ended = surface.log()?.ambassador.end_sessions(&EndSessions::One(session), Some(timeout)).await?;
+    if ended == 0 {
+        let message = format!("log session {session} is not open");
+        return Err(Error::new(ErrorCode::NotFound, message).field("session").into());
+    }
+    Ok(Json(v1::EndSessionsResponse { ended }))
 }
 
 pub(crate) async fn members(

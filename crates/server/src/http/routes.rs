@@ -75,7 +75,9 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/log/status" => log::status,
         POST "/api/v1/log/members" => log::members,
         GET "/api/v1/log/requests/{session}/{number}" with query => log::peek,
-        POST "/api/v1/log/requests/{session}/{number}/resolve" => log::resolve,
+        POST "/api/v1/log/requests/{session}/{number}/resolve" with query => log::resolve,
+        GET "/api/v1/log/sessions" with query => log::sessions,
+        DELETE "/api/v1/log/sessions/{session}" => log::end_session,
         POST "/api/v1/sessions" => sessions::create,
         // Any request of a session counts as a heartbeat, even if it is rejected.
         DELETE "/api/v1/sessions/{session}" with query => sessions::close,

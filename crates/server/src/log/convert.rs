@@ -11,6 +11,7 @@ use convoke_proto::v1::log_request::Body as WireBody;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, v1};
 use convoke_replica::{Answered, Consistency, LogRejection, OpenAnswered};
+use sha2::{Digest, Sha256};
 
 pub(crate) fn wire_epoch(epoch: Epoch) -> v1::Epoch {
     v1::Epoch { term: epoch.term, replica: epoch.leader.0 }
@@ -22,7 +23,7 @@ pub(crate) fn epoch(epoch: Option<v1::Epoch>) -> Result<Epoch, Error> {
 }
 
 pub(crate) fn wire_id(id: RequestId) -> v1::RequestId {
-    v1::RequestId { session: id.session.0, number: id.number }
+    v1::RequestId { session: id.session.0, number: id.number, log: None }
 }
 
 pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> {
@@ -69,11 +70,29 @@ fn deletion(delete: v1::DeleteKeys) -> Result<Body, Error> {
     }
 }
 
+/// Returns the log that a message of a session names (LS10).
+pub(crate) fn log_id(log: Option<v1::LogId>) -> Result<u128, Error> {
+    log.map(u128::from).ok_or_else(|| invalid("log", "the id of the log is required, as the leader sent it in welcome"))
+}
+
+/// Returns the digest by which the log knows the owner of a session (LS9). The log does not store the secret: backups
+/// would contain it.
+pub(crate) fn owner(secret: &[u8]) -> Result<u128, Error> {
+    if secret.len() != SECRET_BYTES {
+        return Err(invalid("secret", "the secret of the session is required: 16 random bytes"));
+    }
+    let digest = Sha256::digest(secret);
+    let (half, _) = digest.split_first_chunk::<16>().expect("a SHA-256 digest has 32 bytes");
+    Ok(u128::from_le_bytes(*half))
+}
+
+const SECRET_BYTES: usize = 16;
+
 /// Parses a barrier read (LR4).
 pub(crate) fn barrier(barrier: Option<v1::Barrier>) -> Result<Consistency, Error> {
     let message =
         "a barrier read requires the session, its epoch and the number below which all requests are abandoned";
-    let v1::Barrier { session, epoch: meant, below } = barrier.ok_or_else(|| invalid("barrier", message))?;
+    let v1::Barrier { session, epoch: meant, below, .. } = barrier.ok_or_else(|| invalid("barrier", message))?;
     Ok(Consistency::Barrier { session: LogSessionId(session), epoch: epoch(meant)?, below })
 }
 
@@ -90,6 +109,9 @@ pub(crate) fn rejection(why: &LogRejection) -> Error {
         LogRejection::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
         LogRejection::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
         LogRejection::NoSession { .. } => error.field("request"),
+        LogRejection::OtherLog { .. } => error.field("log"),
+        LogRejection::NotOwner => error.field("secret"),
+        LogRejection::NoRoom(why) => rejected(why),
         _ => error,
     }
 }
@@ -105,7 +127,10 @@ fn rejected(why: &ApplyRejection) -> Error {
     let error = Error::new(why.code(), why.to_string());
     match why {
         ApplyRejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
-        ApplyRejection::WindowFull { limit } | ApplyRejection::SessionsFull { limit } => error.limit(*limit),
+        ApplyRejection::WindowFull { limit } => error.limit(*limit),
+        ApplyRejection::SessionsFull { limit } | ApplyRejection::QuotaReached { limit } => {
+            error.field("sessions").limit(*limit)
+        }
         ApplyRejection::Invalid { field } => error.field(field.as_str()),
         ApplyRejection::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
         _ => error,

@@ -12,6 +12,9 @@ pub trait Directory: Debug + Send + Sync + 'static {
     /// Returns the id of this node.
     fn own(&self) -> String;
 
+    /// Returns whether a node has this id, as far as this node knows.
+    fn knows(&self, node: &str) -> bool;
+
     /// Returns the address at which clients connect to a node; empty if it is not known.
     fn client_address(&self, node: &str) -> String;
 
@@ -23,6 +26,10 @@ pub trait Directory: Debug + Send + Sync + 'static {
 impl Directory for NodeHandle {
     fn own(&self) -> String {
         self.id().to_string()
+    }
+
+    fn knows(&self, node: &str) -> bool {
+        node == self.id().as_str() || self.member(&format!("{NODE_ID_PREFIX}{node}")).is_some()
     }
 
     fn client_address(&self, node: &str) -> String {

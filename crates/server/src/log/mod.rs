@@ -8,9 +8,10 @@ mod convert;
 mod directory;
 mod local;
 mod service;
+mod sessions;
 mod submit;
 
-pub(crate) use convert::{barrier, fate, key_range, record, request_id, wire_epoch};
+pub(crate) use convert::{barrier, fate, key_range, log_id, owner, record, request_id, wire_epoch};
 pub use directory::Directory;
 use local::ConnectLocally;
 pub(crate) use service::LogService;
@@ -28,6 +29,7 @@ use convoke_replica::{Consistency, LogHandle};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// Largest number of pending requests of HTTP clients. They share one log session.
 const WINDOW: usize = 512;
@@ -40,6 +42,7 @@ pub(crate) struct LogPlane {
     pub(crate) ambassador: Ambassador,
     /// The log session shared by all HTTP clients.
     pub(crate) kv: Kv,
+    following: JoinHandle<()>,
 }
 
 impl LogPlane {
@@ -53,13 +56,32 @@ impl LogPlane {
         stage: watch::Receiver<Stage>,
     ) -> LogPlane {
         let own = reachable(own).to_string();
+        let id = node.id().to_string();
         let addresses = [own.clone(), node.client_address().to_owned()];
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
         let connect = Arc::new(ConnectLocally::new(addresses, &service));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
-        let kv = ambassador.kv_with(Options::default().window(WINDOW).timeout(config.timeouts.request));
-        LogPlane { handle, service, ambassador, kv }
+        let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));
+        let following = tokio::spawn(follow(handle.clone(), ambassador.clone()));
+        LogPlane { handle, service, ambassador, kv, following }
+    }
+}
+
+impl Drop for LogPlane {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+/// Tells the ambassador of every new leader that the replica of this node learns of. The ambassador would otherwise wait
+/// for the answers of a leader that has fallen silent.
+async fn follow(handle: LogHandle, ambassador: Ambassador) {
+    let mut known = None;
+    loop {
+        let epoch = handle.later_leader(known).await;
+        ambassador.leave_before(wire_epoch(epoch));
+        known = Some(epoch);
     }
 }
 

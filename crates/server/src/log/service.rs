@@ -20,12 +20,12 @@ const BACKUPS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct LogService {
     pub(crate) handle: LogHandle,
-    directory: Arc<dyn Directory>,
+    pub(super) directory: Arc<dyn Directory>,
     links: Arc<Semaphore>,
     links_max: usize,
     backups: Arc<Semaphore>,
     /// Timeout of a read or a resolve.
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// Stage of the server; `None` without a server.
     stage: Option<watch::Receiver<Stage>>,
 }
@@ -89,12 +89,21 @@ impl LogService {
         let members = group.members.iter().map(|member| v1::Replica {
             replica: member.replica.0,
             node: member.node.to_string(),
-            address: self.directory.client_address(&member.node),
+            address: self.client_address(&member.node),
             peer_address: member.address.to_string(),
             voter: member.voter,
             leader: group.leader == Some(member.replica),
+            unreachable: member.unreachable,
         });
         members.collect()
+    }
+
+    /// Returns the address of a node for clients: as the registry knows it, or as the node told the replica.
+    fn client_address(&self, node: &str) -> String {
+        match self.directory.client_address(node) {
+            address if address.is_empty() => self.handle.client_address(node).unwrap_or_default(),
+            address => address,
+        }
     }
 
     /// Converts a rejection of the replica.
@@ -106,7 +115,7 @@ impl LogService {
         }
     }
 
-    fn not_submitted(&self, error: &SubmitError) -> Error {
+    pub(super) fn not_submitted(&self, error: &SubmitError) -> Error {
         match error {
             SubmitError::Rejected(why) => self.rejected(why),
             SubmitError::Unknown => Error::new(ErrorCode::OutcomeUnknown, error.to_string()),

@@ -2,7 +2,7 @@
 //! are decided.
 
 use super::LogService;
-use super::convert::{self, answer, body, opened, read_fate, wire_epoch};
+use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_epoch};
 use crate::error::invalid;
 use crate::traces;
 use convoke_log::command::{DurableClient, Open};
@@ -15,6 +15,7 @@ use convoke_replica::{Consistency, LogRejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +38,8 @@ pub(crate) struct SubmitStream {
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
+    /// IP address of the client, if it is known.
+    client: Option<IpAddr>,
     /// Completes when the link is no longer usable. In a separate set, which polls it only after a wake-up, because a
     /// link is polled for every message.
     unusable: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -49,10 +52,11 @@ pub(crate) struct SubmitStream {
 
 impl SubmitStream {
     /// Opens a link to the replica of this node. Rejected if it does not lead.
-    pub(crate) fn open(service: &Arc<LogService>, incoming: Incoming) -> Result<Self, Error> {
+    pub(crate) fn open(service: &Arc<LogService>, incoming: Incoming, client: Option<IpAddr>) -> Result<Self, Error> {
         let permit = service.enter()?;
         let epoch = service.handle.epoch().map_err(|why| service.rejected(&why))?;
-        let welcome = Message::Welcome(v1::Welcome { epoch: Some(wire_epoch(epoch)) });
+        let log = service.handle.log().map_err(|why| service.rejected(&why))?;
+        let welcome = Message::Welcome(v1::Welcome { epoch: Some(wire_epoch(epoch)), log: Some(log.into()) });
         let ready = [v1::SubmitResponse { tag: 0, message: Some(welcome) }].into();
         let unusable = FuturesUnordered::new();
         let watched = service.clone();
@@ -63,6 +67,7 @@ impl SubmitStream {
             undecided: FuturesUnordered::new(),
             ready,
             epoch,
+            client,
             unusable,
             over: false,
             explain_end: false,
@@ -72,7 +77,7 @@ impl SubmitStream {
 
     /// Submits a message. The first poll does it, so it must happen before the next message is read.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
-        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request));
+        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.client));
         match deciding.as_mut().poll(context) {
             Poll::Ready(response) => self.ready.push_back(response),
             Poll::Pending => self.undecided.push(deciding),
@@ -111,7 +116,7 @@ impl Stream for SubmitStream {
     }
 }
 
-async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::SubmitResponse {
+async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, client: Option<IpAddr>) -> v1::SubmitResponse {
     let message = match request.message {
         Some(ClientRequest::Request(submitted)) => {
             let span = traces::log_request(&request.traceparent);
@@ -121,8 +126,8 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::Sub
             }
             answer
         }
-        Some(ClientRequest::Open(open)) => open_session(&service, open).await,
-        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, request),
+        Some(ClientRequest::Open(open)) => open_session(&service, open, client).await,
+        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
         None => Err(invalid("message", "one of open, request and keep_alive is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
@@ -130,8 +135,10 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest) -> v1::Sub
 }
 
 async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message, Error> {
+    let (log, owner) = (log_id(request.log)?, owner(&request.secret)?);
     let request = body(request)?;
     let id = request.id();
+    service.check(log, id.session, owner)?;
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
         // The fate is final at this replica: no request of this session can take effect any more (LS8).
@@ -146,11 +153,18 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     }
 }
 
-async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Message, Error> {
-    let v1::OpenSession { epoch, ttl_ms, nonce, client, replaces } = open;
+async fn open_session(service: &LogService, open: v1::OpenSession, address: Option<IpAddr>) -> Result<Message, Error> {
+    let v1::OpenSession { epoch, ttl_ms, client, replaces, log, secret, node } = open;
+    service.handle.check_log(log_id(log)?).map_err(|why| service.rejected(&why))?;
     let client =
         (!client.is_empty()).then(|| DurableClient { name: client.into(), replaces: replaces.map(LogSessionId) });
-    let open = Open { epoch: convert::epoch(epoch)?, ttl: Duration::from_millis(ttl_ms), nonce, client };
+    let open = Open {
+        epoch: convert::epoch(epoch)?,
+        ttl: Duration::from_millis(ttl_ms),
+        owner: owner(&secret)?,
+        client,
+        opener: service.opener(&node, address),
+    };
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),
         Err(SubmitError::Rejected(why)) => Err(service.rejected(&why)),
@@ -158,8 +172,9 @@ async fn open_session(service: &LogService, open: v1::OpenSession) -> Result<Mes
     }
 }
 
-fn keep_alive(service: &LogService, request: v1::KeepAlive) -> Result<Message, Error> {
+fn keep_alive(service: &LogService, request: &v1::KeepAlive) -> Result<Message, Error> {
     use v1::kept_alive::State;
+    service.check(log_id(request.log)?, LogSessionId(request.session), owner(&request.secret)?)?;
     let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
     let state = match alive.map_err(|why| service.rejected(&why))? {
         KeepAlive::Kept => State::Kept,

@@ -22,6 +22,7 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
     for (name, help, value) in [
         ("available", "Leader that can serve requests, as seen by this node: 1 or 0.", status.available.into()),
+        ("refused", "Replica refused because its disk went back in time: 1 or 0.", status.refused.into()),
         ("settled", "Group equal to its last recorded state: 1 or 0.", status.settled.into()),
         ("term", "Term of the last known leader.", term),
         ("voters", "Replicas that vote.", voters),

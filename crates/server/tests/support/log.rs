@@ -3,10 +3,11 @@
 use super::http::Answer;
 use super::{Served, timers};
 use convoke_client::log::Ambassador;
+use convoke_log::LogLimits;
 use convoke_node::{Config, Node};
 use convoke_replica::{LOG_PREAMBLE, Replica, Role};
 use convoke_server::Server;
-use convoke_testkit::{eventually, free_address};
+use convoke_testkit::{Proxy, eventually, free_address};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -22,6 +23,11 @@ pub struct LogCluster {
     pub nodes: Vec<Option<LogNode>>,
     pub addresses: Vec<String>,
     config: convoke_server::Config,
+    state: LogLimits,
+    /// Whether the registries of the nodes know each other.
+    joined: bool,
+    /// If each node advertises a proxy to clients, these proxies.
+    pub proxies: Option<Vec<Proxy>>,
 }
 
 impl LogCluster {
@@ -31,14 +37,41 @@ impl LogCluster {
     }
 
     pub async fn start_with(count: usize, config: convoke_server::Config) -> LogCluster {
+        LogCluster::start_limited(count, config, LogLimits::default()).await
+    }
+
+    /// Starts nodes whose log has these limits.
+    pub async fn start_limited(count: usize, config: convoke_server::Config, state: LogLimits) -> LogCluster {
         let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
-        let mut cluster = LogCluster { nodes: Vec::new(), addresses: addresses.clone(), config };
-        let join = if count == 1 { Vec::new() } else { addresses };
-        for index in 0..count {
-            cluster.add(index, join.clone()).await;
-        }
-        cluster.leader().await;
+        let mut cluster = LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, proxies: None };
+        cluster.form(count).await;
         cluster
+    }
+
+    /// Starts nodes that clients and other nodes reach through proxies.
+    pub async fn start_behind_proxies(count: usize, config: convoke_server::Config) -> LogCluster {
+        let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
+        let (state, proxies) = (LogLimits::default(), Some(Vec::new()));
+        let mut cluster = LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, proxies };
+        cluster.form(count).await;
+        cluster
+    }
+
+    /// Starts nodes whose registries do not know each other.
+    pub async fn start_apart(count: usize) -> LogCluster {
+        let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
+        let (config, state) = (convoke_server::Config::default(), LogLimits::default());
+        let mut cluster = LogCluster { nodes: Vec::new(), addresses, config, state, joined: false, proxies: None };
+        cluster.form(count).await;
+        cluster
+    }
+
+    async fn form(&mut self, count: usize) {
+        let join = if count == 1 { Vec::new() } else { self.addresses.clone() };
+        for index in 0..count {
+            self.add(index, join.clone()).await;
+        }
+        self.leader().await;
     }
 
     /// Adds a node that is no replica yet.
@@ -56,12 +89,26 @@ impl LogCluster {
         let mut config = Config::new(&id).unwrap();
         config.timers = timers();
         config.client_address = bound.address().to_string();
-        config.join = self.nodes.iter().flatten().map(|node| node.served.node.peer_address().to_owned()).collect();
+        if let Some(proxies) = &mut self.proxies {
+            let proxy = Proxy::start(&config.client_address).await;
+            config.client_address = proxy.address().to_owned();
+            proxies.push(proxy);
+        }
+        let clients = config.client_address.clone();
+        config.join = self
+            .nodes
+            .iter()
+            .filter(|_| self.joined)
+            .flatten()
+            .map(|node| node.served.node.peer_address().to_owned())
+            .collect();
         let node = Node::start(config).await.unwrap();
         let address = self.addresses[index].clone();
         let listener = TcpListener::bind(&address).await.unwrap();
         let mut config = convoke_replica::Config::new(id, address);
         config.join = join;
+        config.state = self.state.clone();
+        config.client_address = clients;
         let replica = Replica::start(config).await.unwrap();
         let handle = replica.handle();
         let accepting = tokio::spawn(async move {

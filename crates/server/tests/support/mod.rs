@@ -5,6 +5,7 @@
 pub mod grpc;
 pub mod http;
 pub mod log;
+pub mod log_link;
 
 use convoke_core::Timers;
 use convoke_node::{Config, Node};

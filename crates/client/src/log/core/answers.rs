@@ -38,6 +38,7 @@ impl Core {
     }
 
     fn opened(&mut self, now: Time, id: LaneId, opened: &v1::SessionOpened, out: &mut Output) {
+        let Some(log) = self.link.map(|link| link.log) else { return };
         let lane = self.lane_mut(id);
         if !matches!(lane.session, Session::Opening { .. }) {
             return;
@@ -55,7 +56,7 @@ impl Core {
             lane.session = Session::Opening { sent: false, replaces: Some(holder) };
             return;
         }
-        lane.session = Session::Open { id: opened.session };
+        lane.session = Session::Open { id: opened.session, log };
         lane.had_session = true;
         lane.log_time = Some((opened.log_time_us, now));
         lane.retries = 0;
@@ -77,7 +78,9 @@ impl Core {
         if matches!(fate.kind(), Kind::Applied | Kind::NotApplied) {
             lane.final_below(number);
         }
-        let abandoned = answer.previous.zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
+        let log = lane.session_id().map(|(_, log)| log);
+        let named = |request: v1::RequestId| v1::RequestId { log, ..request };
+        let abandoned = answer.previous.map(named).zip(answer.previous_fate).filter(|(_, fate)| fate.is_final());
         self.settle_superseded(id, number, abandoned.as_ref(), out);
         let stored = matches!(fate.kind(), Kind::Applied | Kind::NotApplied);
         let last = stored && self.lane_mut(id).calls.get(&number).is_some_and(|call| call.last);
@@ -85,7 +88,7 @@ impl Core {
         if ended || last {
             self.session_ended(id);
         }
-        let request = answer.request.unwrap_or_default();
+        let request = named(answer.request.unwrap_or_default());
         let result = match fate.kind() {
             Kind::Applied => Ok(Decided { request, fate, abandoned }),
             Kind::NotApplied => Err(fate.reason.map_or_else(missing_reason, Error::from).request(request)),
@@ -143,19 +146,47 @@ impl Core {
     /// Handles the end of a session: none of its requests can take effect any more (LS8).
     fn session_ended(&mut self, id: LaneId) {
         let lane = self.lane_mut(id);
-        if let Session::Open { id: session } = lane.session {
-            lane.session = Session::Ended { id: session };
+        if let Session::Open { id: session, log } = lane.session {
+            lane.session = Session::Ended { id: session, log };
             lane.final_below(u64::MAX);
         }
     }
 
+    /// Ends the session of a lane if it belongs to another log than the current link (LS10): the log was restored or
+    /// replaced. Calls that may have reached the old log have an unknown outcome; the others use a new session.
+    pub(super) fn leave_other_log(&mut self, id: LaneId, log: v1::LogId, out: &mut Output) {
+        let lane = self.lane_mut(id);
+        if lane.session_id().is_none_or(|(_, own)| own == log) {
+            return;
+        }
+        let left: Vec<u64> =
+            lane.calls.iter().filter(|(_, call)| call.may_have_arrived()).map(|(number, _)| *number).collect();
+        for number in left {
+            let Some(request) = self.lane_mut(id).request_id(number) else { continue };
+            let message = format!(
+                "the log was replaced by log {log} before an answer arrived; request {request} may have been applied to the old log"
+            );
+            self.finish(id, number, Err(Error::new(ErrorCode::OutcomeUnknown, message).request(request)), out);
+        }
+        let secret = (self.secrets)(&mut self.random);
+        let lane = self.lane_mut(id);
+        lane.session = Session::None;
+        (lane.last_abandoned, lane.had_session, lane.log_time) = (0, false, None);
+        lane.secret = secret;
+    }
+
     /// Makes a lane unusable.
     fn fail_lane(&mut self, id: LaneId, error: &Error, out: &mut Output) {
+        self.fail_calls(id, error, out);
+        self.lane_mut(id).session = Session::Failed(error.clone());
+    }
+
+    /// Fails all waiting calls of a lane without a session. None of them was sent.
+    fn fail_calls(&mut self, id: LaneId, error: &Error, out: &mut Output) {
         let waiting: Vec<u64> = self.lane_mut(id).calls.keys().copied().collect();
         for number in waiting {
             self.finish(id, number, Err(error.clone()), out);
         }
-        self.lane_mut(id).session = Session::Failed(error.clone());
     }
 
     /// Leaves a node that does not lead. Unanswered messages have an unknown outcome.
@@ -173,6 +204,13 @@ impl Core {
                 self.requeue(tagged);
                 self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
             }
+            // All places for sessions, or those of this client, are taken (LS7). Another attempt is up to the caller.
+            ErrorCode::ResourceExhausted if matches!(tagged, Tagged::Open(_)) && error.field.is_some() => {
+                if let Tagged::Open(id) = tagged {
+                    self.fail_calls(id, &error, out);
+                    self.lane_mut(id).session = Session::None;
+                }
+            }
             ErrorCode::ResourceExhausted => {
                 self.requeue(tagged);
                 if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
@@ -181,6 +219,16 @@ impl Core {
             }
             // The previous request is missing: it was rejected as well, or is being sent again.
             ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.requeue(tagged),
+            // The session is not this client's, or not of this log.
+            ErrorCode::SessionGone if !matches!(tagged, Tagged::Open(_)) => {
+                let (Tagged::Request((id, _)) | Tagged::KeepAlive(id) | Tagged::Open(id)) = tagged;
+                if let Tagged::Request((_, number)) = tagged {
+                    let request = self.lane_mut(id).request_id(number);
+                    let error = request.into_iter().fold(error, Error::request);
+                    self.finish(id, number, Err(error), out);
+                }
+                self.session_ended(id);
+            }
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
                 Tagged::KeepAlive(_) => {}

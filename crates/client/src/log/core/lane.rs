@@ -1,6 +1,6 @@
 //! One handle: its session, its numbers and its calls.
 
-use super::{Body, LinkId, StillWanted};
+use super::{Body, LinkId, Secret, StillWanted};
 use crate::Error;
 use crate::log::Options;
 use crate::session::Time;
@@ -29,8 +29,8 @@ pub(super) struct Lane {
     pub(super) retry_at: Option<Time>,
     pub(super) retries: u32,
     pub(super) keep_alive_at: Option<Time>,
-    /// Identifies duplicates of an open (LS2).
-    pub(super) nonce: u64,
+    /// Identifies duplicates of an open (LS2) and proves the ownership of the session (LS9).
+    pub(super) secret: Secret,
     pub(super) closing: bool,
 }
 
@@ -45,10 +45,12 @@ pub(super) enum Session {
     },
     Open {
         id: u64,
+        log: v1::LogId,
     },
     /// The session has ended; the fates of calls that may have arrived are being queried.
     Ended {
         id: u64,
+        log: v1::LogId,
     },
     /// Another process uses the client name, or the session cannot be opened.
     Failed(Error),
@@ -106,12 +108,14 @@ impl Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Barrier {
     pub(crate) session: u64,
+    pub(crate) log: v1::LogId,
+    pub(crate) secret: Secret,
     pub(crate) epoch: v1::Epoch,
     pub(crate) below: u64,
 }
 
 impl Lane {
-    pub(super) fn new(options: Options, nonce: u64) -> Lane {
+    pub(super) fn new(options: Options, secret: Secret) -> Lane {
         Lane {
             options,
             session: Session::None,
@@ -125,7 +129,7 @@ impl Lane {
             retry_at: None,
             retries: 0,
             keep_alive_at: None,
-            nonce,
+            secret,
             closing: false,
         }
     }
@@ -209,15 +213,15 @@ impl Lane {
         self.options.ttl / 3
     }
 
-    pub(super) fn session_id(&self) -> Option<u64> {
+    pub(super) fn session_id(&self) -> Option<(u64, v1::LogId)> {
         match self.session {
-            Session::Open { id } | Session::Ended { id } => Some(id),
+            Session::Open { id, log } | Session::Ended { id, log } => Some((id, log)),
             _ => None,
         }
     }
 
     pub(super) fn request_id(&self, number: u64) -> Option<v1::RequestId> {
-        self.session_id().map(|session| v1::RequestId { session, number })
+        self.session_id().map(|(session, log)| v1::RequestId { session, number, log: Some(log) })
     }
 
     /// Returns the lowest wanted number, as seen from a call (A2).
@@ -238,13 +242,13 @@ impl Lane {
     }
 
     pub(super) fn barrier(&self, epoch: v1::Epoch) -> Result<Option<Barrier>, StillWanted> {
-        let Session::Open { id: session } = self.session else { return Ok(None) };
+        let Session::Open { id: session, log } = self.session else { return Ok(None) };
         if self.last_abandoned == 0 {
             return Ok(None);
         }
         if self.calls.range(..self.last_abandoned).any(|(_, call)| !call.superseded) {
             return Err(StillWanted);
         }
-        Ok(Some(Barrier { session, epoch, below: self.last_abandoned + 1 }))
+        Ok(Some(Barrier { session, log, secret: self.secret, epoch, below: self.last_abandoned + 1 }))
     }
 }

@@ -65,9 +65,13 @@ pub(crate) struct Decided {
     pub(crate) abandoned: Option<(v1::RequestId, v1::Fate)>,
 }
 
+/// Secret of a log session (LS9).
+pub(crate) type Secret = [u8; 16];
+
 #[derive(Debug)]
 pub(crate) struct Core {
     random: fastrand::Rng,
+    secrets: fn(&mut fastrand::Rng) -> Secret,
     lanes: BTreeMap<LaneId, Lane>,
     lanes_made: u64,
     link: Option<Link>,
@@ -84,6 +88,7 @@ pub(crate) struct Core {
 struct Link {
     id: LinkId,
     epoch: v1::Epoch,
+    log: v1::LogId,
 }
 
 /// Subject of an answer.
@@ -105,9 +110,11 @@ enum Timer {
 }
 
 impl Core {
-    pub(crate) fn new(random: fastrand::Rng) -> Core {
+    /// `secrets` makes the secrets of sessions. Nobody else may be able to guess them.
+    pub(crate) fn new(random: fastrand::Rng, secrets: fn(&mut fastrand::Rng) -> Secret) -> Core {
         Core {
             random,
+            secrets,
             lanes: BTreeMap::new(),
             lanes_made: 0,
             link: None,
@@ -123,7 +130,7 @@ impl Core {
     /// Creates a lane for a new handle. Its first call opens the session.
     pub(crate) fn lane(&mut self, options: Options) -> LaneId {
         self.lanes_made += 1;
-        self.lanes.insert(self.lanes_made, Lane::new(options, self.random.u64(..)));
+        self.lanes.insert(self.lanes_made, Lane::new(options, (self.secrets)(&mut self.random)));
         self.lanes_made
     }
 
@@ -209,11 +216,13 @@ impl Core {
     }
 
     /// Records a link to a leader of this epoch. Everything that is wanted is sent there, in order.
-    pub(crate) fn link_up(&mut self, now: Time, epoch: v1::Epoch, out: &mut Output) -> LinkId {
+    /// Sessions of another log are gone.
+    pub(crate) fn link_up(&mut self, now: Time, epoch: v1::Epoch, log: v1::LogId, out: &mut Output) -> LinkId {
         self.links_made += 1;
-        self.link = Some(Link { id: self.links_made, epoch });
+        self.link = Some(Link { id: self.links_made, epoch, log });
         let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
         for id in lanes {
+            self.leave_other_log(id, log, out);
             // Renew a session that was cut off for a while at once.
             self.keep_alive(now, id, out);
             self.pump(now, id, out);
@@ -296,7 +305,7 @@ impl Core {
 
     /// Returns the session of a lane, if one is open.
     pub(crate) fn session(&self, id: LaneId) -> Option<u64> {
-        self.lanes.get(&id)?.session_id()
+        self.lanes.get(&id)?.session_id().map(|(session, _)| session)
     }
 
     /// Returns the number of waiting calls of all lanes.

@@ -1,7 +1,7 @@
 //! Creation and order of outgoing messages.
 
 use super::lane::Session;
-use super::{CallId, Core, LaneId, Output, Tagged, Timer};
+use super::{CallId, Core, LaneId, Link, Output, Tagged, Timer};
 use crate::session::Time;
 use convoke_proto::v1;
 use convoke_proto::v1::submit_request::Message;
@@ -22,10 +22,10 @@ impl Core {
         if let Session::Ended { .. } = lane.session
             && !lane.calls.values().any(super::Call::may_have_arrived)
         {
-            // No call of the old session is in doubt. The next session has its own nonce (LS2).
+            // No call of the old session is in doubt. The next session has its own secret (LS2).
             lane.session = Session::None;
             lane.last_abandoned = 0;
-            lane.nonce = self.random.u64(..);
+            lane.secret = (self.secrets)(&mut self.random);
         }
         if matches!(lane.session, Session::None) && lane.closing {
             // The session to be ended has already ended; no session is opened for that.
@@ -40,8 +40,8 @@ impl Core {
         }
         match lane.session {
             Session::None | Session::Failed(_) | Session::Opening { sent: true, .. } => {}
-            Session::Opening { sent: false, .. } => self.send_open(id, link.epoch, out),
-            Session::Open { id: session } => {
+            Session::Opening { sent: false, .. } => self.send_open(id, link, out),
+            Session::Open { id: session, .. } => {
                 let window = lane.options.window;
                 while let Some(lane) = self.lanes.get(&id)
                     && lane.in_flight < window
@@ -50,7 +50,7 @@ impl Core {
                     self.send_request((id, number), session, out);
                 }
             }
-            Session::Ended { id: session } => {
+            Session::Ended { id: session, .. } => {
                 // Query the fates of calls that may have arrived. Queries change nothing, so superseded calls are
                 // queried too. Other calls wait for the next session.
                 let asking = lane.calls.iter().filter(|(_, call)| call.left && call.sent.is_none());
@@ -62,14 +62,16 @@ impl Core {
         }
     }
 
-    fn send_open(&mut self, id: LaneId, epoch: v1::Epoch, out: &mut Output) {
+    fn send_open(&mut self, id: LaneId, link: Link, out: &mut Output) {
         let lane = self.lane_mut(id);
         let Session::Opening { sent, replaces } = &mut lane.session else { return };
         *sent = true;
         let open = v1::OpenSession {
-            epoch: Some(epoch),
+            epoch: Some(link.epoch),
+            log: Some(link.log),
             ttl_ms: u64::try_from(lane.options.ttl.as_millis()).unwrap_or(u64::MAX),
-            nonce: lane.nonce,
+            secret: lane.secret.to_vec(),
+            node: lane.options.node.clone().unwrap_or_default(),
             client: lane.options.client.clone().unwrap_or_default(),
             replaces: *replaces,
         };
@@ -91,6 +93,8 @@ impl Core {
             epoch: Some(link.epoch),
             deadline_us: call.deadline_us,
             last: call.last,
+            log: Some(link.log),
+            secret: lane.secret.to_vec(),
             body: Some(call.body.clone()),
         };
         lane.sent(number, link.id);
@@ -107,8 +111,9 @@ impl Core {
     pub(super) fn keep_alive(&mut self, now: Time, id: LaneId, out: &mut Output) {
         let Some(link) = self.link else { return };
         let lane = self.lane_mut(id);
-        if let Session::Open { id: session } = lane.session {
-            let keep_alive = v1::KeepAlive { session, epoch: Some(link.epoch) };
+        if let Session::Open { id: session, log } = lane.session {
+            let secret = lane.secret.to_vec();
+            let keep_alive = v1::KeepAlive { session, epoch: Some(link.epoch), log: Some(log), secret };
             self.send(Tagged::KeepAlive(id), Message::KeepAlive(keep_alive), String::new(), out);
             self.set_keep_alive(now, id);
         }

@@ -4,11 +4,12 @@ mod backup;
 mod keys;
 mod members;
 mod offline;
+mod sessions;
 mod status;
 
 pub(crate) use keys::kv;
 
-use crate::args::{LogArgs, LogCommand};
+use crate::args::{LogArgs, LogCommand, SessionsCommand};
 use convoke_cli::output::{facts, print, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call};
 use convoke_client::log::{Ambassador, Fate, FateKind};
@@ -28,6 +29,10 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
         LogCommand::Resolve { request } => {
             let fate = ambassador(connect)?.resolve(*request, Some(connect.timeout)).await;
             print_fate(*request, or_explain(connect, fate).await?, json)
+        }
+        LogCommand::Sessions { command: None } => sessions::list(connect, json).await,
+        LogCommand::Sessions { command: Some(SessionsCommand::End { session, opened_by }) } => {
+            sessions::end(connect, *session, opened_by.as_deref(), json).await
         }
         LogCommand::Restore { file, offline } => offline::restore(offline, file, json).await,
         LogCommand::Recover { offline, i_give_up_all_other_nodes } => {

@@ -53,10 +53,12 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     );
     let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
     for member in &status.members {
-        let role = match (member.leader, member.voter) {
-            (true, _) => ("leader", Style::Good),
-            (false, true) => ("voter", Style::Plain),
-            (false, false) => ("learner", Style::Dim),
+        let role = match (member.leader, member.voter, member.unreachable) {
+            (true, _, _) => ("leader", Style::Good),
+            (false, true, false) => ("voter", Style::Plain),
+            (false, true, true) => ("voter, unreachable", Style::Bad),
+            (false, false, false) => ("learner", Style::Dim),
+            (false, false, true) => ("learner, unreachable", Style::Bad),
         };
         table.row(vec![
             (member.node.clone(), Style::Plain),
@@ -94,6 +96,7 @@ mod tests {
             peer_address: format!("{node}.example:7701"),
             voter,
             leader,
+            unreachable: false,
         };
         let status = v1::LogStatusResponse {
             leader: "n1".into(),
@@ -123,6 +126,9 @@ mod tests {
         let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };
         let text = render(&waiting, Palette::PLAIN);
         assert!(text.contains("configuration 8, not adopted yet: n3 is unreachable\n"), "{text}");
+        let mut dead = status.clone();
+        dead.members[1].unreachable = true;
+        assert!(render(&dead, Palette::PLAIN).contains("n2    2        voter, unreachable"));
         let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
         let text = render(&removed, Palette::PLAIN);
         assert!(text.contains("n2, removed from the group") && text.contains("`convoke log add n2`"), "{text}");

@@ -5,7 +5,7 @@
 use super::hex;
 use crate::codec::COMMAND_VERSION;
 use crate::command::{
-    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Opener, Put, ReplicaLocation, Request,
 };
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
@@ -24,7 +24,7 @@ fn epoch() -> Epoch {
 }
 
 /// Version, tag, session, number, differences to abandon_below and previous, epoch, deadline.
-const REQUEST: &str = "01 01 07 ac02 00 01 ac02 02 00";
+const REQUEST: &str = "02 01 07 ac02 00 01 ac02 02 00";
 
 fn request(body: Body) -> Command {
     Command::Request(Request::new(LogSessionId(7), 300, epoch(), body))
@@ -32,25 +32,34 @@ fn request(body: Body) -> Command {
 
 #[test]
 fn the_golden_commands_are_of_this_version() {
-    assert_eq!(COMMAND_VERSION, 1);
+    assert_eq!(COMMAND_VERSION, 2);
 }
 
 #[test]
 fn open() {
     let ttl = Duration::from_secs(10);
-    let open = Open { epoch: epoch(), ttl, nonce: 0x0102_0304_0506_0708, client: None };
-    assert_golden(&Command::Open(open.clone()), "01 00 ac02 02 80ade204 0807060504030201 00");
+    let open = Open::new(epoch(), ttl, 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+    assert_golden(&Command::Open(open.clone()), "02 00 ac02 02 80ade204 100f0e0d0c0b0a090807060504030201 00 00 00");
     let client = Some(DurableClient { name: "job".into(), replaces: None });
     let named = Open { client, ..open.clone() };
-    assert_golden(&Command::Open(named), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 00");
+    assert_golden(
+        &Command::Open(named),
+        "02 00 ac02 02 80ade204 100f0e0d0c0b0a090807060504030201 00 00 01 036a6f62 00",
+    );
+    let opener = Opener { name: "ab".into(), reserved: true };
+    let golden = "02 00 ac02 02 80ade204 100f0e0d0c0b0a090807060504030201 026162 01 00";
+    assert_golden(&Command::Open(Open { opener, ..open.clone() }), golden);
     let client = Some(DurableClient { name: "job".into(), replaces: Some(LogSessionId(7)) });
-    assert_golden(&Command::Open(Open { client, ..open }), "01 00 ac02 02 80ade204 0807060504030201 01 036a6f62 07");
+    assert_golden(
+        &Command::Open(Open { client, ..open }),
+        "02 00 ac02 02 80ade204 100f0e0d0c0b0a090807060504030201 00 00 01 036a6f62 07",
+    );
 }
 
 #[test]
 fn expire() {
     let expire = Expire { epoch: epoch(), session: LogSessionId(7), activity: 300 };
-    assert_golden(&Command::Expire(expire), "01 02 ac02 02 07 ac02");
+    assert_golden(&Command::Expire(expire), "02 02 ac02 02 07 ac02");
 }
 
 #[test]
@@ -58,13 +67,13 @@ fn a_pipelined_request_with_a_deadline() {
     let Command::Request(request) = request(Body::End(LogSessionId(7))) else { unreachable!() };
     let deadline = Some(LogTime::from_micros(300));
     let request = Request { abandon_below: 295, previous: 0, deadline, ..request };
-    assert_golden(&Command::Request(request), "01 01 07 ac02 05 ac02 ac02 02 01ac02 01 07");
+    assert_golden(&Command::Request(request), "02 01 07 ac02 05 ac02 ac02 02 01ac02 01 07");
 }
 
 #[test]
 fn the_last_request_of_a_session() {
     let Command::Request(request) = request(Body::delete("k")) else { unreachable!() };
-    assert_golden(&Command::Request(Request { last: true, ..request }), "01 03 07 ac02 00 01 ac02 02 00 03 016b 00 00");
+    assert_golden(&Command::Request(Request { last: true, ..request }), "02 03 07 ac02 00 01 ac02 02 00 03 016b 00 00");
 }
 
 #[test]

@@ -53,14 +53,14 @@ proptest! {
 
 #[test]
 fn other_versions_and_tags_are_rejected() {
-    assert_eq!(decode(&[2, 0]), Err(CodecError::Version { what: "command", found: 2, known: 1 }));
-    assert_eq!(decode(&[1, 9]), Err(CodecError::Invalid("command")));
+    assert_eq!(decode(&[1, 0]), Err(CodecError::Version { what: "command", found: 1, known: 2 }));
+    assert_eq!(decode(&[2, 9]), Err(CodecError::Invalid("command")));
     assert_eq!(decode(&[]), Err(CodecError::Truncated("command")));
 }
 
 fn request(number: u64, abandoned: u64, previous: u64) -> Writer {
     let mut w = Writer::default();
-    w.raw(&[1, 1, 7]);
+    w.raw(&[2, 1, 7]);
     w.varint(number);
     w.varint(abandoned);
     w.varint(previous);
@@ -108,7 +108,7 @@ fn a1_an_undecodable_command_is_not_appended() {
     };
     let open = |ttl, name: &str, replaces| {
         let client = Some(DurableClient { name: name.into(), replaces });
-        Command::Open(Open { epoch, ttl: std::time::Duration::from_micros(ttl), nonce: 1, client })
+        Command::Open(Open { client, ..Open::new(epoch, std::time::Duration::from_micros(ttl), 1) })
     };
     let over = COUNTER_MAX + 1;
     for (part, command) in [

@@ -1,7 +1,7 @@
 //! Arbitrary commands.
 
 use crate::command::{
-    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Opener, Put, ReplicaLocation, Request,
 };
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
@@ -76,12 +76,14 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
     let client = ("[a-z]{0,10}", prop::option::of(counter()));
     prop_oneof![
         8 => request().prop_map(Command::Request),
-        1 => (epoch(), counter(), any::<u64>(), prop::option::of(client)).prop_map(|(epoch, ttl, nonce, client)| {
+        1 => (epoch(), counter(), any::<u128>(), prop::option::of(client), "[a-z]{0,5}", any::<bool>()).prop_map(
+            |(epoch, ttl, owner, client, name, reserved)| {
             let client = client.map(|(name, replaces)| DurableClient {
                 name: name.into(),
                 replaces: replaces.map(LogSessionId),
             });
-            Command::Open(Open { epoch, ttl: Duration::from_micros(ttl), nonce, client })
+            let opener = Opener { name: name.into(), reserved };
+            Command::Open(Open { client, opener, ..Open::new(epoch, Duration::from_micros(ttl), owner) })
         }),
         1 => (epoch(), counter(), counter()).prop_map(|(epoch, session, activity)| {
             Command::Expire(Expire { epoch, session: LogSessionId(session), activity })

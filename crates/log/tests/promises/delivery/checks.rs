@@ -33,7 +33,7 @@ pub(super) struct Checks {
     /// Index and log time of the last outcome, or of the opening, and the ttl.
     activity: BTreeMap<LogSessionId, (u64, LogTime, Duration)>,
     /// Client and process of a session.
-    nonces: BTreeMap<LogSessionId, u64>,
+    nonces: BTreeMap<LogSessionId, u128>,
     /// Current and removed replicas.
     replicas: (BTreeSet<u64>, BTreeSet<u64>),
     log_time: LogTime,
@@ -95,9 +95,9 @@ impl Checks {
             }
             (Command::Open(open), Reply::Opened(Ok(opened))) => {
                 if let Some(replaced) = opened.replaced {
-                    self.replaced(replaced, open.nonce)?;
+                    self.replaced(replaced, open.owner)?;
                 }
-                self.nonces.insert(opened.session, open.nonce);
+                self.nonces.insert(opened.session, open.owner);
                 self.activity.entry(opened.session).or_insert((at.index, self.log_time, open.ttl));
             }
             (Command::Expire(expire), Reply::Expired(Ok(()))) => {
@@ -171,7 +171,7 @@ impl Checks {
         Ok(())
     }
 
-    fn replaced(&mut self, session: LogSessionId, by: u64) -> Check {
+    fn replaced(&mut self, session: LogSessionId, by: u128) -> Check {
         self.count("name fenced a predecessor");
         let holder = self.nonces.get(&session).copied().unwrap_or(0);
         if Client::of_nonce(holder) != Client::of_nonce(by) || holder > by {

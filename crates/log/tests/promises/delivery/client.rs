@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// More than a client ever uses.
-const NONCES: u64 = 1_000_000;
+const NONCES: u128 = 1_000_000;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -74,17 +74,17 @@ impl Client {
     }
 
     /// One nonce per session, so that an old answer to an open is not mistaken for a new one (LS2).
-    pub(super) fn nonce(&self) -> u64 {
-        self.id as u64 * NONCES + self.generation
+    pub(super) fn nonce(&self) -> u128 {
+        self.id as u128 * NONCES + u128::from(self.generation)
     }
 
-    pub(super) fn of_nonce(nonce: u64) -> usize {
+    pub(super) fn of_nonce(nonce: u128) -> usize {
         (nonce / NONCES) as usize
     }
 
     pub(super) fn open(&self) -> Command {
         let client = self.name.as_ref().map(|name| ClientName { name: name.into(), replaces: self.holder });
-        Command::Open(Open { epoch: self.epoch, ttl: self.ttl, nonce: self.nonce(), client })
+        Command::Open(Open { client, ..Open::new(self.epoch, self.ttl, self.nonce()) })
     }
 
     pub(super) fn opened(&mut self, opened: Result<Opened, ApplyRejection>, now: Time) {

@@ -35,7 +35,7 @@ pub(super) enum Wire {
 #[derive(Debug)]
 pub(super) enum ToClient {
     /// Answer to an open, with its nonce.
-    Opened(u64, Result<Opened, ApplyRejection>),
+    Opened(u128, Result<Opened, ApplyRejection>),
     Answer(RequestAnswer, Body, LogTime),
     Read(ReadRequest, Keys),
     /// The session is not open; the fate of the request.
@@ -67,7 +67,14 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, mutation: Mutation) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let limits = LogLimits { sessions: 6, ended_sessions: 3, outcomes: 3, window: 4, ..LogLimits::default() };
+        let limits = LogLimits {
+            sessions: 6,
+            reserved_sessions: 0,
+            ended_sessions: 3,
+            outcomes: 3,
+            window: 4,
+            ..LogLimits::default()
+        };
         let cluster = Cluster::new(limits, mutation, &mut rng);
         let clients = (0..CLIENTS).map(|id| Client::new(id, &mut rng)).collect();
         World {
@@ -233,12 +240,12 @@ impl World {
             let own = server.epoch() == Some(position.epoch);
             match (applied.reply, command) {
                 (Reply::Opened(opened), Command::Open(open)) => {
-                    let client = Client::of_nonce(open.nonce);
+                    let client = Client::of_nonce(open.owner);
                     if let Ok(opened) = opened {
                         self.owners.insert(opened.session, client);
                     }
                     if own {
-                        self.to_clients.push((client, ToClient::Opened(open.nonce, opened)));
+                        self.to_clients.push((client, ToClient::Opened(open.owner, opened)));
                     }
                 }
                 (Reply::Request(answer), Command::Request(request)) if own => {

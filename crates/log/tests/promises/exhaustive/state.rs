@@ -157,7 +157,7 @@ impl System {
                     machine.skip(Position { index, epoch }).unwrap();
                     continue;
                 }
-                Item::Open => Command::Open(Open { epoch, ttl: Duration::from_secs(10), nonce: index, client: None }),
+                Item::Open => Command::Open(Open::new(epoch, Duration::from_secs(10), index.into())),
                 Item::Request(message) => Command::Request(self.request(state, message)),
             };
             let before = machine.keys().revision();

@@ -1,14 +1,15 @@
 //! Sessions of the model: the whole history and its consequences.
 
 use super::reference::{Model, ModelFate, ModelOutcome};
-use convoke_log::command::{Expire, Open};
+use convoke_log::command::{Expire, Open, Opener};
 use convoke_log::machine::{ApplyRejection, EndReason, Field};
 use convoke_log::{Entry, LogLimits, LogSessionId};
 
 #[derive(Debug)]
 pub(super) struct Session {
     client: Option<String>,
-    nonce: u64,
+    owner: u128,
+    opener: Opener,
     ttl: u64,
     activity: u64,
     active_at: u64,
@@ -91,6 +92,10 @@ impl Model {
             let found = client.name.len() as u64;
             return Err(ApplyRejection::OutOfRange { field: Field::ClientName, found, min: 1, max: 3 });
         }
+        if open.opener.name.len() > 3 {
+            let found = open.opener.name.len() as u64;
+            return Err(ApplyRejection::OutOfRange { field: Field::Opener, found, min: 0, max: 3 });
+        }
         if open.epoch != entry.epoch {
             return Err(ApplyRejection::StaleEpoch { current: entry.epoch });
         }
@@ -99,25 +104,36 @@ impl Model {
             let holder =
                 self.open_sessions().into_iter().find(|id| self.sessions[id].client.as_deref() == Some(&client.name));
             match holder {
-                Some(holder) if self.sessions[&holder].nonce == open.nonce => return Ok((holder, None)),
+                Some(holder) if self.sessions[&holder].owner == open.owner => return Ok((holder, None)),
                 Some(holder) if client.replaces == Some(LogSessionId(holder)) => replaced = Some(holder),
                 Some(holder) => return Err(ApplyRejection::NameHeld { holder: LogSessionId(holder) }),
                 None => {}
             }
         }
         let open_now = self.open_sessions();
-        if replaced.is_none() && open_now.len() as u64 >= self.limits.sessions {
-            let idle = |id: &&u64| self.log_time - self.sessions[id].active_at >= self.sessions[id].ttl;
-            let longest = open_now.iter().filter(idle).min_by_key(|id| (self.sessions[id].active_at, **id));
-            let evicted = *longest.ok_or(ApplyRejection::SessionsFull { limit: self.limits.sessions })?;
-            self.end(evicted, EndReason::Evicted);
+        if replaced.is_none() {
+            // Four places: one for nodes and operators, at most two per client, one per node.
+            let openers: Vec<&Opener> = open_now.iter().map(|id| &self.sessions[id].opener).collect();
+            let ordinary = openers.iter().filter(|opener| !opener.reserved).count();
+            let own = openers.iter().filter(|opener| opener.name == open.opener.name).count();
+            if openers.len() == 4 {
+                return Err(ApplyRejection::SessionsFull { limit: 4 });
+            }
+            if !open.opener.reserved && ordinary == 3 {
+                return Err(ApplyRejection::SessionsFull { limit: 3 });
+            }
+            let limit = if open.opener.reserved { 1 } else { 2 };
+            if own >= limit {
+                return Err(ApplyRejection::QuotaReached { limit: limit as u64 });
+            }
         }
         if let Some(replaced) = replaced {
             self.end(replaced, EndReason::Replaced);
         }
         let session = Session {
             client: open.client.as_ref().map(|client| client.name.to_string()),
-            nonce: open.nonce,
+            owner: open.owner,
+            opener: open.opener.clone(),
             ttl,
             activity: entry.index,
             active_at: self.log_time,

@@ -2,7 +2,7 @@
 
 use super::reference::{ModelFate, ModelOutcome, ModelReply};
 use convoke_log::command::{
-    Body, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Put, ReplicaLocation, Request,
+    Body, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Opener, Put, ReplicaLocation, Request,
 };
 use convoke_log::keys::{KeyRange, KeyRecord};
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
@@ -25,6 +25,7 @@ pub(super) enum Step {
         ttl: u64,
         nonce: u64,
         name: Option<(String, usize)>,
+        opener: (String, bool),
     },
     Request {
         session: usize,
@@ -83,7 +84,8 @@ fn body() -> impl Strategy<Value = StepBody> {
 
 pub(super) fn open() -> impl Strategy<Value = Step> {
     let name = prop::option::of(("[ab]|[ab]{0,4}", 0..3usize));
-    (9..62u64, 0..3u64, name).prop_map(|(ttl, nonce, name)| Step::Open { ttl, nonce, name })
+    let opener = ("[xyz]|[xyz]{0,4}", prop::bool::weighted(0.3));
+    (9..62u64, 0..3u64, name, opener).prop_map(|(ttl, nonce, name, opener)| Step::Open { ttl, nonce, name, opener })
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
@@ -140,12 +142,17 @@ impl Translator {
                 }
                 Command::Expire(Expire { epoch, session: LogSessionId(0), activity: 0 })
             }
-            Step::Open { ttl, nonce, name } => {
+            Step::Open { ttl, nonce, name, opener: (opener, reserved) } => {
                 let client = name.as_ref().map(|(name, replaces)| DurableClient {
                     name: name.into(),
                     replaces: self.sessions.get(*replaces).copied(),
                 });
-                Command::Open(Open { epoch, ttl: Duration::from_micros(*ttl), nonce: *nonce, client })
+                let opener = Opener { name: opener.into(), reserved: *reserved };
+                Command::Open(Open {
+                    client,
+                    opener,
+                    ..Open::new(epoch, Duration::from_micros(*ttl), u128::from(*nonce))
+                })
             }
             Step::Expire { session, activity } => {
                 let session = self.session(*session);

@@ -10,7 +10,7 @@ use std::time::Duration;
 fn a1_entries_come_in_index_order_without_gaps() {
     let mut log = Script::new();
     log.open();
-    let command = Command::Open(Open { epoch: log.epoch, ttl: TTL, nonce: 0, client: None });
+    let command = Command::Open(Open::new(log.epoch, TTL, 0));
     for index in [0, 1, 3] {
         let entry = Entry { index, epoch: log.epoch, stamp: LogTime::ZERO, command: command.clone() };
         let error = log.machine.apply(&entry).unwrap_err();

@@ -1,9 +1,9 @@
 //! LS: opening, names, limits.
 
 use crate::script::{Script, TTL, applied};
-use convoke_log::command::{Body, DurableClient, Open};
-use convoke_log::machine::{ApplyRejection, EndReason, Fate, Field, Opened, Reply};
-use convoke_log::{Command, Epoch, LogLimits, LogSessionId, LogTime};
+use convoke_log::command::{Body, DurableClient, Open, Opener};
+use convoke_log::machine::{ApplyRejection, EndReason, Field, Opened, Reply};
+use convoke_log::{Command, Epoch, LogLimits, LogTime};
 use std::time::Duration;
 
 #[test]
@@ -58,7 +58,7 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_rejected() {
     let mut log = Script::new();
     let mut open = |epoch, ttl, name: Option<String>| {
         let client = name.map(|name| DurableClient { name: name.into(), replaces: None });
-        match log.apply(&Command::Open(Open { epoch, ttl, nonce: 0, client })).reply {
+        match log.apply(&Command::Open(Open { client, ..Open::new(epoch, ttl, 0) })).reply {
             Reply::Opened(opened) => opened,
             other => panic!("{other:?}"),
         }
@@ -66,7 +66,7 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_rejected() {
     let (current, other) = (Epoch::new(1, 1), Epoch::new(1, 2));
     assert_eq!(open(other, TTL, None), Err(ApplyRejection::StaleEpoch { current }));
     let short = open(current, Duration::from_millis(999), None);
-    let (min, max) = (1_000_000, 86_400_000_000);
+    let (min, max) = (1_000_000, 600_000_000);
     assert_eq!(short, Err(ApplyRejection::OutOfRange { field: Field::Ttl, found: 999_000, min, max }));
     for (name, found) in [(String::new(), 0), ("x".repeat(257), 257)] {
         let rejected = ApplyRejection::OutOfRange { field: Field::ClientName, found, min: 1, max: 256 };
@@ -75,34 +75,49 @@ fn an_open_of_another_epoch_or_out_of_bounds_is_rejected() {
     assert_eq!(log.machine.session_count(), 0);
 }
 
+fn by(log: &Script, name: &str, reserved: bool) -> Open {
+    let opener = Opener { name: name.into(), reserved };
+    Open { opener, ..Open::new(log.epoch, TTL, 0) }
+}
+
 #[test]
-fn ls7_the_cap_is_hard_and_eviction_is_the_same_everywhere() {
-    let mut log = Script::with(LogLimits { sessions: 3, ..LogLimits::default() });
-    let sessions: Vec<LogSessionId> = (0..3)
-        .map(|second| {
-            log.now = LogTime::ZERO + Duration::from_secs(second);
-            log.open()
-        })
-        .collect();
-    assert_eq!(log.try_open(0, None), Err(ApplyRejection::SessionsFull { limit: 3 }), "no session is idle");
-    // The first session becomes the most recently active one.
-    log.now = LogTime::ZERO + Duration::from_secs(5);
-    applied(&log.submit(sessions[0], 1, Body::put("A", "1")));
-    log.now = LogTime::ZERO + TTL + Duration::from_secs(2);
+fn ls7_one_client_cannot_take_all_places() {
+    let limits = LogLimits { sessions: 16, reserved_sessions: 8, sessions_per_client: 5, ..LogLimits::default() };
+    let mut log = Script::with(limits);
+    let open = |log: &mut Script, name, reserved| log.open_as(by(log, name, reserved));
+    let greedy: Vec<_> = (0..5).map(|_| open(&mut log, "10.0.0.1", false).unwrap().session).collect();
+    assert_eq!(open(&mut log, "10.0.0.1", false), Err(ApplyRejection::QuotaReached { limit: 5 }));
+    for _ in 0..3 {
+        open(&mut log, "10.0.0.2", false).unwrap();
+    }
+    // Places are left, but only for nodes and operators, and no node takes all of them.
+    assert_eq!(open(&mut log, "10.0.0.3", false), Err(ApplyRejection::SessionsFull { limit: 8 }));
+    for node in ["n1", "n2", "n3", "n4"] {
+        open(&mut log, node, true).unwrap();
+        open(&mut log, node, true).unwrap();
+        let rejected = open(&mut log, node, true).unwrap_err();
+        assert!(matches!(
+            rejected,
+            ApplyRejection::QuotaReached { limit: 2 } | ApplyRejection::SessionsFull { limit: 16 }
+        ));
+    }
+    assert_eq!(open(&mut log, "n5", true), Err(ApplyRejection::SessionsFull { limit: 16 }));
+    // A session that was silent for longer than its ttl is not ended for another one: its client may keep it alive.
+    log.now = LogTime::ZERO + 2 * TTL;
+    assert_eq!(open(&mut log, "10.0.0.3", false), Err(ApplyRejection::SessionsFull { limit: 16 }));
+    // Counts survive a restart, and an ended session makes room.
     let hash = log.machine.state_hash();
     log.restart();
     assert_eq!(log.machine.state_hash(), hash);
-    assert!(log.try_open(0, None).is_ok());
-    assert_eq!(log.ended, [(sessions[1], EndReason::Evicted)]);
-    assert_eq!(log.peek(sessions[1], 1), Fate::Never);
-    assert!(log.try_open(0, None).is_ok());
-    assert_eq!(log.ended[1..], [(sessions[2], EndReason::Evicted)]);
-    assert_eq!(log.try_open(0, None), Err(ApplyRejection::SessionsFull { limit: 3 }));
+    assert_eq!(open(&mut log, "n5", true), Err(ApplyRejection::SessionsFull { limit: 16 }));
+    applied(&log.submit(greedy[0], 1, Body::End(greedy[0])));
+    assert_eq!(open(&mut log, "n1", true), Err(ApplyRejection::QuotaReached { limit: 2 }));
+    assert!(open(&mut log, "10.0.0.1", false).is_ok());
 }
 
 #[test]
 fn ls7_replacing_an_own_session_needs_no_room() {
-    let mut log = Script::with(LogLimits { sessions: 1, ..LogLimits::default() });
+    let mut log = Script::with(LogLimits { sessions: 1, reserved_sessions: 0, ..LogLimits::default() });
     let first = log.try_open(1, Some(("job", None))).unwrap().session;
     assert!(log.try_open(2, Some(("job", Some(first)))).is_ok());
     assert_eq!(log.machine.session_count(), 1);

@@ -254,3 +254,54 @@ fn an_expired_session_is_not_opened_again_to_be_ended() {
     assert_eq!(world.machine.session_count(), 0);
     assert!(!world.core.wants_link() && world.core.next_wake().is_none());
 }
+
+#[test]
+fn ls10_a_session_is_not_used_in_another_log() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default().client_name("job"));
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    let (session, secret) = (world.core.session(lane).unwrap(), world.machine.sessions().next().unwrap().owner);
+    let left = world.issue(lane, "b").unwrap();
+    world.link_down();
+    let unsent = world.issue(lane, "c").unwrap();
+    // The log is restored from a backup: the session is still open there, and numbers and epochs coincide.
+    world.log = 2;
+    world.settle();
+    let error = world.done[&left].as_ref().unwrap_err();
+    assert_eq!(error.code, ErrorCode::OutcomeUnknown, "it may have been applied to the old log: {error}");
+    assert_eq!(error.about().unwrap().log, Some(1.into()));
+    let sent = world.done[&unsent].as_ref().unwrap();
+    assert_eq!(sent.request.log, Some(2.into()));
+    assert_ne!(world.core.session(lane), Some(session));
+    assert_ne!(world.machine.sessions().next().unwrap().owner, secret);
+    assert_eq!((world.puts("b"), world.puts("c")), (0, 1));
+    // A late copy of a request to the old log does nothing.
+    for copy in 0..world.copies.len() {
+        world.arrive_late(copy);
+    }
+    assert_eq!((world.puts("a"), world.puts("b"), world.puts("c")), (1, 0, 1));
+}
+
+#[test]
+fn ls7_without_room_for_a_session_calls_fail_at_once() {
+    let mut world = World::new(1);
+    let limit = 1_000;
+    let lanes: Vec<_> = (0..=limit).map(|_| world.lane(Options::default())).collect();
+    for lane in &lanes[..limit] {
+        world.issue(*lane, "a").unwrap();
+        world.settle();
+    }
+    let before = world.now;
+    let calls = [world.issue(lanes[limit], "b").unwrap(), world.issue(lanes[limit], "c").unwrap()];
+    world.settle();
+    for call in calls {
+        assert_eq!(world.done[&call].as_ref().unwrap_err().code, ErrorCode::ResourceExhausted);
+    }
+    assert_eq!(world.now, before);
+    world.close(lanes[0], None);
+    world.settle();
+    let next = world.issue(lanes[limit], "d").unwrap();
+    world.settle();
+    assert!(world.done[&next].is_ok());
+}

@@ -18,6 +18,8 @@ pub(super) struct World {
     pub(super) machine: Machine,
     pub(super) now: Duration,
     pub(super) epoch: Epoch,
+    /// Number of the log; a restored log has another one.
+    pub(super) log: u128,
     pub(super) link: Option<LinkId>,
     /// Messages in flight, in order.
     pub(super) wire: VecDeque<v1::SubmitRequest>,
@@ -33,10 +35,11 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64) -> World {
         let mut world = World {
-            core: Core::new(fastrand::Rng::with_seed(seed)),
+            core: Core::new(fastrand::Rng::with_seed(seed), |random| random.u128(..).to_le_bytes()),
             machine: Machine::new(LogLimits::default()).unwrap(),
             now: Duration::ZERO,
             epoch: Epoch { term: 0, leader: ReplicaId(1) },
+            log: 1,
             link: None,
             wire: VecDeque::new(),
             answers: VecDeque::new(),
@@ -94,7 +97,7 @@ impl World {
     pub(super) fn link_up(&mut self) {
         let mut out = Output::default();
         let epoch = v1::Epoch { term: self.epoch.term, replica: self.epoch.leader.0 };
-        self.link = Some(self.core.link_up(self.now, epoch, &mut out));
+        self.link = Some(self.core.link_up(self.now, epoch, self.log.into(), &mut out));
         self.carry_out(out);
     }
 
@@ -180,18 +183,27 @@ impl World {
 
     /// Acts as a leader: rejects at the gate, or appends and applies.
     fn serve(&mut self, request: v1::SubmitRequest) -> Message {
-        let command = match request.message.unwrap() {
+        let asked = request.message.unwrap();
+        let (log, secret, session) = match &asked {
+            Asked::KeepAlive(sent) => (sent.log, &sent.secret, Some(sent.session)),
+            Asked::Open(sent) => (sent.log, &sent.secret, None),
+            Asked::Request(sent) => (sent.log, &sent.secret, Some(sent.session)),
+        };
+        let secret = u128::from_le_bytes(secret.as_slice().try_into().unwrap());
+        let session = session.and_then(|session| self.machine.session(LogSessionId(session)));
+        if log != Some(self.log.into()) || session.is_some_and(|session| session.owner != secret) {
+            return rejected(ErrorCode::SessionGone);
+        }
+        let command = match asked {
             Asked::KeepAlive(sign) => {
                 let open = self.machine.session(LogSessionId(sign.session)).is_some();
                 let state = if open { v1::kept_alive::State::Kept } else { v1::kept_alive::State::Unknown };
                 return Message::KeptAlive(v1::KeptAlive { state: state.into() });
             }
             Asked::Open(open) => Command::Open(Open {
-                epoch: epoch(open.epoch),
-                ttl: Duration::from_millis(open.ttl_ms),
-                nonce: open.nonce,
                 client: (!open.client.is_empty())
                     .then(|| DurableClient { name: open.client.into(), replaces: open.replaces.map(LogSessionId) }),
+                ..Open::new(epoch(open.epoch), Duration::from_millis(open.ttl_ms), secret)
             }),
             Asked::Request(request) => Command::Request(Request {
                 session: LogSessionId(request.session),
@@ -236,7 +248,9 @@ impl World {
             Reply::Opened(Err(ApplyRejection::NameHeld { holder })) => {
                 Message::Opened(v1::SessionOpened { held_by: Some(holder.0), ..v1::SessionOpened::default() })
             }
-            Reply::Opened(Err(why)) => panic!("{why}"),
+            Reply::Opened(Err(why)) => {
+                Message::Rejected(Error::new(why.code(), why.to_string()).field("sessions").into())
+            }
             Reply::Request(answered) => {
                 let previous = answered.previous.map(|(id, fate)| (id, wire(&fate)));
                 match answered.verdict {
@@ -282,7 +296,7 @@ fn answer(
     previous: Option<(RequestId, v1::Fate)>,
     log_time_us: u64,
 ) -> Message {
-    let wire_id = |id: RequestId| v1::RequestId { session: id.session.0, number: id.number };
+    let wire_id = |id: RequestId| v1::RequestId { session: id.session.0, number: id.number, log: None };
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(id)),
         fate: Some(fate),

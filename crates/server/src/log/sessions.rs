@@ -1,0 +1,109 @@
+//! Log sessions: who may use them, whose quota they count for, and what an operator sees and ends.
+
+use super::LogService;
+use crate::error::invalid;
+use convoke_log::LogSessionId;
+use convoke_log::command::Opener;
+use convoke_log::machine::SessionState;
+use convoke_proto::{Error, ErrorCode, v1};
+use convoke_replica::Consistency;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Sessions in one page.
+const PAGE: usize = 1_000;
+/// Sessions that one request ends.
+const ENDED_MAX: usize = 10_000;
+
+impl LogService {
+    /// Rejects a message that names another log (LS10), or a session of another client (LS9).
+    pub(crate) fn check(&self, log: u128, session: LogSessionId, owner: u128) -> Result<(), Error> {
+        let checked = self.handle.check_log(log).and_then(|()| self.handle.check_owner(session, owner));
+        checked.map_err(|why| self.rejected(&why))
+    }
+
+    /// Rejects a read or a resolve that names another log (LS10).
+    pub(crate) fn check_named(&self, log: Option<v1::LogId>) -> Result<(), Error> {
+        log.map_or(Ok(()), |log| self.handle.check_log(log.into()).map_err(|why| self.rejected(&why)))
+    }
+
+    /// Returns whose quota an open counts for (LS7): a known node, or the address of the client.
+    pub(crate) fn opener(&self, node: &str, address: Option<IpAddr>) -> Opener {
+        let known = || self.directory.knows(node) || self.handle.group().on(node).is_some();
+        if !node.is_empty() && known() {
+            return Opener { name: node.into(), reserved: true };
+        }
+        let name = match address {
+            Some(IpAddr::V4(address)) => address.to_string().into(),
+            // One host usually has a whole prefix.
+            Some(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
+                Some(address) => address.to_string().into(),
+                None => {
+                    let [a, b, c, d, ..] = address.segments();
+                    format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)).into()
+                }
+            },
+            None => "unknown".into(),
+        };
+        Opener { name, reserved: false }
+    }
+
+    /// Returns a page of open sessions.
+    pub(crate) async fn sessions(&self, request: v1::SessionsRequest) -> Result<v1::SessionsResponse, Error> {
+        let machine = self.read(Consistency::Linearizable).await?;
+        let limit = match usize::try_from(request.limit) {
+            Ok(limit @ 1..=PAGE) => limit,
+            _ => PAGE,
+        };
+        let mut following = machine.sessions_after(LogSessionId(request.after));
+        let log_time = machine.log_time();
+        let shown = |session: SessionState<'_>| v1::LogSession {
+            session: session.id.0,
+            client: session.client.unwrap_or_default().to_owned(),
+            opened_by: session.opener.name.to_string(),
+            reserved: session.opener.reserved,
+            ttl_ms: millis(session.ttl),
+            idle_ms: millis(log_time.since(session.active_at)),
+            decided: session.floor - 1,
+        };
+        let sessions = following.by_ref().take(limit).map(shown).collect();
+        let limits = machine.limits();
+        Ok(v1::SessionsResponse {
+            sessions,
+            more: following.next().is_some(),
+            open: machine.session_count() as u64,
+            client_limit: limits.client_sessions(),
+            limit: limits.sessions,
+            limit_per_client: limits.sessions_per_client,
+        })
+    }
+
+    /// Ends sessions, if this node leads.
+    pub(crate) async fn end_sessions(&self, request: v1::EndSessionsRequest) -> Result<v1::EndSessionsResponse, Error> {
+        let v1::EndSessionsRequest { session, opened_by } = request;
+        let wanted: Vec<LogSessionId> = match (session, opened_by.as_str()) {
+            (0, "") => return Err(invalid("session", "a session or opened_by is required")),
+            (0, opener) => {
+                let machine = self.read(Consistency::Linearizable).await?;
+                let found = machine.sessions().filter(|open| open.opener.name == opener);
+                found.map(|open| open.id).take(ENDED_MAX).collect()
+            }
+            (session, "") => vec![LogSessionId(session)],
+            _ => return Err(invalid("opened_by", "session and opened_by exclude each other")),
+        };
+        let ending = async {
+            let mut ended = 0;
+            for session in wanted {
+                let was_open = self.handle.end_session(session).await.map_err(|error| self.not_submitted(&error))?;
+                ended += u64::from(was_open);
+            }
+            Ok(v1::EndSessionsResponse { ended })
+        };
+        tokio::time::timeout(self.timeout, ending).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorCode::Timeout, "not all sessions were ended in time; run the same request again"))
+        })
+    }
+}
+
+fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
