@@ -44,7 +44,7 @@ impl Node {
             && let Some(session) = self.sessions.remove(session)
         {
             for slot in session.members {
-                self.write_left(slot, out);
+                self.write_unregistered(slot, out);
             }
         }
         self.count_rejection(result)
@@ -94,7 +94,7 @@ impl Node {
             self.counters.sessions_left += 1;
             if let Some(session) = self.sessions.remove(id) {
                 for slot in session.members {
-                    self.write_left(slot, out);
+                    self.write_expired(slot, out);
                 }
             }
             return;

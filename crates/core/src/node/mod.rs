@@ -29,7 +29,7 @@ mod topology;
 
 pub use api::*;
 pub use counters::Counters;
-pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
+pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 
 use crate::config::{Config, ConfigError};

@@ -152,7 +152,7 @@ impl Node {
         let evidence = run.filter(|run| !run.evidence.assumed).map(|run| &run.evidence);
         PeerView {
             node: node.clone(),
-            state: peer.state,
+            state: self.shown_state(node, peer),
             region: peer.region.clone(),
             peer_address: peer.peer_address.clone(),
             client_address: peer.client_address.clone(),
@@ -164,6 +164,15 @@ impl Node {
                 via: evidence.via.clone(),
             }),
             behind: run.map_or(0, |run| run.evidence.written.saturating_sub(run.seen)),
+        }
+    }
+
+    /// The state of the link; for a node without a wanted link, whether there is evidence of it.
+    fn shown_state(&self, node: &NodeId, peer: &Peer) -> PeerState {
+        let known = self.map.origins.incarnations(node).next().is_some();
+        match peer.state {
+            PeerState::Distant if known && !self.is_admitted(node) => PeerState::Lost,
+            state => state,
         }
     }
 

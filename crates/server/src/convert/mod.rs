@@ -1,6 +1,7 @@
 //! Conversions between the core's types and the wire types. Those that the simulator needs too are in
 //! `convoke-convert`.
 
+mod date_time;
 mod member;
 mod sentences;
 mod views;
@@ -9,5 +10,6 @@ pub(crate) use convoke_convert::{
     attach, attach_member, attached, change, event, filter, member as wire_member, metadata_update, millis, notice,
     rejected_member, resume, version, versioned,
 };
+use date_time::date_time;
 pub(crate) use member::JsonMember;
 pub(crate) use views::{explanation, log_degraded, nodes, services, status};
