@@ -12,6 +12,9 @@ pub struct Config {
     /// Allows listeners on non-loopback addresses, although every process that can connect to
     /// the port has full access.
     pub insecure_public: bool,
+    /// Names, without ports, under which clients may reach this node over HTTP, in addition to addresses, names of
+    /// private networks and the names that the node advertises. `*` accepts every name.
+    pub allowed_hosts: Vec<String>,
     /// Settings of the DNS server; `None` if DNS is off.
     pub dns: Option<convoke_dns::Config>,
     pub limits: ServerLimits,
@@ -106,6 +109,7 @@ impl Default for Config {
         Config {
             bind: "127.0.0.1:0".to_owned(),
             insecure_public: false,
+            allowed_hosts: Vec::new(),
             dns: None,
             limits: ServerLimits::default(),
             timeouts: Timeouts::default(),

@@ -29,6 +29,8 @@ pub(crate) struct Surface {
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    /// Names under which clients reach this node.
+    pub(crate) hosts: http::Hosts,
     /// HTTP sessions.
     pub(crate) sessions: http::Sessions,
     /// HTTP client for requests to other nodes.
@@ -76,7 +78,9 @@ impl Surface {
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.sessions);
+        let hosts = http::Hosts::new(&config.allowed_hosts, [config.bind.as_str(), node.client_address()]);
         Arc::new(Surface {
+            hosts,
             sessions,
             peers: http::PeerClient::new(),
             watchers: Arc::default(),

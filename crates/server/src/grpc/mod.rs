@@ -9,6 +9,7 @@ mod registry;
 mod watch;
 
 use crate::config::Config;
+use crate::http;
 use crate::log::{Directory, LogService};
 use crate::service::Reply;
 use crate::surface::Surface;
@@ -56,7 +57,10 @@ impl Services {
         let method = measure::method(request.uri().path());
         let service = request.uri().path().split('/').nth(1);
         let span = traces::grpc(measure::name(method), request.headers());
-        let response = if request.uri().path() == watch::PATH {
+        let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers());
+        let response = if let Err(error) = refused {
+            Ok(tonic::Status::from(error).into_http().map(Reply::Grpc))
+        } else if request.uri().path() == watch::PATH {
             let calling = watch::serve(self.surface.clone(), request).instrument(span.clone());
             Ok(calling.await.map(Reply::Grpc))
         } else if service == Some(RegistryServer::<registry::Registry>::NAME) {
