@@ -3,36 +3,36 @@
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 
-/// Waits until the reader of stdout has closed its end (`| head`). Never returns if stdout is not a pipe or a socket.
+/// Waits until the reader of stdout has closed its end (`| head`). Never returns if stdout is a file.
 ///
 /// A command that prints rarely would otherwise find out with its next line only.
 pub async fn stdout_closed() {
-    let stdout = io::stdout();
-    match stdout.as_fd().try_clone_to_owned().and_then(|fd| AsyncFd::with_interest(fd, Interest::WRITABLE)) {
-        Ok(stdout) => closed(&stdout).await,
-        // The system cannot watch regular files, which never close.
+    match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(stdout) => closed(stdout).await,
         Err(_) => std::future::pending().await,
     }
 }
 
-async fn closed(fd: &AsyncFd<OwnedFd>) {
-    loop {
-        let Ok(mut ready) = fd.writable().await else { return std::future::pending().await };
-        if is_closed(fd.get_ref()) {
-            return;
-        }
-        ready.clear_ready();
+/// The kernel reports an error on the write end of a pipe when the last reader is gone. A thread waits for it, and ends with
+/// the process.
+async fn closed(fd: OwnedFd) {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        while !is_closed(&fd) {}
+        // An error means that nobody waits any more.
+        let _ = sender.send(());
+    });
+    if receiver.await.is_err() {
+        std::future::pending().await
     }
 }
 
-/// The kernel reports an error on the write end of a pipe when the last reader is gone.
+/// Blocks until the other end is closed. Returns false if a signal arrived.
 fn is_closed(fd: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(fd, PollFlags::empty())];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut polled, Some(&now)).is_ok_and(|_| polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP))
+    poll(&mut polled, None).is_ok_and(|_| polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP))
 }
 
 #[cfg(test)]
@@ -44,8 +44,7 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_the_reader_is_noticed_without_a_write() {
         let (reader, mut writer) = io::pipe().unwrap();
-        let fd = AsyncFd::with_interest(OwnedFd::from(writer.try_clone().unwrap()), Interest::WRITABLE).unwrap();
-        let mut waiting = std::pin::pin!(closed(&fd));
+        let mut waiting = std::pin::pin!(closed(OwnedFd::from(writer.try_clone().unwrap())));
         writer.write_all(b"x").unwrap();
         let still_open = tokio::select! {
             biased;
