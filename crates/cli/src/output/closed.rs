@@ -25,7 +25,7 @@ async fn closed(fd: OwnedFd) {
         let _ = sender.send(());
     });
     if receiver.await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
