@@ -6,6 +6,7 @@ use crate::error::not_ready;
 use crate::grpc::Health;
 use crate::log::LogPlane;
 use crate::metrics::Metrics;
+use crate::net::Addresses;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
 use convoke_dns::Dns;
@@ -45,6 +46,7 @@ pub(crate) struct Surface {
 #[derive(Debug)]
 pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
+    pub(crate) addresses: Addresses,
     pub(crate) attaches: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
 }
@@ -54,6 +56,7 @@ impl Gates {
         let gate = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         Gates {
             connections: gate(limits.connections),
+            addresses: Addresses::new(limits.connections_per_address),
             attaches: gate(limits.attaches),
             watchers: gate(limits.watchers),
         }

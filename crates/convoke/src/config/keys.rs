@@ -161,6 +161,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("limits.peers", "Other nodes in the cluster"),
     key("network.link_queue_bytes", "Bytes queued for one peer before its connection is closed"),
     key("clients.connections", "Client connections; the node closes new ones beyond the limit"),
+    key("clients.connections_per_address", "Client connections from one address")
+        .details("Raise it if all clients connect through one proxy."),
     key("clients.attaches", "Attached clients"),
     key("clients.watchers", "Watchers over HTTP (server-sent events)"),
     key("clients.sessions", "HTTP sessions"),

@@ -142,7 +142,14 @@ part_of!(NetworkLimits, NetworkSettings { link_queue_bytes: Bytes });
 
 part_of!(
     convoke_server::ServerLimits,
-    ClientSettings { connections: usize, attaches: usize, watchers: usize, sessions: usize, body_bytes: Bytes }
+    ClientSettings {
+        connections: usize,
+        connections_per_address: usize,
+        attaches: usize,
+        watchers: usize,
+        sessions: usize,
+        body_bytes: Bytes
+    }
 );
 
 part_of!(convoke_server::Timeouts, ClientTimeoutSettings { headers: Time });

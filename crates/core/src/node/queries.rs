@@ -1,6 +1,6 @@
 //! Queries: members, services, peers, and the views that tests use.
 
-use super::{Counters, EvidenceView, Node, PeerState};
+use super::{Counters, EvidenceView, LinkId, Node, PeerState};
 use crate::filter::Filter;
 use crate::member::{Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
 use crate::peer::Peer;
@@ -165,6 +165,11 @@ impl Node {
             }),
             behind: run.map_or(0, |run| run.evidence.written.saturating_sub(run.seen)),
         }
+    }
+
+    /// Whether the peer of a link has completed the handshake.
+    pub fn is_identified(&self, link: LinkId) -> bool {
+        self.peers.links.get(&link).is_some_and(|link| link.peer.is_some())
     }
 
     /// The state of the link; for a node without a wanted link, whether there is evidence of it.
