@@ -8,7 +8,7 @@ const FILES: [&str; 4] =
 
 /// Messages whose generated type is also their JSON form. Members and errors have their own types in `src/json.rs` and
 /// `src/error.rs`.
-const JSON: [&str; 19] = [
+const JSON: [&str; 21] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
@@ -20,6 +20,8 @@ const JSON: [&str; 19] = [
     "ExplainResponse.Evidence",
     "ExplainResponse.Inferred",
     "ExplainResponse.Session",
+    "ExplainResponse.Departure",
+    "ExplainResponse.Change",
     "LogStatusResponse",
     "Replica",
     "RequestId",
@@ -58,6 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("Node.state", "crate::json::node_state"),
         ("ExplainResponse.status", "crate::json::status"),
         ("ExplainResponse.stated", "crate::json::status"),
+        ("ExplainResponse.Change.status", "crate::json::status"),
     ] {
         builder = builder.field_attribute(format!("convoke.v1.{field}"), format!("#[serde(with = {with:?})]"));
     }

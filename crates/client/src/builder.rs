@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Default client address of a node.
 const DEFAULT_SEED: &str = "127.0.0.1:7700";
+/// Timeout of [`Builder::connect`] if no operation timeout is set.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Commands that may wait for the driver. Further callers wait.
 const COMMANDS_MAX: usize = 1024;
 
@@ -100,10 +102,22 @@ impl Builder {
         Ok(Client { inner: Arc::new(inner) })
     }
 
-    /// Starts the client and waits until it is connected, at most for the operation timeout.
+    /// Starts the client and waits until it is connected, at most for the operation timeout, or for 10 s if none is
+    /// set. The error `TIMEOUT` names the addresses and the last failure. To wait without a limit, use
+    /// [`build`](Builder::build) and [`Client::wait_connected`].
     pub async fn connect(self) -> Result<Client, Error> {
+        let timeout = self.operation_timeout.unwrap_or(CONNECT_TIMEOUT);
         let client = self.build()?;
-        client.wait_connected().await?;
-        Ok(client)
+        let mut failure = None;
+        match tokio::time::timeout(timeout, client.connected(&mut failure)).await {
+            Ok(connected) => connected.map(|()| client),
+            Err(_) => Err(not_connected(client.seeds(), timeout, failure.as_ref())),
+        }
     }
+}
+
+fn not_connected(seeds: &[String], timeout: Duration, failure: Option<&Error>) -> Error {
+    let cause = failure.map_or_else(|| "no answer".to_owned(), |error| error.message.clone());
+    let (seeds, seconds) = (seeds.join(", "), timeout.as_secs_f64());
+    Error::new(ErrorCode::Timeout, format!("no node at {seeds} accepted this client within {seconds} s: {cause}"))
 }

@@ -75,7 +75,7 @@ impl Client {
         Builder::default()
     }
 
-    /// Connects with default settings.
+    /// Connects with default settings. Fails with `TIMEOUT` if no node accepts the client within 10 s.
     pub async fn connect<S: Into<String>>(seeds: impl IntoIterator<Item = S>) -> Result<Client, Error> {
         Client::builder().seeds(seeds).connect().await
     }
@@ -201,12 +201,27 @@ impl Client {
         WatchStream::new(self.inner.states.clone())
     }
 
-    /// Waits until the client is connected.
+    /// Waits until the client is connected, at most for the operation timeout, without a limit if none is set.
     pub async fn wait_connected(&self) -> Result<(), Error> {
+        within(self.inner.operation_timeout, self.connected(&mut None)).await
+    }
+
+    /// Waits until the client is connected. `failure` is set to the last reason why it was not.
+    pub(crate) async fn connected(&self, failure: &mut Option<Error>) -> Result<(), Error> {
         let mut states = self.inner.states.clone();
-        let connected = |state: &ConnectionState| matches!(state, ConnectionState::Connected { .. });
-        let waiting = async { states.wait_for(connected).await.map(drop).map_err(|_| closed()) };
-        within(self.inner.operation_timeout, waiting).await
+        loop {
+            match &*states.borrow_and_update() {
+                ConnectionState::Connected { .. } => return Ok(()),
+                ConnectionState::Disconnected { reason, .. } => *failure = Some(reason.clone()),
+                ConnectionState::Connecting { .. } | ConnectionState::Closed => {}
+            }
+            states.changed().await.map_err(|_| closed())?;
+        }
+    }
+
+    /// Returns the addresses that the client started with.
+    pub(crate) fn seeds(&self) -> &[String] {
+        &self.inner.log.seeds
     }
 
     /// Unregisters all members of this client and ends it, including its clones.

@@ -110,8 +110,8 @@ pub(crate) async fn connect_by(connector: &dyn Connect, address: &str) -> Result
 
 async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<Channel, Error> {
     let unreachable = |error: tonic::transport::Error| {
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        Error::new(ErrorCode::NotReady, format!("cannot connect to {address}{cause}"))
+        let cause = root_cause(&error);
+        Error::new(ErrorCode::NotReady, format!("cannot connect to {address}: {cause}"))
     };
     let endpoint = endpoint(address)?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -120,6 +120,11 @@ async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<Channe
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
     connector.connect(&endpoint).await.map_err(unreachable)
+}
+
+/// The innermost error: the outer ones only say that a connection failed.
+fn root_cause(error: &dyn std::error::Error) -> &dyn std::error::Error {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
 }
 
 /// User agent, which operators see in the list of watchers.

@@ -190,6 +190,17 @@ async fn operations_not_sent_in_time_are_not_executed() {
     assert_eq!((server.status("orders-1"), server.status("orders-2")), (None, None));
 }
 
+/// Nothing listens at the address, and no timeout is set.
+#[tokio::test]
+async fn connecting_to_a_wrong_address_fails_and_names_it() {
+    tokio::time::pause();
+    let address = convoke_testkit::free_address();
+    let error = Client::connect([address.clone()]).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Timeout);
+    assert!(error.message.contains(&address) && error.message.contains("within 10 s"), "{error}");
+    assert!(error.message.to_lowercase().contains("connection refused"), "{error}");
+}
+
 #[tokio::test]
 async fn a_takeover_is_reported_and_the_member_is_not_taken_back() {
     let server = Served::alone().await;

@@ -62,8 +62,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Config(ConfigCommand::Check { file, json }) => check(&file, json),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "convoke", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "convoke", &mut script);
+            output::print_bytes(&script)
         }
         Command::Man { directory } => manual(&directory),
         Command::Version { json } => version(json),

@@ -1,5 +1,6 @@
 //! Timers as values in a heap. A timer triggers a check, never a decision: its handler checks whether it is really due
-//! and sets a new one if not. So no timer is ever cancelled, and a heartbeat touches no timer.
+//! and sets a new one if not. So no timer is ever cancelled, and a heartbeat touches no timer. Stale timers of sessions are
+//! dropped when there are too many: a client that attaches in a loop would add one each time.
 
 use crate::node::{LinkId, SessionId};
 use crate::time::Time;
@@ -42,6 +43,11 @@ impl Timers {
             return None;
         }
         self.heap.pop().map(|Reverse((_, _, timer))| timer)
+    }
+
+    /// Drops the timers that are not wanted.
+    pub(crate) fn retain(&mut self, mut wanted: impl FnMut(Time, &Timer) -> bool) {
+        self.heap.retain(|Reverse((at, _, timer))| wanted(*at, timer));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -82,6 +82,12 @@ impl Changes {
         kept.changes.range(from..).cloned().collect()
     }
 
+    /// The last kept changes of one member, newest first.
+    pub(crate) fn of(&self, id: &str, max: usize) -> Vec<MemberChange> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.changes.iter().rev().filter(|change| change.member.id() == id).take(max).cloned().collect()
+    }
+
     pub(crate) fn listen(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }

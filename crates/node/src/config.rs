@@ -44,7 +44,8 @@ pub struct NetworkLimits {
     pub link_queue_bytes: usize,
     /// Bytes waiting for a peer above which the node stops pushing to it; an exchange brings the rest (D5).
     pub congestion_bytes: usize,
-    /// Inbound peer connections that have not completed the handshake.
+    /// Inbound peer connections that have not completed the handshake. Half of them are reserved for addresses of known
+    /// peers.
     pub unidentified_links: usize,
     /// Time limit for the handshake of an inbound peer connection.
     pub handshake_timeout: Duration,

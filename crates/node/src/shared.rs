@@ -6,7 +6,7 @@ use crate::counters::{Counting, add};
 use crate::dispatch::Dispatch;
 use crate::event_loop::{Input, Signal};
 use crate::events::{NodeEvent, Timeline};
-use crate::links::LogThrottle;
+use crate::links::{LogThrottle, Places};
 use crate::view::View;
 use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
@@ -66,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) changes: Changes,
     pub(crate) counting: Counting,
     pub(crate) log_throttle: LogThrottle,
+    pub(crate) places: Places,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) dispatch: Dispatch,
     next: AtomicU64,
@@ -95,6 +96,7 @@ impl Shared {
             peer_address,
             client_address: config.client_address,
             frame_bytes: config.limits.frame_bytes,
+            places: Places::new(config.network.unidentified_links),
             network: config.network,
             inbox,
             signals,

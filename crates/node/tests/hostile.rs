@@ -75,7 +75,7 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
         silent.push(stream);
     }
     eventually("connections above the limit are rejected", async || {
-        node.counters().await.unwrap().network.links_unidentified_rejected == 4
+        node.counters().await.unwrap().network.links_unidentified_rejected == 6
     })
     .await;
     for mut stream in silent {
@@ -103,4 +103,28 @@ async fn a_truncated_frame_ends_with_its_connection() {
     })
     .await;
     assert_serves(&mut cluster).await;
+}
+
+/// Strangers hold all places they can get, for as long as they like. Known peers have places of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_cannot_keep_known_peers_out() {
+    let patient = |config: &mut convoke_node::Config| {
+        config.network.unidentified_links = 8;
+        config.network.handshake_timeout = std::time::Duration::from_secs(600);
+    };
+    let mut cluster = Cluster::start_with(2, patient).await;
+    let node = cluster.node(0).handle();
+    let mut strangers = Vec::new();
+    for _ in 0..20 {
+        // All of loopback is this machine, so the strangers have an address of their own.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        strangers.push(socket.connect(node.local_address()).await.unwrap());
+    }
+    eventually("the strangers have taken all they can get", async || {
+        node.counters().await.unwrap().network.links_unidentified_rejected == 16
+    })
+    .await;
+    assert_serves(&mut cluster).await;
+    drop(strangers);
 }

@@ -1,10 +1,13 @@
-//! The codec of all gRPC streams: `tonic_prost::ProstCodec` with smaller buffers, because most streams are idle.
+//! The codec of all gRPC streams: `tonic_prost::ProstCodec` with smaller buffers, because most streams are idle, and with a
+//! limit of elements that applies before a message is decoded.
 
+use crate::{ELEMENTS_MAX, Error, ErrorCode, elements, v1};
 use prost::Message;
+use prost::bytes::Buf;
+use std::any::TypeId;
 use std::marker::PhantomData;
 use tonic::Status;
-use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
-use tonic_prost::ProstCodec;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Initial size of the buffer that a stream holds in each direction for its whole lifetime. Heartbeats and their
 /// acknowledgements are much smaller.
@@ -31,14 +34,14 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = LowMemoryEncoder<T>;
-    type Decoder = <ProstCodec<T, U> as Codec>::Decoder;
+    type Decoder = BoundedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         LowMemoryEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<T, U>::raw_decoder(settings())
+        BoundedDecoder(PhantomData)
     }
 }
 
@@ -58,6 +61,30 @@ impl<T: Message> Encoder for LowMemoryEncoder<T> {
         into.reserve(item.encoded_len());
         item.encode_raw(into);
         Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        settings()
+    }
+}
+
+/// Decoder that counts the elements of a client's message first.
+#[derive(Clone, Debug)]
+pub struct BoundedDecoder<U>(PhantomData<U>);
+
+impl<U: Message + Default + 'static> Decoder for BoundedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // The buffer is contiguous. Only clients of the registry send repeated elements.
+        if TypeId::of::<U>() == TypeId::of::<v1::ClientMessage>()
+            && elements::in_client_message(from.chunk(), ELEMENTS_MAX).is_none()
+        {
+            let message = "the message has too many elements; send the attach in parts and fewer requests at once";
+            return Err(Error::new(ErrorCode::TooLarge, message).field("message").limit(ELEMENTS_MAX as u64).into());
+        }
+        U::decode(from).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 
     fn buffer_settings(&self) -> BufferSettings {

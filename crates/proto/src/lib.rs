@@ -12,6 +12,7 @@
 
 #[cfg(feature = "grpc")]
 mod codec;
+mod elements;
 mod error;
 pub mod json;
 mod log;
@@ -19,7 +20,8 @@ mod log;
 mod status;
 
 #[cfg(feature = "grpc")]
-pub use codec::{LowMemoryCodec, LowMemoryEncoder};
+pub use codec::{BoundedDecoder, LowMemoryCodec, LowMemoryEncoder};
+pub use elements::{ELEMENTS_MAX, PART_ELEMENTS, of_register, of_request};
 pub use error::{Error, ErrorCode, LogContext};
 #[cfg(feature = "grpc")]
 pub use status::grpc_code;

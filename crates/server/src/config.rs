@@ -12,6 +12,9 @@ pub struct Config {
     /// Allows listeners on non-loopback addresses, although every process that can connect to
     /// the port has full access.
     pub insecure_public: bool,
+    /// Names, without ports, under which clients may reach this node over HTTP, in addition to addresses, names of
+    /// private networks and the names that the node advertises. `*` accepts every name.
+    pub allowed_hosts: Vec<String>,
     /// Settings of the DNS server; `None` if DNS is off.
     pub dns: Option<convoke_dns::Config>,
     pub limits: ServerLimits,
@@ -23,6 +26,8 @@ pub struct Config {
 pub struct ServerLimits {
     /// Open connections. At the limit, new connections are closed.
     pub connections: usize,
+    /// Open connections from one address. At the limit, new connections from it are closed.
+    pub connections_per_address: usize,
     /// Concurrent calls on one HTTP/2 connection.
     pub streams_per_connection: u32,
     /// Open attach streams.
@@ -53,6 +58,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         ServerLimits {
             connections: 50_000,
+            connections_per_address: 25_000,
             streams_per_connection: 256,
             attaches: 200_000,
             watchers: 10_000,
@@ -75,12 +81,16 @@ pub struct Timeouts {
     /// For the headers of an HTTP/1.1 request and for the first bytes of any connection. An idle HTTP/1.1 connection is
     /// closed after the same time.
     pub headers: Duration,
-    /// For the body of a request, and again for the node's answer to it.
+    /// For the body of a request, and again for the node's answer to it. Over gRPC: for the request, or for the first
+    /// message of a stream.
     pub request: Duration,
     /// A client that reads nothing of what the server writes for this long is disconnected.
     pub stall: Duration,
-    /// Interval of comments in idle event streams, which show the client that the connection works.
+    /// Interval of comments in idle event streams, which show the client that the connection works. An HTTP/2 client is
+    /// pinged after twice this time without a message, and disconnected if it does not answer for as long again.
     pub keep_alive: Duration,
+    /// An HTTP/2 connection without an open call is closed after this time, or at most twice this time.
+    pub idle: Duration,
     /// For another node to answer a forwarded request of an HTTP session.
     pub forward: Duration,
     /// From the node's stop until open calls of clients are cut off.
@@ -94,6 +104,7 @@ impl Default for Timeouts {
             request: Duration::from_secs(30),
             stall: Duration::from_secs(60),
             keep_alive: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
             forward: Duration::from_secs(2),
             shutdown: Duration::from_secs(5),
         }
@@ -106,6 +117,7 @@ impl Default for Config {
         Config {
             bind: "127.0.0.1:0".to_owned(),
             insecure_public: false,
+            allowed_hosts: Vec::new(),
             dns: None,
             limits: ServerLimits::default(),
             timeouts: Timeouts::default(),
@@ -118,6 +130,7 @@ impl Config {
     pub fn validate(&self) -> Result<(), StartError> {
         let ServerLimits {
             connections,
+            connections_per_address,
             streams_per_connection,
             attaches,
             watchers,
@@ -133,6 +146,7 @@ impl Config {
         } = self.limits;
         let limits = [
             ("connections", connections),
+            ("connections_per_address", connections_per_address),
             ("streams_per_connection", streams_per_connection as usize),
             ("attaches", attaches),
             ("watchers", watchers),
@@ -146,12 +160,13 @@ impl Config {
             ("log_links", log_links),
             ("value_bytes", value_bytes),
         ];
-        let Timeouts { headers, request, stall, keep_alive, forward, shutdown } = self.timeouts;
+        let Timeouts { headers, request, stall, keep_alive, idle, forward, shutdown } = self.timeouts;
         let timeouts = [
             ("headers", headers),
             ("request", request),
             ("stall", stall),
             ("keep_alive", keep_alive),
+            ("idle", idle),
             ("forward", forward),
             ("shutdown", shutdown),
         ];

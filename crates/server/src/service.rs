@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
@@ -38,12 +38,39 @@ pub(crate) struct ClientConnection {
     /// Unique in this process.
     pub(crate) number: u64,
     sessions: Mutex<HashSet<Key>>,
+    /// Calls that are not complete: until the last byte of the response.
+    open_calls: AtomicUsize,
+    /// All calls so far.
+    calls: AtomicU64,
+}
+
+/// A call on a connection. Dropped with its response.
+#[derive(Debug)]
+struct OpenCall(Arc<ClientConnection>);
+
+impl OpenCall {
+    fn on(connection: &Arc<ClientConnection>) -> OpenCall {
+        connection.calls.fetch_add(1, Ordering::Relaxed);
+        connection.open_calls.fetch_add(1, Ordering::Relaxed);
+        OpenCall(connection.clone())
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.open_calls.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ClientConnection {
+    /// Returns the number of calls so far, or `None` while a call is open.
+    pub(crate) fn calls_if_idle(&self) -> Option<u64> {
+        (self.open_calls.load(Ordering::Relaxed) == 0).then(|| self.calls.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, sessions: Mutex::default() })
+        Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, ..ClientConnection::default() })
     }
 
     /// Binds a session: it is lost with this connection, unless it is used on another one first.
@@ -69,18 +96,23 @@ impl Service {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Service {
-    type Response = Response<Reply>;
+    type Response = Response<CountedReply>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<CountedReply>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.connection.clone());
+        let call = OpenCall::on(&self.connection);
         if is_grpc(request.headers()) {
             let grpc = self.grpc.clone();
-            return Box::pin(async move { Ok(grpc.call(request).await) });
+            return Box::pin(
+                async move { Ok(grpc.call(request).await.map(|reply| CountedReply { reply, _call: call })) },
+            );
         }
         let answering = tower::Service::call(&mut self.http.clone(), request);
-        Box::pin(async move { Ok(answering.await?.map(Reply::Routed)) })
+        Box::pin(
+            async move { Ok(answering.await?.map(|body| CountedReply { reply: Reply::Routed(body), _call: call })) },
+        )
     }
 }
 
@@ -118,5 +150,29 @@ impl Body for Reply {
             Reply::Grpc(body) => body.size_hint(),
             Reply::Routed(body) => body.size_hint(),
         }
+    }
+}
+
+/// The body of a response, which keeps its call open.
+#[derive(Debug)]
+pub(crate) struct CountedReply {
+    reply: Reply,
+    _call: OpenCall,
+}
+
+impl Body for CountedReply {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.get_mut().reply).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reply.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.reply.size_hint()
     }
 }

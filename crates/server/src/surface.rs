@@ -6,6 +6,7 @@ use crate::error::not_ready;
 use crate::grpc::Health;
 use crate::log::LogPlane;
 use crate::metrics::Metrics;
+use crate::net::Addresses;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
 use convoke_dns::Dns;
@@ -29,6 +30,8 @@ pub(crate) struct Surface {
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    /// Names under which clients reach this node.
+    pub(crate) hosts: http::Hosts,
     /// HTTP sessions.
     pub(crate) sessions: http::Sessions,
     /// HTTP client for requests to other nodes.
@@ -43,6 +46,7 @@ pub(crate) struct Surface {
 #[derive(Debug)]
 pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
+    pub(crate) addresses: Addresses,
     pub(crate) attaches: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
 }
@@ -52,6 +56,7 @@ impl Gates {
         let gate = |limit: usize| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         Gates {
             connections: gate(limits.connections),
+            addresses: Addresses::new(limits.connections_per_address),
             attaches: gate(limits.attaches),
             watchers: gate(limits.watchers),
         }
@@ -76,7 +81,9 @@ impl Surface {
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.sessions);
+        let hosts = http::Hosts::new(&config.allowed_hosts, [config.bind.as_str(), node.client_address()]);
         Arc::new(Surface {
+            hosts,
             sessions,
             peers: http::PeerClient::new(),
             watchers: Arc::default(),

@@ -29,6 +29,13 @@ async fn prometheus_receives_routable_members() {
     let groups = served.get("/api/v1/sd/prometheus?service=orders").await.ok();
     let targets: Vec<_> = groups.as_array().unwrap().iter().map(|group| &group["targets"]).collect();
     assert_eq!(targets, [&json!(["10.0.0.1:80"]), &json!(["10.0.0.2:9100"])]);
+    let any = served.get("/api/v1/sd/prometheus?service=orders&status=any").await.ok();
+    let targets: Vec<_> = any.as_array().unwrap().iter().map(|group| group["targets"][0].as_str().unwrap()).collect();
+    assert_eq!(targets, ["10.0.0.1:80", "10.0.0.2:9100", "10.0.0.3:80"]);
+    assert_eq!(
+        served.get("/api/v1/sd/prometheus?status=up").await.rejected(400, "INVALID_ARGUMENT").unwrap(),
+        "status"
+    );
     let expected = json!({
         "__meta_convoke_id": "o-1",
         "__meta_convoke_service": "orders",

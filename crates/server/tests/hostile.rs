@@ -5,11 +5,14 @@
 
 mod support;
 
+use convoke_proto::v1::client_message::Message as ClientMessage;
+use convoke_proto::v1::server_message::Message as ServerMessage;
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_server::{Server, StartError};
 use convoke_testkit::eventually;
 use std::time::Duration;
 use support::Served;
-use support::grpc::registry;
+use support::grpc::{Attachment, attach, registry};
 use support::http::{answer, open, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -210,4 +213,104 @@ async fn non_loopback_addresses_are_rejected_unless_allowed() {
     for host in ["127.0.0.1:0", "localhost:0"] {
         Server::bind(convoke_server::Config { bind: host.into(), ..Default::default() }).await.unwrap();
     }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+
+/// Reads until the server closes the connection.
+async fn closed(mut stream: TcpStream) {
+    let mut bytes = Vec::new();
+    let reading = stream.read_to_end(&mut bytes);
+    // A reset is an end, too.
+    let _ =
+        tokio::time::timeout(convoke_testkit::TEST_TIMEOUT, reading).await.expect("the server closes the connection");
+}
+
+/// A client machine that lost its power answers no ping.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_http2_client_that_answers_no_ping_is_disconnected() {
+    let short = |server: &mut convoke_server::Config| server.timeouts.keep_alive = Duration::from_millis(50);
+    let served = Served::start("n0", &[], |_| {}, short).await;
+    let mut stream = TcpStream::connect(served.address()).await.unwrap();
+    stream.write_all(PREFACE).await.unwrap();
+    closed(stream).await;
+    assert_alive(&served).await;
+}
+
+/// The attached client is still served.
+async fn assert_attached(client: &mut Attachment) {
+    client.send(ClientMessage::Heartbeat(v1::Heartbeat { sent: 7 })).await;
+    assert!(matches!(client.receive().await, ServerMessage::HeartbeatAck(ack) if ack.sent == 7 && ack.error.is_none()));
+}
+
+/// Clients that answer pings and call nothing, and clients whose calls have ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_http2_connections_are_closed_and_busy_ones_are_not() {
+    let short = |server: &mut convoke_server::Config| server.timeouts.idle = Duration::from_millis(200);
+    let served = Served::start("n0", &[], |_| {}, short).await;
+    let open = async || {
+        let metrics = served.get("/metrics").await.body_text();
+        let count =
+            metrics.lines().find_map(|line| line.strip_prefix("convoke_client_connections ")).unwrap().to_owned();
+        // The scrape has a connection of its own.
+        count.parse::<usize>().unwrap() - 1
+    };
+    // It is older than the idle one, and is still there when that is closed.
+    let (mut attached, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
+    let mut idle = registry(&served).await;
+    idle.list(v1::ListRequest::default()).await.unwrap();
+    eventually("the idle connection is closed", async || open().await == 1).await;
+    assert_attached(&mut attached).await;
+    idle.list(v1::ListRequest::default()).await.expect("the client connects again by itself");
+}
+
+/// Streams and requests that never send their first message would hold their places for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_calls_without_a_message_end() {
+    let short = |server: &mut convoke_server::Config| server.timeouts.request = Duration::from_millis(100);
+    let served = Served::start("n0", &[], |_| {}, short).await;
+    let (mut attached, _) = Attachment::attached(&served, attach("c", 1, &["a"])).await;
+    let mut silent = Attachment::open(&served).await;
+    let status = silent.receive.message().await.unwrap_err();
+    assert_eq!(Error::from(&status).code, ErrorCode::Timeout, "{status:?}");
+    assert_attached(&mut attached).await;
+
+    // A request that is not a stream must be complete: this one never ends.
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", served.address())).unwrap();
+    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static("/convoke.v1.Registry/List");
+    let requests =
+        tokio_stream::StreamExt::chain(tokio_stream::iter([v1::ListRequest::default()]), tokio_stream::pending());
+    let codec = convoke_proto::LowMemoryCodec::<v1::ListRequest, v1::ListResponse>::default();
+    let listed = grpc.client_streaming(tonic::Request::new(requests), path, codec).await;
+    assert_eq!(Error::from(&listed.unwrap_err()).code, ErrorCode::Timeout);
+    assert_alive(&served).await;
+}
+
+/// All of loopback is this machine, so that a test has several addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_cannot_take_all_connections() {
+    let few = |server: &mut convoke_server::Config| server.limits.connections_per_address = 3;
+    let served = Served::start("n0", &[], |_| {}, few).await;
+    let from = async |address: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+        socket.connect(served.address()).await.unwrap()
+    };
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(from("127.0.0.2").await);
+    }
+    closed(from("127.0.0.2").await).await;
+    assert_alive(&served).await;
+    held.clear();
+    eventually("the places are free again", async || {
+        let mut stream = from("127.0.0.2").await;
+        let _ = stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        answer.starts_with(b"HTTP/1.0 200")
+    })
+    .await;
 }

@@ -195,6 +195,13 @@ async fn members_that_left_are_explained() {
     served.get("/api/v1/members/a").await.rejected(404, "NOT_FOUND");
     let explained = served.get("/api/v1/members/a/explain").await.ok();
     assert_eq!((&explained["status"], &explained["stated"]), (&json!("left"), &json!("left")));
+    assert_eq!(explained["departure"]["expired"], false);
+    let told = explained["sentences"][0].as_str().unwrap();
+    assert!(told.starts_with("Its client unregistered it ") && told.ends_with(" ago at node n0."), "{told}");
+    assert!(explained["sentences"][1].as_str().unwrap().starts_with("This node shows it as left since "));
+    let history: Vec<_> = explained["history"].as_array().unwrap().iter().map(|change| &change["change"]).collect();
+    assert_eq!(history, ["unregister", "register"]);
+    assert!(explained["history"][0]["at"].as_u64() > Some(1_700_000_000_000));
     served.get("/api/v1/members/b/explain").await.rejected(404, "NOT_FOUND");
 }
 

@@ -150,6 +150,43 @@ async fn members_that_left_during_an_interruption_are_reported() {
     assert_eq!(reported, ["caught-up", "snapshot c", "unregister b"]);
 }
 
+/// Members of other services change while the watch is interrupted. None of them is reported as gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_watch_reports_no_members_outside_of_its_filter() {
+    let cluster = Served::cluster(2).await;
+    let session = cluster[0].session("").await;
+    for id in ["a", "b"] {
+        register(&cluster[0], &session, id).await;
+    }
+    let other = cluster[0].session("").await;
+    for number in 0..20 {
+        cluster[0].put(&format!("{other}/members/web-{number}"), r#"{"service":"web"}"#).await.ok();
+    }
+    let mut watch = Sse::open(&cluster[0], ORDERS, "").await;
+    watch.until("caught-up").await;
+    let last_id = watch.last_id.clone();
+    drop(watch);
+    for number in 0..20 {
+        let path = format!("{other}/members/web-{number}");
+        if number % 2 == 0 {
+            cluster[0].patch(&path, r#"{"k":"v"}"#).await.ok();
+        } else {
+            cluster[0].delete(&path).await.ok();
+        }
+    }
+    cluster[0].delete(&format!("{session}/members/b")).await.ok();
+    // The last write of the node: the other one has received all before it, too.
+    register(&cluster[0], &session, "c").await;
+    eventually("the changes have arrived", async || cluster[1].node.member("c").is_some()).await;
+    let mut watch = Sse::open(&cluster[1], ORDERS, &last_id).await;
+    let mut reported = watch.until("caught-up").await;
+    reported.sort();
+    assert_eq!(reported, ["caught-up", "snapshot c", "unregister b"]);
+    // The position has moved on, and a third stream reports nothing twice.
+    let mut watch = Sse::open(&cluster[0], ORDERS, &watch.last_id).await;
+    assert_eq!(watch.until("caught-up").await, ["caught-up"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_that_cannot_be_resumed_start_with_a_reset() {
     let served = Served::alone().await;

@@ -49,6 +49,16 @@ export function time(ms) {
   return h("time", { datetime: exactly(ms), title: exactly(ms) }, clock(ms));
 }
 
+/** The nodes that are alive of all, and which the others are. Distant nodes are reached through their region. */
+export function nodeCounts(nodes) {
+  const linked = nodes.filter((node) => node.state === "up").length;
+  const distant = nodes.filter((node) => node.state === "distant").length;
+  const others = nodes.filter((node) => node.state !== "up" && node.state !== "distant");
+  const parts = others.map((node) => `${node.id} ${node.state}`);
+  if (distant > 0) parts.unshift(`${linked} linked`, `${distant} distant`);
+  return [`${linked + distant} of ${nodes.length}`, parts.length > 0 ? parts.join(" · ") : "all up"];
+}
+
 /** Status of a member in one word. */
 export const standing = (member) => (member.status === "up" && member.drained ? "drained" : member.status);
 

@@ -18,6 +18,8 @@ export function mount(root, { argument: id }) {
   let member = null;
   let gone = false;
   let caughtUp = false;
+  let explained = false;
+  let closed = false;
   let timer = 0;
   const status = h("span", { class: "member-status" });
   const note = h("p", { class: "empty card", hidden: true, role: "status" });
@@ -33,21 +35,22 @@ export function mount(root, { argument: id }) {
   const why = h("ul", { class: "reasons" });
   const items = h("ol", { class: "timeline" });
   const none = h("p", { class: "hint" });
+  const left = h(
+    "div",
+    { class: "stack" },
+    h("section", { class: "card", "aria-labelledby": "m-facts" }, h("h2", { id: "m-facts" }, "Member"), attributes),
+    h(
+      "section",
+      { class: "card", "aria-labelledby": "m-metadata" },
+      h("h2", { id: "m-metadata" }, "Metadata"),
+      metadata,
+    ),
+    endpointsCard,
+  );
   const body = h(
     "div",
     { class: "columns even" },
-    h(
-      "div",
-      { class: "stack" },
-      h("section", { class: "card", "aria-labelledby": "m-facts" }, h("h2", { id: "m-facts" }, "Member"), attributes),
-      h(
-        "section",
-        { class: "card", "aria-labelledby": "m-metadata" },
-        h("h2", { id: "m-metadata" }, "Metadata"),
-        metadata,
-      ),
-      endpointsCard,
-    ),
+    left,
     h(
       "div",
       { class: "stack" },
@@ -72,8 +75,13 @@ export function mount(root, { argument: id }) {
     if (gone) text(note, "This member has left. The page shows its last known state.");
     else if (!member && caughtUp) text(note, `No member ${quoted(id)} is registered.`);
     else text(note, "Loading…");
-    body.hidden = member === null;
-    if (!member) return;
+    // A member that left before the page was opened has an explanation and events, and no attributes.
+    body.hidden = member === null && !explained;
+    left.hidden = member === null;
+    if (!member) {
+      status.replaceChildren(...(explained ? [chip("left")] : []));
+      return;
+    }
     status.replaceChildren(chip(gone ? "left" : standing(member)));
     facts(attributes, [
       ["Service", h("a", { href: membersLink(`service == ${quoted(member.service)}`) }, member.service)],
@@ -104,21 +112,23 @@ export function mount(root, { argument: id }) {
 
   async function explain() {
     clearTimeout(timer);
-    if (member && !document.hidden) {
+    if ((member || caughtUp) && !document.hidden) {
       try {
-        const explained = await get(`/api/v1/members/${encodeURIComponent(id)}/explain`);
+        const { sentences } = await get(`/api/v1/members/${encodeURIComponent(id)}/explain`);
+        explained = true;
         keyed(
           why,
-          explained.sentences.map((sentence, index) => ({ sentence, index })),
+          sentences.map((sentence, index) => ({ sentence, index })),
           ({ index }) => index,
           () => h("li"),
           (item, { sentence }) => text(item, sentence),
         );
+        draw();
       } catch {
-        // The banner shows a lost connection; a member that is gone has no explanation.
+        // The banner shows a lost connection. An id that was never registered has no explanation.
       }
     }
-    if (!gone) timer = setTimeout(explain, AGAIN);
+    if (!closed) timer = setTimeout(explain, AGAIN);
   }
 
   const stream = new Stream(`/api/v1/watch?filter=${encodeURIComponent(`id == ${quoted(id)}`)}`, {
@@ -133,7 +143,7 @@ export function mount(root, { argument: id }) {
           gone = false;
         }
       }
-      if (member !== before) explain();
+      if (member !== before || !explained) explain();
       draw();
     },
   });
@@ -161,7 +171,7 @@ export function mount(root, { argument: id }) {
       stream.close();
       feed.close();
       draw.cancel();
-      gone = true;
+      closed = true;
     },
   };
 }

@@ -2,7 +2,7 @@
 
 import { chart, line } from "./chart.js";
 import { h, keyed, text } from "./dom.js";
-import { count, membersLink, quoted, rate, chip } from "./format.js";
+import { count, membersLink, nodeCounts, quoted, rate, chip } from "./format.js";
 import { entry, timeline } from "./events.js";
 import { graph, remarks } from "./graph.js";
 import { live } from "./live.js";
@@ -136,9 +136,7 @@ export function mount(root) {
           ? `The ${SERVICES_MAX} services with the most members down, of ${count(withDown.length)}.`
           : "None.",
       );
-      const reachable = nodes.filter((node) => node.state === "up").length;
-      const others = nodes.filter((node) => node.state !== "up").map((node) => `${node.id} ${node.state}`);
-      tiles.nodes.set(`${reachable} of ${nodes.length}`, others.length === 0 ? "all up" : others.join(", "));
+      tiles.nodes.set(...nodeCounts(nodes));
       tiles.clients.set(count(status.counts.sessions), "at this node");
       tiles.watchers.set(count(status.counts.watchers), "at this node");
       tiles.log.set(...words(log));

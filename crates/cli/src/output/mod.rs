@@ -1,12 +1,14 @@
 //! Output on stdout, for people and for scripts.
 
+mod closed;
 mod style;
 mod table;
 mod units;
 
+pub use closed::stdout_closed;
 pub use style::{Palette, Style, wanted as colours_wanted};
 pub use table::{Table, facts};
-pub use units::{ago, counted};
+pub use units::{ago, clock_time, counted, unix_ms};
 
 use crate::{CommandError, Result};
 use serde::Serialize;

@@ -30,7 +30,11 @@ pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8>
             }
             signal = signals.next() => {
                 if let Some(pid) = pid && !received_from_terminal(signal) {
-                    let kill = match signal { Signal::Terminate => Kill::TERM, Signal::Interrupt => Kill::INT };
+                    let kill = match signal {
+                        Signal::Terminate => Kill::TERM,
+                        Signal::Interrupt => Kill::INT,
+                        Signal::Hangup => Kill::HUP,
+                    };
                     // Fails if the child has ended meanwhile.
                     let _ = kill_process(pid, kill);
                 }

@@ -19,7 +19,8 @@ fn render(explanation: &ExplainResponse, palette: Palette) -> String {
         Status::Down | Status::Unspecified => ("down", Style::Bad),
         Status::Left => ("left", Style::Dim),
     };
-    let mut text = format!("{} is {}\n\n", palette.paint(Style::Bold, &explanation.id), palette.paint(style, word));
+    let verb = if explanation.status() == Status::Left { "has" } else { "is" };
+    let mut text = format!("{} {verb} {}\n\n", palette.paint(Style::Bold, &explanation.id), palette.paint(style, word));
     for sentence in &explanation.sentences {
         let _ = writeln!(text, "  - {sentence}");
     }

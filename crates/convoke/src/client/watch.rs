@@ -2,7 +2,7 @@
 
 use super::members::state;
 use crate::args::WatchArgs;
-use convoke_cli::output::{Palette, Style, print, print_json};
+use convoke_cli::output::{Palette, Style, clock_time, print, print_json, stdout_closed, unix_ms};
 use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
 use convoke_core::member::ChangeKind;
@@ -20,6 +20,7 @@ pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
     let shown = tokio::select! {
         shown = show(&client, filter, arguments.inspect.json) => shown,
         never = report_connection(&client) => match never {},
+        () = stdout_closed() => Ok(()),
         _ = signals.next() => Ok(()),
     };
     // The client has no members, so an error of closing does not matter.
@@ -33,10 +34,11 @@ async fn show(client: &Client, filter: &str, json: bool) -> Result {
     let palette = Palette::of_stdout();
     let mut watch = client.watch(filter)?;
     while let Some(event) = watch.next().await {
+        let at = unix_ms();
         if json {
-            print_json(&as_json(&event))?;
+            print_json(&as_json(at, &event))?;
         } else {
-            print(&line(&event, palette))?;
+            print(&line(at, &event, palette))?;
         }
     }
     Err(watch.failure().map_or_else(|| CommandError::failed("the watch ended"), |error| error.clone().into()))
@@ -56,7 +58,8 @@ fn name(event: &Event) -> (&'static str, Style) {
     }
 }
 
-fn line(event: &Event, palette: Palette) -> String {
+/// `at` is the time at which this command received the event.
+fn line(at: u64, event: &Event, palette: Palette) -> String {
     let (name, style) = name(event);
     let detail = match event {
         Event::CaughtUp => String::new(),
@@ -69,12 +72,15 @@ fn line(event: &Event, palette: Palette) -> String {
         | Event::OwnerChanged(member) => describe(member, palette),
     };
     let padded = format!("{name:<10}");
-    format!("{}  {detail}", palette.paint(style, &padded)).trim_end().to_owned() + "\n"
+    let at = clock_time(at);
+    format!("{}  {}  {detail}", palette.paint(Style::Dim, &at), palette.paint(style, &padded)).trim_end().to_owned()
+        + "\n"
 }
 
 fn describe(member: &Member, palette: Palette) -> String {
     let (word, style) = state(member);
-    let mut text = format!("{:<16}  {:<12}  {}", member.id, member.service, palette.paint(style, word));
+    let padded = format!("{word:<4}");
+    let mut text = format!("{:<16}  {:<12}  {}", member.id, member.service, palette.paint(style, &padded));
     if !member.address.is_empty() {
         text += &format!("  {}", member.address);
     }
@@ -97,6 +103,8 @@ fn why(reason: ResetReason) -> &'static str {
 /// The data of the HTTP API with the event name.
 #[derive(Serialize)]
 struct Line<'a> {
+    /// When this command received the event, in UNIX milliseconds.
+    at: u64,
     event: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<&'a Member>,
@@ -108,8 +116,8 @@ struct Line<'a> {
     reason: Option<&'static str>,
 }
 
-fn as_json(event: &Event) -> Line<'_> {
-    let line = Line { event: name(event).0, member: None, id: None, version: None, reason: None };
+fn as_json(at: u64, event: &Event) -> Line<'_> {
+    let line = Line { at, event: name(event).0, member: None, id: None, version: None, reason: None };
     match event {
         Event::CaughtUp => line,
         Event::Reset(reason) => Line { reason: Some(why(*reason)), ..line },
@@ -143,9 +151,11 @@ mod tests {
             Event::Unregistered { member: shown(Status::Up, false), version: "4.1.0000abcd".into() },
             Event::Reset(ResetReason::TooOld),
         ];
-        let text: String = events.iter().map(|event| line(event, Palette::PLAIN)).collect();
+        let at = 1_794_895_854_999;
+        let text: String = events.iter().map(|event| line(at, event, Palette::PLAIN)).collect();
         golden!("golden/watch.txt", &text);
-        let json: Vec<String> = events.iter().map(|event| serde_json::to_string(&as_json(event)).unwrap()).collect();
+        let json: Vec<String> =
+            events.iter().map(|event| serde_json::to_string(&as_json(at, event)).unwrap()).collect();
         golden!("golden/watch.jsonl", &(json.join("\n") + "\n"));
     }
 }

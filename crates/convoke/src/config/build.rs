@@ -52,6 +52,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     let server = convoke_server::Config {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
+        allowed_hosts: settings.allowed_hosts.clone(),
         dns: settings.dns.enabled.then(|| convoke_dns::Config {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,

@@ -28,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) dns_port: u16,
     pub(crate) advertise: String,
     pub(crate) insecure_public: bool,
+    pub(crate) allowed_hosts: Vec<String>,
     pub(crate) mass_failure_share: f64,
     pub(crate) logging: LoggingSettings,
     pub(crate) tracing: TracingSettings,
@@ -141,7 +142,14 @@ part_of!(NetworkLimits, NetworkSettings { link_queue_bytes: Bytes });
 
 part_of!(
     convoke_server::ServerLimits,
-    ClientSettings { connections: usize, attaches: usize, watchers: usize, sessions: usize, body_bytes: Bytes }
+    ClientSettings {
+        connections: usize,
+        connections_per_address: usize,
+        attaches: usize,
+        watchers: usize,
+        sessions: usize,
+        body_bytes: Bytes
+    }
 );
 
 part_of!(convoke_server::Timeouts, ClientTimeoutSettings { headers: Time });
@@ -173,6 +181,7 @@ impl Default for Settings {
             dns_port: DNS_PORT,
             advertise: String::new(),
             insecure_public: false,
+            allowed_hosts: Vec::new(),
             mass_failure_share: core.mass_failure_share,
             logging: LoggingSettings { level: "info".to_owned(), format: LogFormat::Text },
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },

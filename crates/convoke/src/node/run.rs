@@ -34,14 +34,14 @@ pub(crate) async fn run(plan: Plan) -> Result {
     convoke_cli::raise_open_files();
     let running = tokio::select! {
         running = start(&plan) => running?,
-        signal = signals.next() => return Err(stopped_by_second_signal(signal)),
+        signal = stop_signal(&mut signals, &plan) => return Err(stopped_by_second_signal(signal)),
     };
     let node = running.node.handle();
     let addresses = announce::Addresses::of(&node, &running.server);
     announce::listening(&plan, &node, &addresses);
     let reason = tokio::select! {
         ending = node.stopped() => return ended(&plan, ending),
-        signal = signals.next() => Reason::Signal(signal),
+        signal = stop_signal(&mut signals, &plan) => Reason::Signal(signal),
         fault = log_failed(running.log.as_ref()) => Reason::LogFailed(fault),
         never = announce::when_ready(&plan, &node, &addresses, WARNING_INTERVAL) => match never {},
     };
@@ -69,7 +69,7 @@ pub(crate) async fn run(plan: Plan) -> Result {
     };
     let ending = tokio::select! {
         ending = stopping => ending,
-        signal = signals.next() => return Err(stopped_by_second_signal(signal)),
+        signal = stop_signal(&mut signals, &plan) => return Err(stopped_by_second_signal(signal)),
     };
     match reason {
         Reason::Signal(_) => ended(&plan, ending),
@@ -77,6 +77,22 @@ pub(crate) async fn run(plan: Plan) -> Result {
             "node {} stopped because its replicated log failed: {fault}; check the disk, then start the node again",
             node.id()
         ))),
+    }
+}
+
+/// Waits for a signal that stops the node.
+///
+/// SIGHUP asks daemons to read their configuration again. A node reads it at its start only, and must not stop because
+/// of a habit or a closed terminal. `convoke dev` belongs to its terminal and ends with it.
+async fn stop_signal(signals: &mut Signals, plan: &Plan) -> Signal {
+    loop {
+        match signals.next().await {
+            Signal::Hangup if !plan.dev => tracing::warn!(
+                node = %plan.parts.node.id,
+                "SIGHUP ignored: restart the node to change its configuration, stop it with SIGTERM"
+            ),
+            signal => return signal,
+        }
     }
 }
 

@@ -11,6 +11,9 @@ const MASKS: &[(&str, &str)] = &[
     ("version", r"\b\d+\.\d+\.[0-9a-f]{8}\b"),
     // Node, incarnation, nonce, number of the write.
     ("write", r"\b[a-z0-9-]+/\d+~[0-9a-f]+:\d+"),
+    ("date", r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b"),
+    // Start of a line of `convoke watch`.
+    ("clock", r"^\d\d:\d\d:\d\d\b"),
     ("time", r"\b\d+(\.\d+)? (ms|s|min)\b"),
     // A client whose node dies chooses another one at random. Not n3, which the pages kill.
     ("n1 or n2", r"\bowner=n[12]\b|\bnode n[12]\b|\bNode n[12]\b| n[12]$"),

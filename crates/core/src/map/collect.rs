@@ -57,6 +57,12 @@ impl Tombstones {
 }
 
 impl CausalMap {
+    /// Age of the tombstone of a record, or of the inference about it.
+    pub(crate) fn departure_age(&self, record: &Record, clock: Clock) -> Duration {
+        let item = if record.is_live() { ItemRef::Inferred(record.key()) } else { ItemRef::Stated(record.slot) };
+        self.tombstones.age(&item, clock)
+    }
+
     /// When the oldest tombstone is due.
     pub(crate) fn next_collection(&self, clock: Clock, timeout: Duration) -> Option<Time> {
         self.tombstones.oldest().map(|(learnt, _)| learnt.due(clock, timeout, Duration::ZERO))

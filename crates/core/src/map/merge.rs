@@ -139,7 +139,7 @@ impl CausalMap {
         if settled || !self.may_write || self.repetition_suppressed(held) {
             return Outcome::Outranked(loser);
         }
-        let again = held.ended();
+        let again = held.expired();
         Outcome::Stored(self.write(again, clock))
     }
 

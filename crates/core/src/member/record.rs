@@ -65,7 +65,8 @@ pub struct Record {
     pub(crate) drain: u32,
     pub(crate) space: Space,
     pub(crate) kind: RecordKind,
-    /// As stated by the owner: up or down. Meaningless for `RecordKind::Left`.
+    /// As stated by the owner: up or down. In a tombstone: up if the member was unregistered, down if it expired. Only
+    /// explanations use the latter.
     pub(crate) status: Status,
     pub(crate) weight: u16,
     pub(crate) n: u64,
@@ -109,10 +110,21 @@ impl Record {
         self.kind == RecordKind::Live
     }
 
-    /// Its tombstone, as a draft: client and times. The rest is large and not needed any more.
-    pub(crate) fn ended(&self) -> Record {
+    /// The tombstone of a member that was unregistered, as a draft. A tombstone is repeated as it is.
+    pub(crate) fn unregistered(&self) -> Record {
+        self.ended(Status::Up)
+    }
+
+    /// The tombstone of a member that expired, as a draft. A tombstone is repeated as it is.
+    pub(crate) fn expired(&self) -> Record {
+        self.ended(Status::Down)
+    }
+
+    /// Client and times. The rest is large and not needed any more.
+    fn ended(&self, status: Status) -> Record {
         let (endpoints, metadata) = (Metadata::default(), Metadata::default());
-        Record { kind: RecordKind::Left, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
+        let status = if self.is_live() { status } else { self.status };
+        Record { kind: RecordKind::Left, status, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
     }
 
     pub fn origin(&self) -> &OriginId {

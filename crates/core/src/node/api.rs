@@ -361,6 +361,9 @@ pub enum PeerState {
 }
 
 impl PeerState {
+    pub const ALL: [PeerState; 6] =
+        [PeerState::Connecting, PeerState::Up, PeerState::Lost, PeerState::Failed, PeerState::Left, PeerState::Distant];
+
     pub fn as_str(self) -> &'static str {
         match self {
             PeerState::Connecting => "connecting",

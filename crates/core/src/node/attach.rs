@@ -257,7 +257,7 @@ impl Node {
         let draft = match held {
             Some(held) => {
                 self.sessions.take(held.slot);
-                Record { claim, client: client.clone(), ..held.ended() }
+                Record { claim, client: client.clone(), ..held.unregistered() }
             }
             None => Record {
                 id: SmolStr::new(id),

@@ -208,7 +208,7 @@ impl Node {
             }
             return;
         }
-        seam!(self, OwnerChangeReleasesFirst => entry.members.clone().into_iter().for_each(|slot| self.write_left(slot, out)));
+        seam!(self, OwnerChangeReleasesFirst => entry.members.clone().into_iter().for_each(|slot| self.write_unregistered(slot, out)));
         let known = new.claim;
         if let Some(conn) = self.sessions.supersede(session) {
             let same = new.client.nonce == client.nonce;
@@ -268,10 +268,15 @@ impl Node {
         stored
     }
 
-    /// Writes the tombstone of the record in a slot, whatever its owner.
-    pub(super) fn write_left(&mut self, slot: u32, out: &mut Output) {
-        let held = self.map.at(slot);
-        let draft = held.ended();
+    /// Writes the tombstone of an unregistered record, whatever its owner.
+    pub(super) fn write_unregistered(&mut self, slot: u32, out: &mut Output) {
+        let draft = self.map.at(slot).unregistered();
+        self.write(draft, out);
+    }
+
+    /// Writes the tombstone of an expired record, or repeats a tombstone, whatever its owner.
+    pub(super) fn write_expired(&mut self, slot: u32, out: &mut Output) {
+        let draft = self.map.at(slot).expired();
         self.write(draft, out);
     }
 }

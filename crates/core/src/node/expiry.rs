@@ -90,7 +90,7 @@ impl Node {
     }
 
     fn expire_record(&mut self, slot: u32, record: &Arc<Record>, liveness_counter: u64, out: &mut Output) {
-        seam!(self, ExpiryStatesLeft => return self.write_left(slot, out));
+        seam!(self, ExpiryStatesLeft => return self.write_expired(slot, out));
         let before = self.map.member(record);
         self.map.write_inferred(record, liveness_counter, self.clock);
         let after = self.map.member(record);
@@ -180,7 +180,7 @@ impl Node {
         let slots = silent.flat_map(|entry| entry.stated.values().copied());
         let left: Vec<u32> = slots.filter(|slot| self.map.shown(self.map.at(*slot)) == Status::Left).collect();
         for slot in left {
-            self.write_left(slot, out);
+            self.write_expired(slot, out);
         }
     }
 

@@ -16,6 +16,9 @@ pub struct Explanation {
     pub written: Dot,
     pub client: String,
     pub claim: u64,
+    pub drained: bool,
+    /// If the member has left.
+    pub departure: Option<Departure>,
     /// Whether the owner's node counts as alive here (L2).
     pub owner_admitted: bool,
     pub evidence: EvidenceView,
@@ -24,6 +27,16 @@ pub struct Explanation {
     pub responsible: Option<NodeId>,
     /// If this node is the owner.
     pub session: Option<SessionView>,
+}
+
+/// How and when a member left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Whether the member expired: its client, or the node of its client, did not return in time. Otherwise the client
+    /// unregistered it.
+    pub expired: bool,
+    /// Time since the first node on the path of this information received it.
+    pub age: Duration,
 }
 
 /// The latest evidence of the owner's node.
@@ -48,6 +61,8 @@ pub struct SessionView {
     pub silence: Duration,
     pub timeout: Duration,
     pub connected: bool,
+    /// The connection of a client with `fast` liveness was lost, and no message arrived since.
+    pub cut: bool,
     pub superseded: bool,
 }
 
@@ -75,7 +90,12 @@ impl Node {
             silence: session.received_at.silence_without_pauses(self.clock, self.config.timers.dead_peer_timeout),
             timeout: session.timeout,
             connected: session.conn.is_some(),
+            cut: session.cut_at.is_some(),
             superseded: session.superseded,
+        });
+        let departure = (member.status() == Status::Left).then(|| Departure {
+            expired: record.is_live() || record.status == Status::Down,
+            age: self.map.departure_age(record, self.clock),
         });
         Some(Explanation {
             id: id.to_owned(),
@@ -85,6 +105,8 @@ impl Node {
             written: Dot { origin: record.origin.id.clone(), n: record.n },
             client: record.client.id.to_string(),
             claim: record.claim,
+            drained: record.is_live() && record.drained(),
+            departure,
             owner_admitted: owner.standing.is_admitted(),
             evidence: EvidenceView {
                 liveness_counter: owner.evidence.liveness_counter,

@@ -10,6 +10,8 @@ use crate::timers::Timer;
 
 /// With `fast` liveness: time from losing the connection until a session is down.
 const FAST_GRACE: Duration = Duration::from_millis(750);
+/// Timers that may exist beyond two per session. Links and peers have far fewer.
+const STALE_TIMERS_MAX: usize = 16 * 1024;
 /// How long the finding of no mass failure stays valid (L6). Short compared with a heartbeat interval.
 const SOUND: Duration = Duration::from_millis(100);
 
@@ -44,7 +46,7 @@ impl Node {
             && let Some(session) = self.sessions.remove(session)
         {
             for slot in session.members {
-                self.write_left(slot, out);
+                self.write_unregistered(slot, out);
             }
         }
         self.count_rejection(result)
@@ -94,7 +96,7 @@ impl Node {
             self.counters.sessions_left += 1;
             if let Some(session) = self.sessions.remove(id) {
                 for slot in session.members {
-                    self.write_left(slot, out);
+                    self.write_expired(slot, out);
                 }
             }
             return;
@@ -125,7 +127,20 @@ impl Node {
         if at < session.check_at {
             session.check_at = at;
             self.timers.set(at, Timer::Session(id));
+            self.drop_stale_timers();
         }
+    }
+
+    /// Keeps the number of timers proportional to the number of sessions. The cost is shared by the timers that are dropped.
+    fn drop_stale_timers(&mut self) {
+        if self.timers.len() <= 2 * self.sessions.len() + STALE_TIMERS_MAX {
+            return;
+        }
+        let sessions = &self.sessions;
+        self.timers.retain(|at, timer| match timer {
+            Timer::Session(id) => sessions.get(*id).is_some_and(|session| session.check_at == at),
+            _ => true,
+        });
     }
 
     /// Heartbeat interval for a client with this timeout: two heartbeats may be late or lost (C6).

@@ -30,7 +30,7 @@ mod topology;
 
 pub use api::*;
 pub use counters::Counters;
-pub use explain::{EvidenceView, Explanation, InferredView, SessionView};
+pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 

@@ -123,7 +123,7 @@ impl Node {
                 && self.map.at(slot).origin.index == self.map.origins.me()
                 && self.map.at(slot).is_live()
             {
-                self.write_left(slot, out);
+                self.write_unregistered(slot, out);
             }
             Ok(())
         } else {
@@ -167,7 +167,7 @@ impl Node {
         self.names_settled = true;
         let stale = self.map.iter().filter(|record| self.is_stale_name(record)).map(|record| record.slot);
         for slot in stale.collect::<Vec<u32>>() {
-            self.write_left(slot, out);
+            self.write_unregistered(slot, out);
         }
     }
 
@@ -204,7 +204,7 @@ impl Node {
                         out.events.push(RegistryEvent::NameLost { name: new.id.to_string(), winner });
                     }
                 } else if self.names_settled && self.is_stale_name(new) {
-                    self.write_left(new.slot, out);
+                    self.write_unregistered(new.slot, out);
                 }
             }
         }

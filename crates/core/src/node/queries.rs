@@ -1,6 +1,6 @@
 //! Queries: members, services, peers, and the views that tests use.
 
-use super::{Counters, EvidenceView, Node, PeerState};
+use super::{Counters, EvidenceView, LinkId, Node, PeerState};
 use crate::filter::Filter;
 use crate::member::{Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
 use crate::peer::Peer;
@@ -152,7 +152,7 @@ impl Node {
         let evidence = run.filter(|run| !run.evidence.assumed).map(|run| &run.evidence);
         PeerView {
             node: node.clone(),
-            state: peer.state,
+            state: self.shown_state(node, peer),
             region: peer.region.clone(),
             peer_address: peer.peer_address.clone(),
             client_address: peer.client_address.clone(),
@@ -164,6 +164,20 @@ impl Node {
                 via: evidence.via.clone(),
             }),
             behind: run.map_or(0, |run| run.evidence.written.saturating_sub(run.seen)),
+        }
+    }
+
+    /// Whether the peer of a link has completed the handshake.
+    pub fn is_identified(&self, link: LinkId) -> bool {
+        self.peers.links.get(&link).is_some_and(|link| link.peer.is_some())
+    }
+
+    /// The state of the link; for a node without a wanted link, whether there is evidence of it.
+    fn shown_state(&self, node: &NodeId, peer: &Peer) -> PeerState {
+        let known = self.map.origins.incarnations(node).next().is_some();
+        match peer.state {
+            PeerState::Distant if known && !self.is_admitted(node) => PeerState::Lost,
+            state => state,
         }
     }
 

@@ -153,7 +153,7 @@ impl Node {
         let result = self.check_request(session, seq).and_then(|()| self.own_slot(session, id)).map(|slot| {
             self.executed(session, seq, out);
             self.sessions.take(slot);
-            self.write_left(slot, out);
+            self.write_unregistered(slot, out);
         });
         self.count_rejection(result)
     }

@@ -174,7 +174,7 @@ impl Node {
     fn stop_without_handover(&mut self, out: &mut Output) {
         let slots: Vec<u32> = self.sessions.iter().flat_map(|(_, session)| session.members.clone()).collect();
         for slot in slots {
-            self.write_left(slot, out);
+            self.write_unregistered(slot, out);
         }
         self.finish_stop(true, out);
     }
@@ -269,7 +269,7 @@ impl Node {
             .map(|record| record.slot)
             .collect();
         for slot in own {
-            self.write_left(slot, out);
+            self.write_unregistered(slot, out);
         }
         let now = self.clock.now;
         self.flush(now, out);

@@ -18,7 +18,7 @@ impl Node {
         !lost || self.is_admitted(node)
     }
 
-    fn is_admitted(&self, node: &NodeId) -> bool {
+    pub(super) fn is_admitted(&self, node: &NodeId) -> bool {
         self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).standing.is_admitted())
     }
 

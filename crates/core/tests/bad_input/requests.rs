@@ -344,3 +344,21 @@ fn the_highest_claim_of_one_client_does_not_block_others() {
     }
     panic!("a client that follows C1 was rejected with claim {claim}");
 }
+
+/// A client that attaches again and again, with the longest timeout, must not fill the heap of timers.
+#[test]
+fn a_loop_of_attaches_adds_no_timers() {
+    let mut lone = Lone::new();
+    for claim in 2..60_000 {
+        let request = Attach { timeout: Some(Duration::from_secs(300)), ..attach("client", claim, &["m"]) };
+        lone.node.attach(lone.now, claim, ConnId(claim), &request, &mut lone.out).unwrap();
+        lone.out = Output::default();
+    }
+    let sizes = lone.node.sizes();
+    assert_eq!(sizes.sessions, 1);
+    assert!(sizes.timers < 20_000, "{sizes:?}");
+    // The session is still checked.
+    lone.now = lone.now + Duration::from_secs(310);
+    lone.node.wake(lone.now, &mut lone.out);
+    assert!(lone.node.sizes().timers < 1_000, "{:?}", lone.node.sizes());
+}

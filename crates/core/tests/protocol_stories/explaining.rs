@@ -125,3 +125,47 @@ fn a_node_that_returns_from_behind_a_split_voids_the_inference() {
     assert!(!explain(&cluster, B, "orders-1").inferred.unwrap().applies);
     assert_eq!(cluster.node(A).counters().local_writes, writes);
 }
+
+/// The first question about a member that is gone: did its client leave, or did it crash?
+#[test]
+fn an_unregistered_member_is_told_from_an_expired_one_at_every_node() {
+    let mut cluster = three_with_a_member_at_a();
+    let session = cluster.attach(A, 2, &attach("other", 3, &["orders-2"])).unwrap().session;
+    cluster.call(A, |node, now, out| node.unregister(now, session, 1, "orders-2", out)).unwrap();
+    cluster.run(Duration::from_secs(10));
+    for at in [A, B, C] {
+        let left = explain(&cluster, at, "orders-2");
+        let departure = left.departure.expect("it has left");
+        assert_eq!((left.shown, departure.expired), (Status::Left, false));
+        assert!(departure.age >= Duration::from_secs(9) && departure.age < Duration::from_secs(12), "{departure:?}");
+        assert_eq!(explain(&cluster, at, "orders-1").departure, None);
+    }
+    // The client of orders-1 is silent: down after 20 s, gone 5 min later.
+    cluster.run(Duration::from_secs(6 * 60));
+    for at in [A, B, C] {
+        let left = explain(&cluster, at, "orders-1");
+        assert!(left.departure.expect("it has left").expired, "{left:?}");
+    }
+}
+
+/// A client that closes its session unregisters its members, also if they were down.
+#[test]
+fn a_closed_session_is_no_expiry() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    let session = cluster.attach(A, 1, &attach("client", 7, &["orders-1"])).unwrap().session;
+    cluster.run(Duration::from_secs(25));
+    assert_eq!(explain(&cluster, A, "orders-1").shown, Status::Down);
+    cluster.call(A, |node, now, out| node.close_session(now, session, out)).unwrap();
+    cluster.run(Duration::from_secs(2));
+    assert!(!explain(&cluster, B, "orders-1").departure.unwrap().expired);
+}
+
+/// A node that expired the members of a lost node is the witness of their departure.
+#[test]
+fn an_inferred_departure_is_an_expiry() {
+    let mut cluster = three_with_a_member_at_a();
+    cluster.crash(A);
+    cluster.run(Duration::from_secs(6 * 60));
+    let departure = explain(&cluster, B, "orders-1").departure.expect("it has left");
+    assert!(departure.expired && departure.age > Duration::ZERO, "{departure:?}");
+}

@@ -176,9 +176,15 @@ impl EventLoop {
 
     fn input(&mut self, input: Input, now: Time, wall: u64) {
         match input {
-            Input::Frames(Frames { link, frames, .. }) => {
+            Input::Frames(Frames { link, frames, _unidentified: unidentified, .. }) => {
                 for frame in frames {
                     self.core.received(now, link, &frame, &mut self.out);
+                }
+                if unidentified.is_some()
+                    && self.core.is_identified(link)
+                    && let Some(link) = self.links.get(&link)
+                {
+                    self.shared.places.known(link.address.ip());
                 }
             }
             Input::Operations(operations) => self.operations(operations, now, wall),

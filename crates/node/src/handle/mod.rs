@@ -142,6 +142,11 @@ impl NodeHandle {
         self.shared.timeline.listen()
     }
 
+    /// Returns the last kept changes of one member, at most `max`, newest first.
+    pub fn changes_of(&self, id: &str, max: usize) -> Vec<MemberChange> {
+        self.shared.changes.of(id, max)
+    }
+
     /// Returns the kept member changes with a sequence above `after`, oldest first.
     pub fn changes_after(&self, after: u64) -> Vec<MemberChange> {
         self.shared.changes.after(after)

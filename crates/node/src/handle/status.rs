@@ -4,8 +4,9 @@ use super::NodeHandle;
 use crate::counters::NetworkCounters;
 use crate::shared::Phase;
 use convoke_core::Rejection;
-use convoke_core::node::{DegradedReason, Sizes};
+use convoke_core::node::{DegradedReason, PeerState, PeerView, Sizes};
 use convoke_core::version::Incarnation;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Status of a node, as it reports it.
@@ -15,6 +16,8 @@ pub struct NodeStatus {
     pub phase: Phase,
     pub uptime: Duration,
     pub sizes: Sizes,
+    /// Number of other nodes by the state of the link to them.
+    pub peers: BTreeMap<PeerState, usize>,
     pub degraded: Vec<DegradedReason>,
     /// Equal at two nodes that hold the same records.
     pub context_hash: u64,
@@ -37,6 +40,7 @@ impl NodeHandle {
                 phase,
                 uptime: Duration::from_micros(now.as_micros()),
                 sizes: core.sizes(),
+                peers: count_by_state(&core.peers()),
                 degraded: core.degraded(),
                 context_hash: core.context_hash(),
             }
@@ -48,4 +52,12 @@ impl NodeHandle {
         let registry = self.run_in_event_loop(|event_loop, _| *event_loop.core().0.counters()).await?;
         Ok(Counters { registry, network: self.shared.counting.read() })
     }
+}
+
+fn count_by_state(peers: &[PeerView]) -> BTreeMap<PeerState, usize> {
+    let mut counts = BTreeMap::new();
+    for peer in peers {
+        *counts.entry(peer.state).or_default() += 1;
+    }
+    counts
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 /// Pause after a failed accept, for example when file descriptors run out.
@@ -30,13 +30,12 @@ impl Acceptor {
 
     /// Accepts until dropped.
     pub(crate) async fn run(self) {
-        let undecided = Arc::new(Semaphore::new(self.shared.network.unidentified_links));
         let mut waiting = JoinSet::new();
         loop {
             while waiting.try_join_next().is_some() {}
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let Ok(permit) = undecided.clone().try_acquire_owned() else {
+                    let Some(permit) = self.shared.places.enter(address.ip()) else {
                         add(&self.shared.counting.links_unidentified_rejected, 1);
                         continue;
                     };

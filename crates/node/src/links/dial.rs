@@ -17,7 +17,10 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared:
     let connecting = connect(&address, shared.local_address);
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-        Ok(connected) => Input::Dialed { generation, dial, connected: Box::new(connected) },
+        Ok(connected) => {
+            shared.places.known(connected.address.ip());
+            Input::Dialed { generation, dial, connected: Box::new(connected) }
+        }
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
             tracing::debug!(node = %shared.id, %address, %error, "peer dial failed");

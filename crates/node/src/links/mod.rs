@@ -4,12 +4,14 @@
 mod accept;
 mod dial;
 mod log_throttle;
+mod places;
 mod reader;
 mod writer;
 
 pub(crate) use accept::Acceptor;
 pub(crate) use dial::dial;
 pub(crate) use log_throttle::LogThrottle;
+pub(crate) use places::Places;
 pub(crate) use reader::Reading;
 pub(crate) use writer::{Full, Queue};
 

@@ -1,19 +1,25 @@
 //! The explanation of a member's status in English. The command line and the dashboard show these sentences.
 
+use super::date_time;
 use convoke_core::member::Status;
-use convoke_core::node::Explanation;
+use convoke_core::node::{Departure, Explanation};
 use convoke_core::version::NodeId;
 use std::time::Duration;
 
-/// Returns the explanation as a list of sentences. `own` is the id of this node.
-pub(super) fn sentences(explanation: &Explanation, own: &NodeId) -> Vec<String> {
+/// Returns the explanation as a list of sentences. `own` is the id of this node, `since` the time in UNIX milliseconds
+/// from which on it shows the status, if it still keeps that change.
+pub(super) fn sentences(explanation: &Explanation, own: &NodeId, since: Option<u64>) -> Vec<String> {
     let owner = &explanation.written.origin.node;
-    let reported = match explanation.stated {
+    let mut sentences = vec![report(explanation)];
+    let shown = match explanation.shown {
         Status::Up => "up",
-        Status::Down => "down because its client timed out",
-        Status::Left => "left because it was unregistered or its session expired",
+        Status::Down => "down",
+        Status::Left => "left",
     };
-    let mut sentences = vec![format!("Its owner, node {owner}, reports it {reported}.")];
+    sentences.extend(since.map(|since| format!("This node shows it as {shown} since {}.", date_time(since))));
+    if explanation.drained {
+        sentences.push("It is drained: it stays listed and gets no traffic.".to_owned());
+    }
     sentences.extend(client(explanation));
     let evidence = &explanation.evidence;
     let via = match &evidence.via {
@@ -43,6 +49,30 @@ pub(super) fn sentences(explanation: &Explanation, own: &NodeId) -> Vec<String> 
     let Explanation { version, written, claim, .. } = explanation;
     sentences.push(format!("Version {version}, written as {written}, claim {claim}."));
     sentences
+}
+
+/// The last word of the owner, or of the node that expired the member.
+fn report(explanation: &Explanation) -> String {
+    let owner = &explanation.written.origin.node;
+    let reports = format!("Its owner, node {owner}, reports it");
+    match (explanation.stated, explanation.departure) {
+        (Status::Left, Some(Departure { expired: false, age })) => {
+            format!("Its client unregistered it {} ago at node {owner}.", seconds(age))
+        }
+        (Status::Left, departure) => {
+            let age = seconds(departure.map(|departure| departure.age).unwrap_or_default());
+            format!("It expired {age} ago at node {owner}: its client did not return in time.")
+        }
+        (Status::Up, Some(Departure { age, .. })) => {
+            format!("It expired {} ago, although its owner, node {owner}, last reported it up.", seconds(age))
+        }
+        (Status::Up, None) => format!("{reports} up."),
+        (Status::Down, _) => match &explanation.session {
+            Some(session) if session.cut => format!("{reports} down because the connection of its client was lost."),
+            Some(_) => format!("{reports} down because its client timed out."),
+            None => format!("{reports} down because its client timed out or lost its connection."),
+        },
+    }
 }
 
 fn client(explanation: &Explanation) -> Vec<String> {
@@ -82,6 +112,8 @@ mod tests {
             written: Dot { origin, n: 17 },
             client: "shop".into(),
             claim: 4,
+            drained: false,
+            departure: None,
             owner_admitted: true,
             evidence: EvidenceView { liveness_counter: 9, age: Duration::ZERO, via: None },
             inferred: None,
@@ -90,6 +122,7 @@ mod tests {
                 silence: Duration::from_millis(1_200),
                 timeout: Duration::from_secs(20),
                 connected: true,
+                cut: false,
                 superseded: false,
             }),
         }
@@ -97,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_member_that_is_up_at_its_owner() {
-        let found = sentences(&up(), &node("n1"));
+        let found = sentences(&up(), &node("n1"), None);
         assert_eq!(
             found,
             [
@@ -108,9 +141,45 @@ mod tests {
             ]
         );
         let away = Explanation { session: None, ..up() };
-        let found = sentences(&away, &node("n2"));
+        let found = sentences(&away, &node("n2"), None);
         assert_eq!(found[1], "It was registered by client shop.");
         assert_eq!(found[2], "Node n1 is alive: last evidence 0.0 s ago, received directly.");
+    }
+
+    #[test]
+    fn the_reason_of_a_lost_member_is_named() {
+        let first = |explanation: &Explanation, own: &str| sentences(explanation, &node(own), None).swap_remove(0);
+        let left = |expired| Explanation {
+            shown: Status::Left,
+            stated: Status::Left,
+            departure: Some(Departure { expired, age: Duration::from_secs(34) }),
+            session: None,
+            ..up()
+        };
+        assert_eq!(first(&left(false), "n2"), "Its client unregistered it 34.0 s ago at node n1.");
+        assert_eq!(first(&left(true), "n2"), "It expired 34.0 s ago at node n1: its client did not return in time.");
+        let inferred = Explanation { stated: Status::Up, ..left(true) };
+        assert_eq!(first(&inferred, "n2"), "It expired 34.0 s ago, although its owner, node n1, last reported it up.");
+        let down = Explanation { shown: Status::Down, stated: Status::Down, ..up() };
+        assert_eq!(first(&down, "n1"), "Its owner, node n1, reports it down because its client timed out.");
+        let session = down.session.clone().map(|session| SessionView { connected: false, cut: true, ..session });
+        let cut = Explanation { session, ..down.clone() };
+        let lost = "Its owner, node n1, reports it down because the connection of its client was lost.";
+        assert_eq!(first(&cut, "n1"), lost);
+        let elsewhere = Explanation { session: None, ..down };
+        assert!(first(&elsewhere, "n2").ends_with("timed out or lost its connection."));
+    }
+
+    #[test]
+    fn drains_and_times_are_mentioned() {
+        let drained = Explanation { drained: true, ..up() };
+        assert_eq!(
+            sentences(&drained, &node("n1"), Some(1_794_895_854_999))[1..3],
+            [
+                "This node shows it as up since 2026-11-17 06:10:54 UTC.",
+                "It is drained: it stays listed and gets no traffic.",
+            ]
+        );
     }
 
     #[test]
@@ -125,7 +194,7 @@ mod tests {
             ..up()
         };
         assert_eq!(
-            sentences(&silent, &node("n2"))[2..6],
+            sentences(&silent, &node("n2"), None)[2..6],
             [
                 "Node n1 is silent: last evidence 400.0 s ago, relayed by n2.",
                 "The last report of n1 no longer counts.",
@@ -136,6 +205,6 @@ mod tests {
         let returned = InferredView { by: node("n3"), liveness_counter: 9, applies: false };
         let back = Explanation { inferred: Some(returned), ..up() };
         let expected = "Node n3 expired the members of n1, but n1 has returned since.";
-        assert!(sentences(&back, &node("n2")).iter().any(|sentence| sentence == expected));
+        assert!(sentences(&back, &node("n2"), None).iter().any(|sentence| sentence == expected));
     }
 }

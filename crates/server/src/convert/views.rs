@@ -2,10 +2,10 @@
 
 use super::millis;
 use super::sentences::sentences;
-use convoke_core::member::NODE_ID_PREFIX;
+use convoke_core::member::{ChangeKind, NODE_ID_PREFIX, Status};
 use convoke_core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
 use convoke_core::version::NodeId;
-use convoke_node::{NodeHandle, NodeStatus};
+use convoke_node::{MemberChange, NodeHandle, NodeStatus};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
 use std::net::SocketAddr;
@@ -120,8 +120,17 @@ pub(crate) fn services(services: Vec<ServiceView>) -> v1::ServicesResponse {
     v1::ServicesResponse { services: services.collect() }
 }
 
-pub(crate) fn explanation(explanation: &Explanation, own: &NodeId) -> v1::ExplainResponse {
-    use v1::explain_response::{Evidence, Inferred, Session};
+/// `history` are the last changes of the member at this node, newest first.
+pub(crate) fn explanation(explanation: &Explanation, own: &NodeId, history: &[MemberChange]) -> v1::ExplainResponse {
+    use v1::explain_response::{Change, Departure, Evidence, Inferred, Session};
+    // After an unregistration, the change carries the last state of the member.
+    let status = |change: &MemberChange| match change.kind {
+        ChangeKind::Unregistered => Status::Left,
+        _ => change.member.status(),
+    };
+    let since = history.iter().take_while(|change| status(change) == explanation.shown).last();
+    // The oldest kept change need not be the one that brought the status.
+    let since = since.filter(|change| !matches!(change.kind, ChangeKind::Updated | ChangeKind::OwnerChanged));
     let text = |node: &Option<NodeId>| node.as_ref().map(ToString::to_string).unwrap_or_default();
     v1::ExplainResponse {
         id: explanation.id.clone(),
@@ -149,7 +158,21 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId) -> v1::Explai
             timeout_ms: millis(session.timeout),
             connected: session.connected,
             superseded: session.superseded,
+            cut: session.cut,
         }),
-        sentences: sentences(explanation, own),
+        sentences: sentences(explanation, own, since.map(|change| change.wall_ms)),
+        drained: explanation.drained,
+        departure: explanation
+            .departure
+            .map(|departure| Departure { expired: departure.expired, age_ms: millis(departure.age) }),
+        history: history
+            .iter()
+            .map(|change| Change {
+                at: change.wall_ms,
+                change: change.kind.as_str().to_owned(),
+                status: v1::Status::from(status(change)).into(),
+                owner: change.member.owner().node.to_owned(),
+            })
+            .collect(),
     }
 }

@@ -15,6 +15,9 @@ use tonic::{Request, Response, Status};
 #[derive(Debug)]
 pub(crate) struct Admin(pub(crate) Arc<Surface>);
 
+/// Largest number of changes in the explanation of a member.
+const HISTORY_MAX: usize = 10;
+
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
@@ -108,9 +111,8 @@ impl Surface {
     }
 
     pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
-        let explanation = self.readable()?.explain(id).await.map_err(rejected)?;
-        let explained = explanation.map(|explanation| convert::explanation(&explanation, self.node.id()));
-        explained.ok_or_else(|| no_member(id))
+        let explanation = self.readable()?.explain(id).await.map_err(rejected)?.ok_or_else(|| no_member(id))?;
+        Ok(convert::explanation(&explanation, self.node.id(), &self.node.changes_of(id, HISTORY_MAX)))
     }
 }
 

@@ -5,10 +5,12 @@ mod attach;
 mod health;
 mod log;
 mod measure;
+mod prompt;
 mod registry;
 mod watch;
 
 use crate::config::Config;
+use crate::http;
 use crate::log::{Directory, LogService};
 use crate::service::Reply;
 use crate::surface::Surface;
@@ -54,9 +56,15 @@ impl Services {
     pub(crate) async fn call(mut self, request: Request<Incoming>) -> Response<Reply> {
         let begun = Instant::now();
         let method = measure::method(request.uri().path());
-        let service = request.uri().path().split('/').nth(1);
         let span = traces::grpc(measure::name(method), request.headers());
-        let response = if request.uri().path() == watch::PATH {
+        let timeout = self.surface.config.timeouts.request;
+        let path = request.uri().path().to_owned();
+        let request = request.map(|body| prompt::Prompt::new(&path, body, timeout));
+        let service = path.split('/').nth(1);
+        let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers());
+        let response = if let Err(error) = refused {
+            Ok(tonic::Status::from(error).into_http().map(Reply::Grpc))
+        } else if path == watch::PATH {
             let calling = watch::serve(self.surface.clone(), request).instrument(span.clone());
             Ok(calling.await.map(Reply::Grpc))
         } else if service == Some(RegistryServer::<registry::Registry>::NAME) {

@@ -1,11 +1,13 @@
-//! The layer around every route: metrics, limits of sizes before the request is parsed, and the timeout.
+//! The layer around every route: metrics, limits of sizes and the origin of the request before it is parsed, and the
+//! timeout.
 
 use super::extract::no_query;
 use super::http_error::{Failed, HttpError};
 use super::routes::RouteInfo;
+use super::site;
 use crate::surface::Surface;
 use crate::traces;
-use ::http::{HeaderMap, Method, StatusCode};
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use convoke_proto::{Error, ErrorCode};
@@ -16,6 +18,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tower::{Layer, Service};
 use tracing::Instrument;
+
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// Puts the bounds around a route. Not made with `axum::middleware::from_fn`, which clones the route and boxes it twice for every
 /// request.
@@ -61,10 +65,12 @@ where
         let reading = request.method() == Method::GET || request.method() == Method::HEAD;
         let answering = check(&surface, route, &request).map(|()| self.inner.call(request));
         Box::pin(async move {
-            let response = match answering {
+            let mut response = match answering {
                 Ok(answering) => in_time(&surface, reading, answering).instrument(span.clone()).await,
                 Err(failure) => failure.into_response(),
             };
+            // A browser must not guess that data is a script or a page.
+            response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
             let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
             let code = failed.map_or(0, |code| code as usize);
             surface.metrics.http.record(route.map(|route| route.position), code, begun.elapsed());
@@ -103,6 +109,7 @@ fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Resu
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(too_large(status, "headers", headers, limits.header_bytes));
     }
+    site::check(&surface.hosts, route, request.method(), request.uri(), request.headers())?;
     match (route, request.uri().query()) {
         (Some(route), Some(query)) if !route.query => Ok(no_query(query)?),
         _ => Ok(()),

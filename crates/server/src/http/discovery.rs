@@ -3,6 +3,7 @@
 use super::extract::Query;
 use super::http_error::{HttpError, Json};
 use crate::convert;
+use crate::error::invalid;
 use crate::surface::Surface;
 use axum::extract::State;
 use convoke_core::filter::Filter;
@@ -25,6 +26,8 @@ pub(crate) struct TargetsQuery {
     filter: String,
     /// Name of the endpoint to scrape. Without it, `metrics` if the member has such an endpoint, else its address.
     endpoint: Option<String>,
+    /// `routable`, the default, or `any`: down and drained members as well.
+    status: Option<String>,
 }
 
 /// One group per member, because the labels differ.
@@ -34,7 +37,8 @@ pub(crate) struct Group {
     labels: BTreeMap<String, String>,
 }
 
-/// Returns the routable members that have an address.
+/// Returns the members that have an address: the routable ones, or all. A target that disappears with its member raises no
+/// alert, so nodes are scraped while they are down.
 pub(crate) async fn prometheus(
     State(surface): State<Arc<Surface>>,
     Query(query): Query<TargetsQuery>,
@@ -43,13 +47,18 @@ pub(crate) async fn prometheus(
     if let Some(pattern) = &query.service {
         filter = Filter::service(pattern).and(filter);
     }
+    let any = match query.status.as_deref() {
+        None | Some("routable") => false,
+        Some("any") => true,
+        Some(other) => return Err(invalid("status", format!("status {other:?} is neither routable nor any")).into()),
+    };
     let node = surface.readable()?;
     let mut groups = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
         let page = node.members(&filter, cursor.as_deref(), PAGE).map_err(crate::error::rejected)?;
-        let routable = page.members.iter().filter(|member| member.routable());
-        groups.extend(routable.filter_map(|member| group(member, query.endpoint.as_deref())));
+        let wanted = page.members.iter().filter(|member| any || member.routable());
+        groups.extend(wanted.filter_map(|member| group(member, query.endpoint.as_deref())));
         if groups.len() > TARGETS_MAX {
             let message = format!("more than {TARGETS_MAX} targets: limit them with service or filter");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(TARGETS_MAX as u64).into());

@@ -14,6 +14,7 @@ mod peer_client;
 mod reads;
 mod routes;
 mod sessions;
+mod site;
 mod sse;
 mod ui;
 mod watch;
@@ -30,6 +31,7 @@ pub(crate) use observe::requests;
 pub(crate) use peer_client::PeerClient;
 use routes::routes;
 pub(crate) use sessions::Sessions;
+pub(crate) use site::{Hosts, check_grpc};
 use std::sync::Arc;
 
 /// Returns the method and path of every route.

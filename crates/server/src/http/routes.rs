@@ -12,6 +12,19 @@ pub(crate) struct Route {
     pub(crate) handler: MethodRouter<Arc<Surface>>,
     /// Whether the handler parses the query itself. If not, any query is rejected.
     query: bool,
+    body: Body,
+    probe: bool,
+}
+
+/// The body that a route takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A JSON object. Its content type is checked.
+    Json,
+    /// Any bytes.
+    Raw,
+    /// None; it is not read.
+    None,
 }
 
 /// A route as the layers around it see it. It is found when the router is built, not for each request.
@@ -23,26 +36,40 @@ pub(crate) struct RouteInfo {
     pub(crate) path: &'static str,
     /// Whether the handler parses the query.
     pub(crate) query: bool,
+    pub(crate) body: Body,
+    /// Whether load balancers call it, under any host name. Its answer contains no data.
+    pub(crate) probe: bool,
 }
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        RouteInfo { position, path: self.path, query: self.query }
+        RouteInfo { position, path: self.path, query: self.query, body: self.body, probe: self.probe }
     }
 }
 
-/// `with query` means that the handler parses the query.
+/// `with query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes
+/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers.
 macro_rules! routes {
-    ($($method:ident $path:literal $(with $query:ident)? => $handler:path,)+) => {
+    ($($method:ident $path:literal $(with $query:ident)? $(takes $body:ident)? $(as $probe:ident)? => $handler:path,)+) => {
         vec![$(Route {
             method: Method::$method,
             path: $path,
             handler: on(MethodFilter::$method, $handler),
             query: routes!(@query $($query)?),
+            body: routes!(@body $method $($body)?),
+            probe: routes!(@probe $($probe)?),
         },)+]
     };
     (@query query) => { true };
     (@query) => { false };
+    (@probe probe) => { true };
+    (@probe) => { false };
+    (@body $method:ident json) => { Body::Json };
+    (@body $method:ident raw) => { Body::Raw };
+    (@body $method:ident nothing) => { Body::None };
+    (@body GET) => { Body::None };
+    (@body DELETE) => { Body::None };
+    (@body $method:ident) => { compile_error!("name the body of the route: `takes json`, `takes raw` or `takes nothing`") };
 }
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -52,8 +79,8 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/ui" with query => ui::redirect_to_ui,
         GET "/ui/" with query => ui::index,
         GET "/ui/{file}" with query => ui::file,
-        GET "/healthz" => reads::alive,
-        GET "/readyz" with query => reads::ready,
+        GET "/healthz" as probe => reads::alive,
+        GET "/readyz" with query as probe => reads::ready,
         GET "/metrics" => observe::metrics,
         GET "/api/v1/openapi.json" => observe::openapi,
         GET "/api/v1/status" => reads::status,
@@ -70,20 +97,20 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/kv" with query => kv::list_all,
         GET "/api/v1/kv/" with query => kv::list_all,
         GET "/api/v1/kv/{*key}" with query => kv::get,
-        PUT "/api/v1/kv/{*key}" with query => kv::put,
+        PUT "/api/v1/kv/{*key}" with query takes raw => kv::put,
         DELETE "/api/v1/kv/{*key}" with query => kv::delete,
         GET "/api/v1/log/status" => log::status,
-        POST "/api/v1/log/members" => log::members,
+        POST "/api/v1/log/members" takes json => log::members,
         GET "/api/v1/log/requests/{session}/{number}" with query => log::peek,
-        POST "/api/v1/log/requests/{session}/{number}/resolve" with query => log::resolve,
+        POST "/api/v1/log/requests/{session}/{number}/resolve" with query takes json => log::resolve,
         GET "/api/v1/log/sessions" with query => log::sessions,
         DELETE "/api/v1/log/sessions/{session}" => log::end_session,
-        POST "/api/v1/sessions" => sessions::create,
+        POST "/api/v1/sessions" takes json => sessions::create,
         // Any request of a session counts as a heartbeat, even if it is rejected.
         DELETE "/api/v1/sessions/{session}" with query => sessions::close,
-        PUT "/api/v1/sessions/{session}/heartbeat" with query => sessions::heartbeat,
-        PUT "/api/v1/sessions/{session}/members/{id}" with query => sessions::register,
-        PATCH "/api/v1/sessions/{session}/members/{id}" with query => sessions::update,
+        PUT "/api/v1/sessions/{session}/heartbeat" with query takes json => sessions::heartbeat,
+        PUT "/api/v1/sessions/{session}/members/{id}" with query takes json => sessions::register,
+        PATCH "/api/v1/sessions/{session}/members/{id}" with query takes json => sessions::update,
         DELETE "/api/v1/sessions/{session}/members/{id}" with query => sessions::unregister,
     }
 }

@@ -3,7 +3,7 @@
 use super::log;
 use crate::convert;
 use crate::surface::Surface;
-use convoke_core::node::Sizes;
+use convoke_core::node::{PeerState, Sizes};
 use convoke_counters::Count;
 use convoke_node::{Counters, NodeStatus};
 use prometheus_client::collector::Collector;
@@ -69,6 +69,12 @@ impl Scrape {
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;
         families.gauge("convoke_incarnation", "Incarnation number of the node.", status.incarnation.number)?;
         families.gauge("convoke_uptime_seconds", "Time since the start of the node.", status.uptime.as_secs_f64())?;
+        let help = "Other nodes by the state of the link to them.";
+        let mut nodes = families.describe("convoke_nodes", help, MetricType::Gauge)?;
+        for state in PeerState::ALL {
+            let count = status.peers.get(&state).copied().unwrap_or(0);
+            nodes.encode_family(&[("state", state.as_str())])?.encode_gauge(&count)?;
+        }
         let (mut up, mut down, mut drained) = (0, 0, 0);
         for service in node.services() {
             up += service.up;

@@ -1,6 +1,7 @@
 //! Accepts connections up to the limit until the server stops, then waits until they have ended.
 
 use super::connection;
+use crate::config::Timeouts;
 use crate::service::Service;
 use crate::surface::Surface;
 use convoke_counters::add;
@@ -36,13 +37,14 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((stream, _)) => {
-                let Ok(permit) = surface.gates.connections.clone().try_acquire_owned() else {
+            Ok((stream, address)) => {
+                let permit = surface.gates.connections.clone().try_acquire_owned().ok();
+                let Some(permit) = permit.zip(surface.gates.addresses.enter(address.ip())) else {
                     add(&surface.metrics.clients.connections_rejected, 1);
                     continue;
                 };
                 add(&surface.metrics.clients.connections_accepted, 1);
-                tune(&stream, surface.config.timeouts.stall);
+                tune(&stream, &surface.config.timeouts);
                 let serving = connection::serve(stream, surface.clone(), service.clone(), stage.clone());
                 connections.spawn(async move {
                     let _permit = permit;
@@ -63,15 +65,21 @@ pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut sta
 
 /// Disables Nagle's algorithm, because answers are small and urgent. Enables keep-alive, which detects a lost client
 /// machine even on an idle connection. Errors are ignored: the connection works without these options.
-fn tune(stream: &TcpStream, stall: Duration) {
+///
+/// An idle event stream sends a comment within `keep_alive`. Unacknowledged data ends the connection after most of the rest
+/// of `stall`, so a reader that vanished is noticed within `stall` (one minute by default).
+fn tune(stream: &TcpStream, timeouts: &Timeouts) {
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
     {
-        use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_user_timeout};
+        use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
+        let Timeouts { stall, keep_alive, .. } = *timeouts;
+        let unacknowledged = if stall > 3 * keep_alive { stall - 2 * keep_alive } else { stall };
         let _ = set_socket_keepalive(stream, true);
-        let _ = set_tcp_keepidle(stream, stall.max(Duration::from_secs(1)));
-        let _ = set_tcp_user_timeout(stream, u32::try_from(stall.as_millis()).unwrap_or(u32::MAX));
+        let _ = set_tcp_keepidle(stream, keep_alive.max(Duration::from_secs(1)));
+        let _ = set_tcp_keepintvl(stream, keep_alive.max(Duration::from_secs(1)));
+        let _ = set_tcp_user_timeout(stream, u32::try_from(unacknowledged.as_millis()).unwrap_or(u32::MAX));
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = stall;
+    let _ = timeouts;
 }

@@ -12,8 +12,10 @@ use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
 
 /// Buffer for HTTP/1.1 headers. Headers above the configured limit get an error response; hyper closes a connection
 /// that exceeds the buffer.
@@ -38,8 +40,10 @@ pub(super) async fn serve(
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
-    let connection = ClientConnection::of(&stream);
-    let service = service.for_connection(&connection);
+    let client = ClientConnection::of(&stream);
+    let service = service.for_connection(&client);
+    // hyper closes idle HTTP/1.1 connections itself.
+    let mut idle = (first.protocol == Protocol::Http2).then(|| Idle::new(client.clone(), timeouts.idle));
     let io = TokioIo::new(Guarded::new(stream, first.bytes(), timeouts.stall));
     // A macro, because the two connection types have no common trait.
     macro_rules! run {
@@ -48,7 +52,7 @@ pub(super) async fn serve(
             tokio::pin!(connection);
             let mut closing = Closing::new(stage);
             let result = std::future::poll_fn(|context| {
-                if closing.begins(context) {
+                if closing.begins(context) || idle.as_mut().is_some_and(|idle| idle.is_over(context)) {
                     connection.as_mut().graceful_shutdown();
                 }
                 connection.as_mut().poll(context)
@@ -78,10 +82,13 @@ pub(super) async fn serve(
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_send_buf_size(SEND_BUFFER)
+                // Also on an idle connection: its client may have vanished without a word.
+                .keep_alive_interval(timeouts.keep_alive * 2)
+                .keep_alive_timeout(timeouts.keep_alive * 2)
                 .serve_connection(io, service)
         ),
     }
-    surface.sessions.disconnected(&connection);
+    surface.sessions.disconnected(&client);
 }
 
 /// Returns whether a connection ended because of invalid bytes from the client, as opposed to a disconnect.
@@ -118,5 +125,36 @@ impl Closing {
         });
         self.reported = change.as_mut().poll(context).is_ready();
         self.reported
+    }
+}
+
+/// Reports once that a connection had no call for a while.
+struct Idle {
+    client: Arc<ClientConnection>,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    /// Number of calls when the timer was set; `None` if one was open.
+    calls: Option<u64>,
+    reported: bool,
+}
+
+impl Idle {
+    fn new(client: Arc<ClientConnection>, timeout: Duration) -> Self {
+        let calls = client.calls_if_idle();
+        Idle { client, timeout, timer: Box::pin(tokio::time::sleep(timeout)), calls, reported: false }
+    }
+
+    /// Returns true once, when the connection should end. The task is woken for it.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        while !self.reported && self.timer.as_mut().poll(context).is_ready() {
+            let calls = self.client.calls_if_idle();
+            self.reported = calls.is_some() && calls == self.calls;
+            self.calls = calls;
+            self.timer.as_mut().reset(Instant::now() + self.timeout);
+            if self.reported {
+                return true;
+            }
+        }
+        false
     }
 }

@@ -4,7 +4,7 @@ use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, Operati
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
 use crate::mutant::seam;
 use crate::{ConnectionState, Error};
-use convoke_proto::{ErrorCode, v1};
+use convoke_proto::{ErrorCode, PART_ELEMENTS, of_register, v1};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -87,21 +87,22 @@ impl Session {
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             ..v1::Attach::default()
         };
-        let (mut parts, mut part, mut bytes) = (Vec::new(), empty.clone(), 0);
-        let mut room = |part: &mut v1::Attach, size: usize| {
-            if bytes > 0 && bytes + size > self.part_bytes {
+        let (mut parts, mut part, mut bytes, mut elements) = (Vec::new(), empty.clone(), 0, 0);
+        let mut room = |part: &mut v1::Attach, size: usize, more: usize| {
+            if elements > 0 && (bytes + size > self.part_bytes || elements + more > PART_ELEMENTS) {
                 part.more = true;
                 parts.push(std::mem::replace(part, empty.clone()));
-                bytes = 0;
+                (bytes, elements) = (0, 0);
             }
             bytes += size;
+            elements += more;
         };
         for member in members {
-            room(&mut part, member.encoded_len());
+            room(&mut part, member.encoded_len(), of_register(&member));
             part.members.push(member);
         }
         for id in unregistered {
-            room(&mut part, id.len());
+            room(&mut part, id.len(), 1);
             part.unregistered.push(id);
         }
         parts.push(part);

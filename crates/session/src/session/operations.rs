@@ -5,7 +5,7 @@ use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
 use crate::mutant::seam;
 use crate::{ConnectionState, Error, Update};
 use convoke_proto::json::MemberSpec;
-use convoke_proto::{ErrorCode, PART_BYTES, v1};
+use convoke_proto::{ErrorCode, PART_BYTES, PART_ELEMENTS, of_request, v1};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use v1::request::Operation as Request;
@@ -145,17 +145,18 @@ impl Session {
         if self.attach_again {
             return;
         }
-        let (mut requests, mut bytes) = (Vec::new(), 0);
+        let (mut requests, mut bytes, mut elements) = (Vec::new(), 0, 0);
         while self.in_flight.len() < IN_FLIGHT_MAX
             && let Some(next) = self.waiting.pop_first()
         {
             let Some(request) = self.request(next) else { continue };
             bytes += request.encoded_len();
+            elements += of_request(&request);
             requests.push(request);
-            if bytes > PART_BYTES {
+            if bytes > PART_BYTES || elements > PART_ELEMENTS {
                 let requests = std::mem::take(&mut requests);
                 self.send(connection, ToNode::Requests(v1::Requests { requests }), out);
-                bytes = 0;
+                (bytes, elements) = (0, 0);
             }
         }
         if !requests.is_empty() {

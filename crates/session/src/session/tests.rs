@@ -640,6 +640,27 @@ fn a_large_attach_comes_in_parts() {
     assert!(parts.iter().rev().skip(1).all(|part| part.more) && !parts.last().unwrap().more);
 }
 
+/// Nodes reject messages with too many elements before they decode them.
+#[test]
+fn many_small_members_come_in_parts() {
+    let mut story = Story::new();
+    for index in 0..6_000 {
+        let spec = MemberSpec::new(format!("m{index}"), "s").metadata("k", "v").metadata("l", "v");
+        story.session.register(spec, false, None).unwrap();
+    }
+    story.now = story.session.next_wake().unwrap();
+    story.session.wake(story.now, &mut story.out);
+    story.session.connected(story.now, crate::session::ConnectionId(601), &mut story.out);
+    let mut members = 0;
+    for message in story.sent() {
+        let ToNode::Attach(part) = message else { panic!("{message:?}") };
+        let elements: usize = part.members.iter().map(convoke_proto::of_register).sum();
+        assert!(elements <= convoke_proto::PART_ELEMENTS, "{elements}");
+        members += part.members.len();
+    }
+    assert_eq!(members, 6_000);
+}
+
 /// The parts of an attach of about so many MiB.
 fn connect_with(story: &mut Story, mebibytes: usize) -> Vec<v1::Attach> {
     for index in 0..mebibytes * 64 {

@@ -50,7 +50,7 @@ pub(crate) async fn run(arguments: &DemoArgs) -> Result {
     let cluster = cluster(dir.path(), arguments.speed)?;
     let cluster = Arc::new(Mutex::new(cluster));
     let printer = Arc::new(Printer::new(arguments.quiet, arguments.json));
-    let expected = SharedExpected::default();
+    let expected = SharedExpected::new(printer.clone());
     let log_writes = Arc::new(LogWrites::default());
     let outcome = tokio::select! {
         outcome = show(arguments, printer.clone(), cluster.clone(), expected.clone(), log_writes.clone()) => outcome,

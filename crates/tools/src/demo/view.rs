@@ -8,6 +8,22 @@ use std::sync::Arc;
 /// is a flap.
 pub(crate) type Expected = BTreeSet<String>;
 
+/// An expected member that a watcher saw down or removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flap {
+    pub(crate) id: String,
+    /// The last owner that the watcher saw.
+    pub(crate) owner: String,
+    /// `down` or `removed`.
+    pub(crate) shown: &'static str,
+}
+
+impl Flap {
+    fn of(member: &Member, shown: &'static str) -> Flap {
+        Flap { id: member.id.clone(), owner: member.owner.node.clone(), shown }
+    }
+}
+
 /// State built from the events of one watch.
 #[derive(Debug, Default)]
 pub(crate) struct View {
@@ -43,22 +59,24 @@ impl View {
         View { counts, ..View::default() }
     }
 
-    pub(crate) fn apply(&mut self, event: &Event, expected: &Expected) {
+    /// Applies an event and returns its flaps.
+    pub(crate) fn apply(&mut self, event: &Event, expected: &Expected) -> Vec<Flap> {
+        let mut flaps = Vec::new();
         match event {
             Event::Reset(_) => self.loading = Some(BTreeMap::new()),
             Event::Snapshot(member) => {
                 let members = self.loading.get_or_insert_default();
                 members.insert(member.id.clone(), member.clone());
             }
-            Event::CaughtUp => self.caught_up(expected),
+            Event::CaughtUp => flaps = self.caught_up(expected),
             Event::Unregistered { member, .. } => {
                 self.counts.changes += 1;
-                self.counts.flaps += u64::from(expected.contains(&member.id));
+                flaps.extend(expected.contains(&member.id).then(|| Flap::of(member, "removed")));
                 self.members.remove(&member.id);
             }
             Event::StatusChanged(member) => {
                 let down = member.status == Status::Down && expected.contains(&member.id);
-                self.counts.flaps += u64::from(down);
+                flaps.extend(down.then(|| Flap::of(member, "down")));
                 self.change(member);
             }
             Event::OwnerChanged(member) => {
@@ -67,6 +85,8 @@ impl View {
             }
             Event::Registered(member) | Event::Updated(member) => self.change(member),
         }
+        self.counts.flaps += flaps.len() as u64;
+        flaps
     }
 
     fn change(&mut self, member: &Arc<Member>) {
@@ -75,13 +95,17 @@ impl View {
     }
 
     /// Changes that the snapshot contains count as well.
-    fn caught_up(&mut self, expected: &Expected) {
-        let Some(loaded) = self.loading.take() else { return };
+    fn caught_up(&mut self, expected: &Expected) -> Vec<Flap> {
+        let Some(loaded) = self.loading.take() else { return Vec::new() };
         let was_up = |member: &&Arc<Member>| member.status == Status::Up && expected.contains(&member.id);
-        let is_up = |member: &Arc<Member>| loaded.get(&member.id).is_some_and(|now| now.status == Status::Up);
-        let fell = self.members.values().filter(was_up).filter(|member| !is_up(member)).count();
-        self.counts.flaps += fell as u64;
+        let flap = |member: &Arc<Member>| match loaded.get(&member.id) {
+            Some(now) if now.status == Status::Up => None,
+            Some(now) => Some(Flap::of(now, "down")),
+            None => Some(Flap::of(member, "removed")),
+        };
+        let flaps = self.members.values().filter(was_up).filter_map(flap).collect();
         self.members = loaded;
+        flaps
     }
 
     pub(crate) fn member(&self, id: &str) -> Option<&Arc<Member>> {
@@ -159,7 +183,9 @@ mod tests {
 
     fn view(events: &[Event], expected: &Expected) -> View {
         let mut view = View::default();
-        events.iter().for_each(|event| view.apply(event, expected));
+        for event in events {
+            view.apply(event, expected);
+        }
         view
     }
 
@@ -180,7 +206,8 @@ mod tests {
         let mut view = view(&[Event::Snapshot(at("n1")), Event::CaughtUp, Event::OwnerChanged(at("n2"))], &expected);
         assert_eq!(view.counts, Counts { flaps: 0, moves: 1, changes: 1 });
         assert_eq!(view.owners(&expected), BTreeMap::from([("n2".to_owned(), 1)]));
-        view.apply(&Event::Unregistered { member: at("n2"), version: "3".into() }, &expected);
+        let flaps = view.apply(&Event::Unregistered { member: at("n2"), version: "3".into() }, &expected);
+        assert_eq!(flaps, [Flap { id: "a".into(), owner: "n2".into(), shown: "removed" }]);
         assert_eq!(view.counts.flaps, 1);
     }
 

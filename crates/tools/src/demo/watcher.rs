@@ -1,8 +1,10 @@
 //! Watchers, one at every node. The demo reports what they see.
 
+use super::printer::{Printer, Tone};
 use super::view::{Counts, Expected, View};
 use convoke_cli::Result;
 use convoke_client::{Client, ConnectionState, Event};
+use serde_json::json;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +18,18 @@ use tokio::time::{Instant, timeout};
 const FILTER: &str = "service != \"convoke\"";
 
 /// The expected ids, shared by clients and watchers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedExpected {
     expected: Arc<Mutex<Expected>>,
     flaps: Arc<AtomicU64>,
+    printer: Arc<Printer>,
 }
 
 impl SharedExpected {
+    pub(crate) fn new(printer: Arc<Printer>) -> SharedExpected {
+        SharedExpected { expected: Arc::default(), flaps: Arc::default(), printer }
+    }
+
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Expected) -> T) -> T {
         change(&mut self.expected.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -32,10 +39,15 @@ impl SharedExpected {
         self.flaps.load(Ordering::Relaxed)
     }
 
-    fn apply(&self, view: &mut View, event: &Event) {
-        let before = view.counts;
-        self.change(|expected| view.apply(event, expected));
-        self.flaps.fetch_add(view.counts.since(before).flaps, Ordering::Relaxed);
+    /// Applies an event that the watcher at a node received, and prints its flaps.
+    fn apply(&self, at: &str, view: &mut View, event: &Event) {
+        for flap in self.change(|expected| view.apply(event, expected)) {
+            self.flaps.fetch_add(1, Ordering::Relaxed);
+            let facts = json!({ "member": flap.id, "at": at, "shown": flap.shown, "owner": flap.owner });
+            let text = format!("flap: the watcher of {at} saw {} {}, owner {}", flap.id, flap.shown, flap.owner);
+            // A closed pipe ends the demo with the next line of its script.
+            let _ = self.printer.event(Tone::Bad, "flap", facts, &text);
+        }
     }
 }
 
@@ -61,11 +73,11 @@ impl NodeWatcher {
         let mut watch = client.watch(FILTER)?;
         let view = Arc::new(Mutex::new(View::counting_from(counts)));
         let (sender, updates) = watch::channel(0);
-        let (telling, expected) = (view.clone(), expected.clone());
+        let (telling, expected, at) = (view.clone(), expected.clone(), node.to_owned());
         let mut watching = JoinSet::new();
         watching.spawn(async move {
             while let Some(event) = watch.next().await {
-                expected.apply(&mut lock(&telling), &event);
+                expected.apply(&at, &mut lock(&telling), &event);
                 sender.send_modify(|events| *events += 1);
             }
         });

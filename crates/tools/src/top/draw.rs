@@ -1,7 +1,7 @@
 //! Draws the model at any terminal size.
 
 use super::model::{Model, Panel};
-use convoke_cli::output::ago;
+use convoke_cli::output::{ago, clock_time};
 use convoke_proto::v1::{self, NodeState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -209,14 +209,16 @@ fn events(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
             _ => Color::Reset,
         };
         Row::new(vec![
+            Span::raw(clock_time(change.at)),
             Span::styled(change.what, colour),
             Span::raw(change.id.clone()),
             Span::raw(change.service.clone()),
             Span::raw(change.owner.clone()),
         ])
     });
-    let widths = [Constraint::Length(10), Constraint::Fill(2), Constraint::Fill(1), Constraint::Fill(1)];
-    let table = Table::new(rows, widths).header(heading(["change", "member", "service", "owner"])).block(block(
+    let widths =
+        [Constraint::Length(8), Constraint::Length(10), Constraint::Fill(2), Constraint::Fill(1), Constraint::Fill(1)];
+    let table = Table::new(rows, widths).header(heading(["UTC", "change", "member", "service", "owner"])).block(block(
         model,
         Panel::Events,
         format!(" changes ({count}) "),
@@ -252,7 +254,7 @@ mod tests {
         model.answered(now, answers(1.0));
         model.answered(now + Duration::from_secs(1), answers(5.0));
         for number in 0..30 {
-            model.happened(now, &event(&format!("web-{number}"), "web"));
+            model.happened(now, 1_794_895_854_999, &event(&format!("web-{number}"), "web"));
         }
         golden!("golden/narrow.txt", &picture(72, 26, &mut model, now));
         golden!("golden/wide.txt", &picture(130, 20, &mut model, now));

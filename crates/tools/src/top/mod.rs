@@ -6,7 +6,7 @@ mod metrics;
 mod model;
 
 use crate::args::TopArgs;
-use convoke_cli::output::print_json;
+use convoke_cli::output::{print_json, unix_ms};
 use convoke_cli::{CommandError, Result, Signals, addresses};
 use convoke_client::Client;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -101,7 +101,7 @@ async fn show(terminal: &mut DefaultTerminal, gatherer: Gatherer, client: &Clien
             }
             event = watch.next() => match event {
                 Some(event) => {
-                    model.happened(Instant::now(), &event);
+                    model.happened(Instant::now(), unix_ms(), &event);
                     stale = true;
                 }
                 None => return Err(CommandError::failed("the watch ended")),

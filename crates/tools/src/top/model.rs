@@ -60,6 +60,8 @@ pub(crate) struct Answers {
 /// A change as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
+    /// When it was received, in UNIX milliseconds.
+    pub(crate) at: u64,
     pub(crate) what: &'static str,
     pub(crate) id: String,
     pub(crate) service: String,
@@ -129,7 +131,8 @@ impl Model {
         self.asked.map(|asked| now.duration_since(asked))
     }
 
-    pub(crate) fn happened(&mut self, now: Instant, event: &Event) {
+    /// `at` is the time of day in UNIX milliseconds.
+    pub(crate) fn happened(&mut self, now: Instant, at: u64, event: &Event) {
         let (what, member) = match event {
             Event::Registered(member) => (ChangeKind::Registered.as_str(), member),
             Event::Updated(member) => (ChangeKind::Updated.as_str(), member),
@@ -147,7 +150,7 @@ impl Model {
             return;
         }
         let (id, service, owner) = (member.id.clone(), member.service.clone(), member.owner.node.clone());
-        self.changes.push_front(Change { what, id, service, owner });
+        self.changes.push_front(Change { at, what, id, service, owner });
         self.changes.truncate(EVENTS_MAX);
     }
 
@@ -273,7 +276,7 @@ pub(crate) mod tests {
         let names =
             |model: &Model, now| model.services(now).iter().map(|s| s.service.service.clone()).collect::<Vec<_>>();
         assert_eq!(names(&model, begin), ["orders", "web"]);
-        model.happened(begin, &event("web-1", "web"));
+        model.happened(begin, 0, &event("web-1", "web"));
         assert_eq!(names(&model, begin), ["web", "orders"]);
         assert_eq!(names(&model, begin + BUSY * 2), ["orders", "web"]);
     }
@@ -282,12 +285,12 @@ pub(crate) mod tests {
     fn events_are_bounded_newest_first_and_stand_still_when_paused() {
         let (mut model, now) = (Model::default(), Instant::now());
         for number in 0..EVENTS_MAX + 5 {
-            model.happened(now, &event(&format!("m{number}"), "web"));
+            model.happened(now, 0, &event(&format!("m{number}"), "web"));
         }
         assert_eq!(model.changes.len(), EVENTS_MAX);
         assert_eq!(model.changes[0].id, format!("m{}", EVENTS_MAX + 4));
         model.press(Key::Pause);
-        model.happened(now, &event("late", "web"));
+        model.happened(now, 0, &event("late", "web"));
         assert_ne!(model.changes[0].id, "late");
     }
 

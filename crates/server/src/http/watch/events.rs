@@ -1,5 +1,6 @@
 //! The event stream of one watcher.
 
+use super::held::Held as HeldMembers;
 use super::position::{Position, Scope};
 use crate::encoded::{self, EncodedChanges};
 use crate::http::sse::{self, CaughtUp, KEEP_ALIVE, Reset};
@@ -31,6 +32,9 @@ pub(super) struct Events {
     batch: Peekable<vec::IntoIter<StreamEvent>>,
     scope: Scope,
     position: Position,
+    held: HeldMembers,
+    /// Whether everything that the reader missed before it resumed has been sent.
+    caught_up: bool,
     /// Versions sent before the stream was resumed. They are not sent again while it catches up.
     sent: BTreeMap<String, Version>,
     /// Reason of the reset that is sent first, if any.
@@ -43,22 +47,22 @@ pub(super) struct Events {
     text: String,
     ended: bool,
     encoded: Arc<EncodedChanges>,
-    _held: Held,
+    _guard: Guard,
 }
 
 /// Released when the stream ends: the permit of the watcher limit and the entry in the list of watchers.
-pub(super) type Held = (OwnedSemaphorePermit, Watching);
+pub(super) type Guard = (OwnedSemaphorePermit, Watching);
 
 impl Events {
-    /// `position` is the reader's position, `reset` the reason why its state is invalid.
+    /// `position` is the reader's position with the members that it holds, `reset` the reason why its state is invalid.
     pub(super) fn new(
         watch: WatchHandle,
         scope: Scope,
-        position: Position,
+        (position, held): (Position, HeldMembers),
         reset: Option<&'static str>,
         keep_alive: Duration,
         encoded: Arc<EncodedChanges>,
-        held: Held,
+        guard: Guard,
     ) -> Self {
         let sent = match &position {
             Position::After(after) => after.recent.clone(),
@@ -69,6 +73,8 @@ impl Events {
             batch: Vec::new().into_iter().peekable(),
             scope,
             position,
+            held,
+            caught_up: false,
             sent,
             reset,
             keep_alive,
@@ -77,7 +83,7 @@ impl Events {
             text: String::new(),
             ended: false,
             encoded,
-            _held: held,
+            _guard: guard,
         }
     }
 
@@ -95,24 +101,31 @@ impl Events {
                         self.skipped();
                     } else {
                         // Not cached: a large snapshot would evict the current changes.
+                        self.held.insert(member.id());
                         self.advance(member.id(), member.version());
                         self.write_with("snapshot", |_, text| text.push_str(&encoded::json(&member)));
                     }
                 }
-                StreamEvent::Registered(member) => self.write_change(ChangeKind::Registered, &member),
+                StreamEvent::Registered(member) => {
+                    self.held.insert(member.id());
+                    self.write_change(ChangeKind::Registered, &member);
+                }
                 StreamEvent::Updated(member) => self.write_change(ChangeKind::Updated, &member),
                 StreamEvent::StatusChanged(member) => self.write_change(ChangeKind::StatusChanged, &member),
                 StreamEvent::OwnerChanged(member) => self.write_change(ChangeKind::OwnerChanged, &member),
                 StreamEvent::Unregistered { id, version } => {
-                    if self.sent.remove(&id) == Some(version) {
+                    let repeated = self.sent.remove(&id) == Some(version);
+                    if repeated || !self.caught_up && !self.held.may_contain(&id) {
                         self.skipped();
                     } else {
+                        self.held.remove(&id);
                         self.advance(&id, version);
                         let data = UnregisterEvent { id, version: version.to_string() };
                         self.write(ChangeKind::Unregistered.as_str(), &data);
                     }
                 }
                 StreamEvent::CaughtUp => {
+                    self.caught_up = true;
                     self.sent = BTreeMap::new();
                     self.take_mark();
                     self.write("caught-up", &CaughtUp {});
@@ -120,6 +133,7 @@ impl Events {
                 StreamEvent::Reset(reason) => {
                     self.sent = BTreeMap::new();
                     self.position = Position::Start;
+                    (self.held, self.caught_up) = (HeldMembers::default(), false);
                     self.take_mark();
                     self.write("reset", &Reset { reason: reset_reason(reason) });
                 }
@@ -157,7 +171,7 @@ impl Events {
     }
 
     fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
-        let id = |text: &mut String| self.scope.write(&self.position, text);
+        let id = |text: &mut String| self.scope.write(&self.position, &self.held, text);
         sse::write_event(&mut self.text, event, id, |text| data(&self.encoded, text));
     }
 
@@ -170,7 +184,7 @@ impl Events {
 
     /// Advances the reader's position without an event.
     fn write_position(&mut self) {
-        sse::write_id(&mut self.text, |text| self.scope.write(&self.position, text));
+        sse::write_id(&mut self.text, |text| self.scope.write(&self.position, &self.held, text));
     }
 
     fn send_chunk(&mut self) -> Poll<Option<Result<Bytes, Infallible>>> {

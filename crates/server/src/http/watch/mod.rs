@@ -1,6 +1,7 @@
 //! `GET /api/v1/watch`: changes as server-sent events.
 
 mod events;
+mod held;
 mod position;
 
 use super::extract::Query;
@@ -18,6 +19,7 @@ use axum::response::Response;
 use convoke_core::member::Space;
 use convoke_core::node::{Resume, WatchSelection};
 use events::Events;
+use held::Held;
 use position::{Position, Scope};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -37,7 +39,7 @@ pub(crate) async fn watch(
     let filter = convert::filter(&query.filter)?;
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
     let scope = Scope::of(&filter);
-    let (position, reset) = resume(scope, &headers);
+    let (position, held, reset) = resume(scope, &headers);
     let resume = match &position {
         Position::Start => Resume::Fresh,
         Position::After(after) => {
@@ -50,16 +52,17 @@ pub(crate) async fn watch(
     let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());
-    let events = Events::new(watch, scope, position, reset, keep_alive, encoded, (permit, watching));
+    let events = Events::new(watch, scope, (position, held), reset, keep_alive, encoded, (permit, watching));
     Ok(event_stream(events))
 }
 
-/// Returns the position of a reader and, if it cannot be resumed, the reason of the reset.
-fn resume(scope: Scope, headers: &HeaderMap) -> (Position, Option<&'static str>) {
-    let Some(last) = sse::last_event_id(headers) else { return (Position::Start, None) };
+/// Returns the position of a reader, the members it holds and, if it cannot be resumed, the reason of the reset.
+fn resume(scope: Scope, headers: &HeaderMap) -> (Position, Held, Option<&'static str>) {
+    let start = |reset| (Position::Start, Held::default(), reset);
+    let Some(last) = sse::last_event_id(headers) else { return start(None) };
     match last.and_then(|text| scope.read(text)) {
-        Some(Position::Start) => (Position::Start, Some("incomplete")),
-        Some(position) => (position, None),
-        None => (Position::Start, Some("unreadable")),
+        Some((Position::Start, _)) => start(Some("incomplete")),
+        Some((position, held)) => (position, held, None),
+        None => start(Some("unreadable")),
     }
 }

@@ -1,9 +1,10 @@
 //! The position of a reader in a watch: the `id` of an event, which every node accepts as `Last-Event-ID`.
 //!
-//! A position consists of the token of the last mark and of the versions sent after it (W3). Marks are frequent, so
-//! these versions are few. If there are too many, the position becomes "start", and a stream resumed from it begins
-//! with an explicit reset.
+//! A position consists of the token of the last mark, of the members that the reader holds, and of the versions sent
+//! after the mark (W3). Marks are frequent, so these versions are few. If there are too many, the position becomes
+//! "start", and a stream resumed from it begins with an explicit reset.
 
+use super::held::Held;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use convoke_core::filter::{Filter, Status};
@@ -12,7 +13,7 @@ use prost::encoding::{decode_varint, encode_varint};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Largest number of versions since the last mark.
 const RECENT_MAX: usize = 64;
 const RECENT_BYTES: usize = 3 * 1024;
@@ -63,12 +64,13 @@ impl Scope {
     }
 
     /// Appends the text of a position.
-    pub(super) fn write(self, position: &Position, text: &mut String) {
+    pub(super) fn write(self, position: &Position, held: &Held, text: &mut String) {
         let mut bytes = Vec::with_capacity(USUAL_BYTES);
         bytes.push(FORMAT);
         bytes.extend_from_slice(&self.0);
         if let Position::After(after) = position {
             write_bytes(&mut bytes, &after.token);
+            held.write(&mut bytes);
             for (id, version) in &after.recent {
                 write_bytes(&mut bytes, id.as_bytes());
                 write_version(&mut bytes, version);
@@ -78,20 +80,21 @@ impl Scope {
     }
 
     /// Parses a position. Returns `None` if the text is not a position or belongs to another filter.
-    pub(super) fn read(self, text: &str) -> Option<Position> {
+    pub(super) fn read(self, text: &str) -> Option<(Position, Held)> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let rest = bytes.strip_prefix(&[FORMAT])?.strip_prefix(&self.0)?;
         if rest.is_empty() {
-            return Some(Position::Start);
+            return Some((Position::Start, Held::default()));
         }
         let mut rest = rest;
         let mut position = Position::Start;
         position.mark(read_bytes(&mut rest)?.to_vec());
+        let held = Held::read(&mut rest)?;
         while !rest.is_empty() {
             let id = std::str::from_utf8(read_bytes(&mut rest)?).ok()?;
             position.sent(id, read_version(&mut rest)?);
         }
-        Some(position)
+        Some((position, held))
     }
 }
 
@@ -143,9 +146,15 @@ mod tests {
         Version { claim: 1 << 40, seq, tag: 0xffff_0001, inferred: seq.is_multiple_of(2).then_some(Status::Down) }
     }
 
+    fn held() -> Held {
+        let mut held = Held::default();
+        held.insert("a");
+        held
+    }
+
     fn text(scope: Scope, position: &Position) -> String {
         let mut text = String::new();
-        scope.write(position, &mut text);
+        scope.write(position, &held(), &mut text);
         text
     }
 
@@ -153,13 +162,13 @@ mod tests {
     fn positions_round_trip_for_their_filter_only() {
         let scope = Scope::of(&Filter::service("orders"));
         let mut position = Position::Start;
-        assert_eq!(scope.read(&text(scope, &position)), Some(Position::Start));
+        assert_eq!(scope.read(&text(scope, &position)), Some((Position::Start, Held::default())));
         position.sent("a", version(1));
         assert_eq!(position, Position::Start);
         position.mark(vec![7; 40]);
         for (seq, id) in ["a", "größe", "", "a"].iter().enumerate() {
             position.sent(id, version(seq as u64));
-            assert_eq!(scope.read(&text(scope, &position)), Some(position.clone()));
+            assert_eq!(scope.read(&text(scope, &position)), Some((position.clone(), held())));
         }
         assert_eq!(Scope::of(&Filter::all()).read(&text(scope, &position)), None);
     }
@@ -186,7 +195,7 @@ mod tests {
         let good = URL_SAFE_NO_PAD.decode(text(scope, &position)).unwrap();
         for length in 0..good.len() {
             let read = scope.read(&URL_SAFE_NO_PAD.encode(&good[..length]));
-            assert!(read.is_none() || length == 5 || length == 46, "{length} {read:?}");
+            assert!(read.is_none() || length == 5 || length == 53, "{length} {read:?}");
         }
         for bad in ["", "%", "0", "a b"] {
             assert_eq!(scope.read(bad), None);
@@ -198,10 +207,10 @@ mod tests {
     fn the_format_of_positions_is_fixed() {
         let scope = Scope::of(&Filter::service("orders"));
         let mut position = Position::Start;
-        assert_eq!(text(scope, &position), "Ae6kkNc");
+        assert_eq!(text(scope, &position), "Au6kkNc");
         position.mark(vec![1, 2, 3]);
         position.sent("a", version(1));
         position.sent("b", version(2));
-        assert_eq!(text(scope, &position), "Ae6kkNcDAQIDAWGAgICAgCABgYD8_w8AAWKAgICAgCACgYD8_w8C");
+        assert_eq!(text(scope, &position), "Au6kkNcDAQIDAcqXgRLKGwFhgICAgIAgAYGA_P8PAAFigICAgIAgAoGA_P8PAg");
     }
 }

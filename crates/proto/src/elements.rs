@@ -1,0 +1,164 @@
+//! The number of elements in a message, counted on its bytes before it is decoded.
+//!
+//! An empty element of a repeated field has two bytes on the wire and more than 200 in memory. A message within the limit of
+//! bytes could therefore need a gigabyte. The limits of members and requests apply only after decoding.
+
+use crate::v1;
+
+/// Largest number of elements in one message of a client: members, requests, map entries and repeated texts. Members and
+/// requests count four times, because they need that much more memory.
+pub const ELEMENTS_MAX: usize = 64 * 1024;
+/// Elements after which the SDK starts the next part of an attach, or the next message with requests.
+pub const PART_ELEMENTS: usize = ELEMENTS_MAX / 4;
+
+/// How a field counts.
+#[derive(Clone, Copy)]
+struct Element {
+    field: u32,
+    weight: usize,
+    /// Fields of the message in it.
+    inner: &'static [Element],
+}
+
+const fn leaf(field: u32) -> Element {
+    Element { field, weight: 1, inner: &[] }
+}
+
+const fn message(field: u32, weight: usize, inner: &'static [Element]) -> Element {
+    Element { field, weight, inner }
+}
+
+const HEAVY: usize = 4;
+const MEMBER_SPEC: &[Element] = &[leaf(7), leaf(9)];
+const REGISTER: &[Element] = &[message(1, 0, MEMBER_SPEC)];
+const UPDATE: &[Element] = &[leaf(2), leaf(3)];
+const REQUEST: &[Element] = &[message(2, 0, REGISTER), message(3, 0, UPDATE)];
+const REQUESTS: &[Element] = &[message(1, HEAVY, REQUEST)];
+const ATTACH: &[Element] = &[message(7, HEAVY, REGISTER), leaf(8)];
+const CLIENT_MESSAGE: &[Element] = &[message(1, 0, ATTACH), message(3, 0, REQUESTS)];
+
+/// Returns the number of elements in an encoded `ClientMessage`, or `None` above `max`. Bytes that are not a message count as
+/// far as they can be read; the decoder rejects them.
+pub(crate) fn in_client_message(bytes: &[u8], max: usize) -> Option<usize> {
+    count(bytes, CLIENT_MESSAGE, max)
+}
+
+fn count(mut bytes: &[u8], elements: &[Element], max: usize) -> Option<usize> {
+    let mut total = 0;
+    while let Some((field, content)) = next_field(&mut bytes) {
+        let Some(element) = elements.iter().find(|element| element.field == field) else { continue };
+        total += element.weight;
+        if !element.inner.is_empty() {
+            total += count(content, element.inner, max.checked_sub(total)?)?;
+        }
+        if total > max {
+            return None;
+        }
+    }
+    Some(total)
+}
+
+/// The next field with a length, and its content. `None` at the end, or where the bytes are not a message.
+fn next_field<'a>(bytes: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
+    loop {
+        let key = varint(bytes)?;
+        let length = match key & 7 {
+            0 => {
+                varint(bytes)?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(bytes)?).ok()?,
+            5 => 4,
+            // Groups do not exist in this schema.
+            _ => return None,
+        };
+        let (content, rest) = bytes.split_at_checked(length)?;
+        *bytes = rest;
+        if key & 7 == 2 {
+            return Some((u32::try_from(key >> 3).ok()?, content));
+        }
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    prost::encoding::decode_varint(bytes).ok()
+}
+
+/// The elements of one member in an attach or of one registration.
+pub fn of_register(register: &v1::Register) -> usize {
+    let spec = register.member.as_ref();
+    HEAVY + spec.map_or(0, |spec| spec.endpoints.len() + spec.metadata.len())
+}
+
+/// The elements of one request.
+pub fn of_request(request: &v1::Request) -> usize {
+    use v1::request::Operation;
+    match &request.operation {
+        Some(Operation::Register(register)) => of_register(register),
+        Some(Operation::Update(update)) => HEAVY + update.set.len() + update.delete.len(),
+        Some(Operation::Unregister(_)) | None => HEAVY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use v1::client_message::Message as M;
+
+    fn register(pairs: usize) -> v1::Register {
+        let metadata = (0..pairs).map(|number| (number.to_string(), String::new())).collect();
+        let endpoints = [("a".to_owned(), "b".to_owned())].into();
+        let member = v1::MemberSpec { id: "m".into(), weight: 7, metadata, endpoints, ..v1::MemberSpec::default() };
+        v1::Register { member: Some(member), takeover: true }
+    }
+
+    fn requests(requests: Vec<v1::Request>) -> v1::ClientMessage {
+        v1::ClientMessage { message: Some(M::Requests(v1::Requests { requests })) }
+    }
+
+    #[test]
+    fn elements_are_counted_as_they_are_before_encoding() {
+        let operations = [
+            v1::request::Operation::Register(register(10)),
+            v1::request::Operation::Update(v1::Update {
+                id: "m".into(),
+                set: [("k".to_owned(), "v".to_owned())].into(),
+                delete: vec!["x".into(), String::new()],
+                ..v1::Update::default()
+            }),
+            v1::request::Operation::Unregister(v1::Unregister { id: "m".into() }),
+        ];
+        let all: Vec<v1::Request> =
+            operations.into_iter().map(|operation| v1::Request { seq: 300, operation: Some(operation) }).collect();
+        let expected: usize = all.iter().map(of_request).sum();
+        assert_eq!(expected, 4 + 11 + 4 + 3 + 4);
+        assert_eq!(in_client_message(&requests(all).encode_to_vec(), 1_000), Some(expected));
+        let attach = v1::Attach {
+            client: "c".into(),
+            nonce: 1,
+            members: vec![register(2), register(0)],
+            unregistered: vec!["a".into(), String::new()],
+            ..v1::Attach::default()
+        };
+        let attach = v1::ClientMessage { message: Some(M::Attach(attach)) };
+        assert_eq!(in_client_message(&attach.encode_to_vec(), 1_000), Some(7 + 5 + 2));
+        let heartbeat = v1::ClientMessage { message: Some(M::Heartbeat(v1::Heartbeat { sent: u64::MAX })) };
+        assert_eq!(in_client_message(&heartbeat.encode_to_vec(), 0), Some(0));
+    }
+
+    #[test]
+    fn too_many_elements_and_garbage_are_noticed_without_decoding() {
+        let empty = |count| requests(vec![v1::Request::default(); count]).encode_to_vec();
+        assert_eq!(in_client_message(&empty(16_384), ELEMENTS_MAX), Some(ELEMENTS_MAX));
+        assert_eq!(in_client_message(&empty(16_385), ELEMENTS_MAX), None);
+        // The same field again and again: prost merges the last of a oneof.
+        let repeated = empty(10).repeat(2_000);
+        assert_eq!(in_client_message(&repeated, ELEMENTS_MAX), None);
+        for length in 0..64 {
+            let bytes: Vec<u8> = (0..length).map(|number: u8| number.wrapping_mul(151) ^ 0x5a).collect();
+            assert!(in_client_message(&bytes, ELEMENTS_MAX).is_some());
+        }
+    }
+}
