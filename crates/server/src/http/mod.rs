@@ -31,6 +31,7 @@ pub(crate) use peer_client::PeerClient;
 use routes::routes;
 pub(crate) use sessions::Sessions;
 use std::sync::Arc;
+pub(crate) use watch::SharedChunks;
 
 /// Returns the method and path of every route.
 pub fn served() -> Vec<(String, &'static str)> {
