@@ -18,7 +18,7 @@ pub fn event(event: StreamEvent) -> v1::WatchEvent {
         StreamEvent::OwnerChanged(member) => return change(ChangeKind::OwnerChanged, &member),
         StreamEvent::Unregistered { id, version } => Event::Unregistered(versioned(id, version)),
         StreamEvent::Reset(reason) => Event::Reset(Reset { reason: reset_reason(reason).into() }),
-        StreamEvent::Mark(token) => Event::Mark(Mark { token }),
+        StreamEvent::Mark(token) => Event::Mark(Mark { token: token.into() }),
     };
     v1::WatchEvent { event: Some(event) }
 }

@@ -54,7 +54,7 @@ impl Seen {
                 self.caught_up = false;
             }
             StreamEvent::Mark(token) => {
-                self.token = Some(token);
+                self.token = Some(token.into());
                 self.recent.clear();
             }
         }

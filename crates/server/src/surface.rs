@@ -38,6 +38,7 @@ pub(crate) struct Surface {
     pub(crate) peers: http::PeerClient,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) encoded: Arc<EncodedChanges>,
+    pub(crate) chunks: http::SharedChunks,
     /// `None` if this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
@@ -88,6 +89,7 @@ impl Surface {
             peers: http::PeerClient::new(),
             watchers: Arc::default(),
             encoded: Arc::new(EncodedChanges::new()),
+            chunks: http::SharedChunks::new(),
             node,
             log,
             config,
@@ -114,6 +116,7 @@ impl Surface {
                 ticks.tick().await;
                 self.sessions.sweep();
                 self.encoded.clear();
+                self.chunks.clear();
             }
         };
         tokio::select! {

@@ -95,6 +95,43 @@ async fn a_stream_is_resumed_at_any_node_after_any_event() {
     }
 }
 
+/// Watchers with the same filter share the text of events, whose ids are valid for this filter only.
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_that_share_events_resume_from_their_own_ids() {
+    const NOT_USERS: &str = "?filter=service%20!=%20%22users%22";
+    let cluster = Served::cluster(1).await;
+    let served = &cluster[0];
+    let session = served.session("").await;
+    register(served, &session, "a").await;
+    let update = async |round: usize| {
+        let body = json!({"round": round.to_string()}).to_string();
+        let written = served.patch(&format!("{session}/members/a"), &body).await.ok();
+        format!("update a {}", written["version"].as_str().unwrap())
+    };
+    let shown = |event: &SseEvent| format!("{} {}", event.brief(), event.version());
+    let mut watches = Vec::new();
+    for filter in [ORDERS, ORDERS, NOT_USERS, ORDERS, NOT_USERS] {
+        let mut watch = Sse::open(served, filter, "").await;
+        watch.until("caught-up").await;
+        watches.push((filter, watch));
+    }
+    for round in 0..20 {
+        let written = update(round).await;
+        for (_, watch) in &mut watches {
+            assert_eq!(shown(&watch.event().await), written);
+        }
+    }
+    let written = update(20).await;
+    for (filter, watch) in &mut watches {
+        let last_id = watch.last_id.clone();
+        assert_eq!(shown(&watch.event().await), written);
+        let mut resumed = Sse::open(served, filter, &last_id).await;
+        let event = resumed.event().await;
+        assert_eq!((event.event.as_str(), event.version()), ("snapshot", written.rsplit(' ').next().unwrap()));
+        assert_eq!(resumed.event().await.brief(), "caught-up");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_is_read_in_parts_without_gap_or_duplicate() {
     let cluster = Served::cluster(2).await;

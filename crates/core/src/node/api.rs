@@ -154,7 +154,7 @@ pub enum StreamEvent {
     /// Drop everything; a snapshot follows.
     Reset(ResetReason),
     /// Everything before this has been delivered; resume from here with the token.
-    Mark(Vec<u8>),
+    Mark(Bytes),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use crate::mutant::{Mutation, seam};
 use crate::node::{Effect, Output, ResetReason, StreamEvent, WatchSelection, WatcherId};
 use crate::time::{Duration, Time};
 use crate::version::Version;
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -68,15 +69,15 @@ pub(crate) struct Watchers {
 
 /// The resume token of the last mark. It is the same for all watchers at one stamp, so it is encoded once.
 #[derive(Debug, Default)]
-struct LastToken(Option<(u64, Vec<u8>)>);
+struct LastToken(Option<(u64, Bytes)>);
 
 impl LastToken {
     /// Returns the token at a stamp. Every change that a token reflects raises the stamp.
-    fn at(&mut self, stamp: u64, map: &CausalMap) -> Vec<u8> {
+    fn at(&mut self, stamp: u64, map: &CausalMap) -> Bytes {
         match &self.0 {
             Some((at, token)) if *at == stamp => token.clone(),
             _ => {
-                let token = Token::of(map).encode();
+                let token = Bytes::from(Token::of(map).encode());
                 self.0 = Some((stamp, token.clone()));
                 token
             }

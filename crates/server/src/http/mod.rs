@@ -33,6 +33,7 @@ use routes::routes;
 pub(crate) use sessions::Sessions;
 pub(crate) use site::{Hosts, check_grpc};
 use std::sync::Arc;
+pub(crate) use watch::SharedChunks;
 
 /// Returns the method and path of every route.
 pub fn served() -> Vec<(String, &'static str)> {

@@ -2,8 +2,10 @@
 
 use super::held::Held as HeldMembers;
 use super::position::{Position, Scope};
-use crate::encoded::{self, EncodedChanges};
+use super::shared::{SharedChunk, SharedChunks};
+use crate::encoded;
 use crate::http::sse::{self, CaughtUp, KEEP_ALIVE, Reset};
+use crate::surface::Surface;
 use crate::watchers::Watching;
 use bytes::Bytes;
 use convoke_core::member::{ChangeKind, Member};
@@ -46,7 +48,7 @@ pub(super) struct Events {
     idle_timer: Pin<Box<Sleep>>,
     text: String,
     ended: bool,
-    encoded: Arc<EncodedChanges>,
+    surface: Arc<Surface>,
     _guard: Guard,
 }
 
@@ -60,14 +62,14 @@ impl Events {
         scope: Scope,
         (position, held): (Position, HeldMembers),
         reset: Option<&'static str>,
-        keep_alive: Duration,
-        encoded: Arc<EncodedChanges>,
+        surface: &Arc<Surface>,
         guard: Guard,
     ) -> Self {
         let sent = match &position {
             Position::After(after) => after.recent.clone(),
             Position::Start => BTreeMap::new(),
         };
+        let keep_alive = surface.config.timeouts.keep_alive;
         Events {
             watch,
             batch: Vec::new().into_iter().peekable(),
@@ -82,7 +84,7 @@ impl Events {
             idle_timer: Box::pin(tokio::time::sleep(keep_alive)),
             text: String::new(),
             ended: false,
-            encoded,
+            surface: surface.clone(),
             _guard: guard,
         }
     }
@@ -147,7 +149,7 @@ impl Events {
 
     fn write_change(&mut self, kind: ChangeKind, member: &Member) {
         self.advance(member.id(), member.version());
-        self.write_with(kind.as_str(), |encoded, text| encoded.write_json(member, text));
+        self.write_with(kind.as_str(), |surface, text| surface.encoded.write_json(member, text));
     }
 
     fn write(&mut self, event: &str, data: &impl Serialize) {
@@ -170,9 +172,9 @@ impl Events {
         true
     }
 
-    fn write_with(&mut self, event: &str, data: impl FnOnce(&EncodedChanges, &mut String)) {
+    fn write_with(&mut self, event: &str, data: impl FnOnce(&Surface, &mut String)) {
         let id = |text: &mut String| self.scope.write(&self.position, &self.held, text);
-        sse::write_event(&mut self.text, event, id, |text| data(&self.encoded, text));
+        sse::write_event(&mut self.text, event, id, |text| data(&self.surface, text));
     }
 
     /// An event was not sent. If a mark follows it, the mark is still sent.
@@ -187,9 +189,35 @@ impl Events {
         sse::write_id(&mut self.text, |text| self.scope.write(&self.position, &self.held, text));
     }
 
-    fn send_chunk(&mut self) -> Poll<Option<Result<Bytes, Infallible>>> {
+    /// Takes the next batch. Returns its whole text if it is one that watchers share.
+    fn take_batch(&mut self, batch: Vec<StreamEvent>) -> Option<Bytes> {
+        if !self.sent.is_empty() || !SharedChunks::covers(&batch) {
+            self.batch = batch.into_iter().peekable();
+            return None;
+        }
+        let from = (self.position.clone(), self.held.clone());
+        if let Some((text, to)) = self.surface.chunks.find(self.scope, &from, &batch) {
+            (self.position, self.held) = to;
+            return Some(text);
+        }
+        self.batch = batch.clone().into_iter().peekable();
+        self.write_batch();
+        if self.batch.peek().is_some() {
+            return None;
+        }
+        let text = self.take_text();
+        let (scope, to) = (self.scope, (self.position.clone(), self.held.clone()));
+        self.surface.chunks.store(SharedChunk { scope, from, batch, text: text.clone(), to });
+        Some(text)
+    }
+
+    fn take_text(&mut self) -> Bytes {
+        Bytes::from(std::mem::take(&mut self.text))
+    }
+
+    fn send_chunk(&mut self, text: Bytes) -> Poll<Option<Result<Bytes, Infallible>>> {
         self.last_sent = Instant::now();
-        Poll::Ready(Some(Ok(Bytes::from(std::mem::take(&mut self.text)))))
+        Poll::Ready(Some(Ok(text)))
     }
 }
 
@@ -210,13 +238,18 @@ impl Stream for Events {
         loop {
             this.write_batch();
             if !this.text.is_empty() {
-                return this.send_chunk();
+                let text = this.take_text();
+                return this.send_chunk(text);
             }
             if this.ended {
                 return Poll::Ready(None);
             }
             match Pin::new(&mut this.watch).poll_next(context) {
-                Poll::Ready(Some(batch)) => this.batch = batch.into_iter().peekable(),
+                Poll::Ready(Some(batch)) => {
+                    if let Some(text) = this.take_batch(batch) {
+                        return this.send_chunk(text);
+                    }
+                }
                 // The reader resumes at this or another node from its last position.
                 Poll::Ready(None) => this.ended = true,
                 Poll::Pending => {
@@ -224,9 +257,8 @@ impl Stream for Events {
                         return Poll::Pending;
                     }
                     if this.last_sent.elapsed() >= this.keep_alive {
-                        this.text.push_str(KEEP_ALIVE);
                         this.idle_timer.as_mut().reset(Instant::now() + this.keep_alive);
-                        return this.send_chunk();
+                        return this.send_chunk(Bytes::from_static(KEEP_ALIVE.as_bytes()));
                     }
                     this.idle_timer.as_mut().reset(this.last_sent + this.keep_alive);
                 }

@@ -5,6 +5,7 @@
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Largest number of members in a position. A reader of more members ignores ids that it does not have.
 pub(super) const HELD_MAX: usize = 64;
@@ -15,14 +16,15 @@ const MANY: u8 = u8::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    Known(BTreeSet<[u8; HASH_BYTES]>),
+    /// Watchers that share chunks share it too.
+    Known(Arc<BTreeSet<[u8; HASH_BYTES]>>),
     /// There are too many.
     Many,
 }
 
 impl Default for Held {
     fn default() -> Self {
-        Held::Known(BTreeSet::new())
+        Held::Known(Arc::default())
     }
 }
 
@@ -30,7 +32,11 @@ impl Held {
     /// The reader received this member.
     pub(super) fn insert(&mut self, id: &str) {
         let Held::Known(hashes) = self else { return };
-        hashes.insert(hash(id));
+        let hash = hash(id);
+        if hashes.contains(&hash) {
+            return;
+        }
+        Arc::make_mut(hashes).insert(hash);
         if hashes.len() > HELD_MAX {
             *self = Held::Many;
         }
@@ -39,7 +45,7 @@ impl Held {
     /// The reader received that this member is gone.
     pub(super) fn remove(&mut self, id: &str) {
         if let Held::Known(hashes) = self {
-            hashes.remove(&hash(id));
+            Arc::make_mut(hashes).remove(&hash(id));
         }
     }
 
@@ -71,7 +77,7 @@ impl Held {
         let (hashes, rest) = rest.split_at_checked(count * HASH_BYTES)?;
         *from = rest;
         let (hashes, []) = hashes.as_chunks() else { return None };
-        (count <= HELD_MAX).then(|| Held::Known(hashes.iter().copied().collect()))
+        (count <= HELD_MAX).then(|| Held::Known(Arc::new(hashes.iter().copied().collect())))
     }
 }
 

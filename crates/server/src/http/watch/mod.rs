@@ -3,6 +3,7 @@
 mod events;
 mod held;
 mod position;
+mod shared;
 
 use super::extract::Query;
 use super::http_error::{HttpError, event_stream};
@@ -22,6 +23,7 @@ use events::Events;
 use held::Held;
 use position::{Position, Scope};
 use serde::Deserialize;
+pub(crate) use shared::SharedChunks;
 use std::sync::Arc;
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +45,7 @@ pub(crate) async fn watch(
     let resume = match &position {
         Position::Start => Resume::Fresh,
         Position::After(after) => {
-            Resume::Token { token: after.token.clone(), recent: after.recent.clone(), known: None }
+            Resume::Token { token: after.token.to_vec(), recent: after.recent.clone(), known: None }
         }
     };
     let watcher =
@@ -51,8 +53,7 @@ pub(crate) async fn watch(
     let interest = WatchSelection { space: Space::Member, filter };
     let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
-    let (keep_alive, encoded) = (surface.config.timeouts.keep_alive, surface.encoded.clone());
-    let events = Events::new(watch, scope, (position, held), reset, keep_alive, encoded, (permit, watching));
+    let events = Events::new(watch, scope, (position, held), reset, &surface, (permit, watching));
     Ok(event_stream(events))
 }
 

@@ -7,6 +7,7 @@
 use super::held::Held;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use convoke_core::filter::{Filter, Status};
 use convoke_core::version::Version;
 use prost::encoding::{decode_varint, encode_varint};
@@ -29,7 +30,7 @@ pub(super) enum Position {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct After {
-    pub(super) token: Vec<u8>,
+    pub(super) token: Bytes,
     /// Last version sent after the mark, by member.
     pub(super) recent: BTreeMap<String, Version>,
     bytes: usize,
@@ -37,7 +38,7 @@ pub(super) struct After {
 
 impl Position {
     /// Records that everything up to this mark was sent.
-    pub(super) fn mark(&mut self, token: Vec<u8>) {
+    pub(super) fn mark(&mut self, token: Bytes) {
         *self = Position::After(After { token, ..After::default() });
     }
 
@@ -61,6 +62,11 @@ impl Scope {
     pub(super) fn of(filter: &Filter) -> Self {
         let digest: [u8; 32] = Sha256::digest(filter.to_string().as_bytes()).into();
         Scope([digest[0], digest[1], digest[2], digest[3]])
+    }
+
+    /// A number that differs for most filters.
+    pub(super) fn number(self) -> usize {
+        u32::from_le_bytes(self.0) as usize
     }
 
     /// Appends the text of a position.
@@ -88,7 +94,7 @@ impl Scope {
         }
         let mut rest = rest;
         let mut position = Position::Start;
-        position.mark(read_bytes(&mut rest)?.to_vec());
+        position.mark(Bytes::copy_from_slice(read_bytes(&mut rest)?));
         let held = Held::read(&mut rest)?;
         while !rest.is_empty() {
             let id = std::str::from_utf8(read_bytes(&mut rest)?).ok()?;
@@ -165,7 +171,7 @@ mod tests {
         assert_eq!(scope.read(&text(scope, &position)), Some((Position::Start, Held::default())));
         position.sent("a", version(1));
         assert_eq!(position, Position::Start);
-        position.mark(vec![7; 40]);
+        position.mark(vec![7; 40].into());
         for (seq, id) in ["a", "größe", "", "a"].iter().enumerate() {
             position.sent(id, version(seq as u64));
             assert_eq!(scope.read(&text(scope, &position)), Some((position.clone(), held())));
@@ -178,7 +184,7 @@ mod tests {
         let mut position = Position::Start;
         for id in 0..10_000 {
             if id % 500 == 0 {
-                position.mark(vec![1, 2, 3]);
+                position.mark(vec![1, 2, 3].into());
             }
             position.sent(&"x".repeat(id % 300), version(1));
             position.sent(&id.to_string(), version(1));
@@ -190,7 +196,7 @@ mod tests {
     fn garbage_is_not_parsed_as_a_position() {
         let scope = Scope::of(&Filter::all());
         let mut position = Position::Start;
-        position.mark(vec![7; 40]);
+        position.mark(vec![7; 40].into());
         position.sent("abc", version(1));
         let good = URL_SAFE_NO_PAD.decode(text(scope, &position)).unwrap();
         for length in 0..good.len() {
@@ -208,7 +214,7 @@ mod tests {
         let scope = Scope::of(&Filter::service("orders"));
         let mut position = Position::Start;
         assert_eq!(text(scope, &position), "Au6kkNc");
-        position.mark(vec![1, 2, 3]);
+        position.mark(vec![1, 2, 3].into());
         position.sent("a", version(1));
         position.sent("b", version(2));
         assert_eq!(text(scope, &position), "Au6kkNcDAQIDAcqXgRLKGwFhgICAgIAgAYGA_P8PAAFigICAgIAgAoGA_P8PAg");
