@@ -51,6 +51,11 @@ impl Seeds {
         self.prefer = Some(address);
     }
 
+    /// Returns all addresses, some of them twice.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.seeds.iter().chain(self.learnt.keys()).map(String::as_str)
+    }
+
     /// Whether an address was not tried in the current round.
     pub fn has_untried(&self) -> bool {
         self.prefer.is_some() || !self.round.is_empty()

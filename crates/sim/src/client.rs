@@ -119,6 +119,8 @@ pub struct Client {
     pub history: VecDeque<(usize, Micros, Micros)>,
     /// The only node address that the next process gets at first.
     pub prefer: Option<usize>,
+    /// The hosts whose addresses the session has, as a set of bits.
+    pub known: u128,
     pub died_at: Option<Micros>,
     /// When the process was started, and when it resumed after a pause.
     pub started_at: Micros,
@@ -162,6 +164,7 @@ impl Client {
             steady_since: None,
             history: VecDeque::new(),
             prefer: None,
+            known: 0,
             died_at: None,
             started_at: 0,
             resumed_at: 0,

@@ -63,9 +63,10 @@ impl Stretch {
         longest.max(until.saturating_sub(covered))
     }
 
-    /// Whether it works, or worked at some time since `time`.
-    fn worked_since(&self, time: Micros) -> bool {
-        self.since.is_some() || self.ended.back().is_some_and(|(_, end)| *end >= time)
+    /// Whether it began to work before `before` and worked at some time since `time`.
+    fn worked_since(&self, time: Micros, before: Micros) -> bool {
+        let last = self.ended.back().is_some_and(|(start, end)| *start < before && *end >= time);
+        self.since.is_some_and(|since| since < before) || last
     }
 
     /// Returns when it last began or ceased to work.
@@ -149,16 +150,18 @@ impl Reach {
     }
 
     /// Hosts that have been joined since `before` have each other's addresses, and those of the hosts that reached the
-    /// other one since `fresh`: the records of these hosts have not expired there.
-    fn learn(&mut self, count: usize, before: Micros, fresh: Micros) {
+    /// other one before then and since its time in `fresh`: the records of these hosts have not expired there.
+    fn learn(&mut self, before: Micros, fresh: &[Micros]) {
+        let count = fresh.len();
         let joined = |paths: &BTreeMap<(usize, usize), Stretch>, one, other| {
             paths.get(&(one, other)).is_some_and(|path: &Stretch| path.since.is_some_and(|since| since < before))
         };
         for one in 0..count {
             for other in 0..count {
                 if one != other && joined(&self.paths, one, other) && joined(&self.paths, other, one) {
-                    let recorded = (0..count)
-                        .filter(|host| self.paths.get(&(*host, other)).is_some_and(|path| path.worked_since(fresh)));
+                    let recorded = (0..count).filter(|host| {
+                        self.paths.get(&(*host, other)).is_some_and(|path| path.worked_since(fresh[other], before))
+                    });
                     let recorded = recorded.map(bit).fold(0, |all, one| all | one);
                     let learnt = (self.known_to(other) & recorded) | bit(other);
                     *self.known.entry(one).or_default() |= learnt;
@@ -168,12 +171,12 @@ impl Reach {
     }
 }
 
-fn bit(host: usize) -> u128 {
+pub(crate) fn bit(host: usize) -> u128 {
     1 << (host % 128)
 }
 
 /// The host of an address.
-fn host_of(address: &str) -> Option<usize> {
+pub(crate) fn host_of(address: &str) -> Option<usize> {
     address.strip_prefix('h')?.split_once(':')?.0.parse().ok()
 }
 
@@ -195,8 +198,10 @@ impl World {
     pub(crate) fn update_reach(&mut self) {
         let now = self.now;
         let count = self.hosts.len();
+        // A process that has started since then has no records from before.
         let fresh = now.saturating_sub(micros(self.setup.timers.reconnect_timeout) / 2);
-        self.reach.learn(count, now.saturating_sub(self.contact_time()), fresh);
+        let fresh: Vec<Micros> = self.hosts.iter().map(|host| fresh.max(host.started_at)).collect();
+        self.reach.learn(now.saturating_sub(self.contact_time()), &fresh);
         let serves =
             |host: &Host| host.serving().is_some() && host.strained == 0 && host.duplicate.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
@@ -243,6 +248,7 @@ impl World {
         for client in 0..self.clients.len() {
             for (host, reachable) in reachable.iter().enumerate() {
                 let works = *reachable
+                    && self.clients[client].known & bit(host) != 0
                     && !self.hosts[host].stopping
                     && !self.network.severed(Place::Client(client), Place::Host(host));
                 reached.entry((client, host)).or_default().set(works, now);
@@ -279,18 +285,18 @@ mod tests {
         for pair in [(0, 1), (1, 0), (1, 2), (2, 1)] {
             reach.paths.entry(pair).or_default().set(true, 10);
         }
-        reach.learn(3, 10, 0);
+        reach.learn(10, &[0; 3]);
         assert!(!reach.can_find(0, 2), "joined for too short a time");
-        reach.learn(3, 11, 0);
+        reach.learn(11, &[0; 3]);
         assert!(reach.can_find(0, 2), "the node between them has both addresses");
         reach.process_started(3, &[]);
         for pair in [(1, 3), (3, 1)] {
             reach.paths.entry(pair).or_default().set(true, 20);
         }
         reach.paths.entry((2, 1)).or_default().set(false, 20);
-        reach.learn(4, 30, 21);
+        reach.learn(30, &[21; 4]);
         assert!(reach.can_find(3, 0) && !reach.can_find(3, 2), "the record of host 2 has expired at host 1");
-        reach.learn(4, 30, 20);
+        reach.learn(30, &[20; 4]);
         assert!(reach.can_find(3, 2));
         reach.incarnation_started(2, &["h1:7000".to_owned()]);
         assert!(reach.can_find(0, 2));

@@ -2,11 +2,12 @@
 
 use crate::client::{Client, FromClient, Link, Pending, Process};
 use crate::faults::Fault;
-use crate::host::HostState;
+use crate::host::{Host, HostState};
 use crate::network::{Item, Micros, Place, SECOND};
+use crate::reach::{bit, host_of};
 use crate::serving::PART_BYTES;
 use crate::world::{Event, World, micros};
-use convoke_core::member::Liveness;
+use convoke_core::member::{Liveness, Member, NODE_ID_PREFIX, Status};
 use convoke_proto::v1::client_message::Message as ToNode;
 use convoke_proto::v1::server_message::Message as FromNode;
 use convoke_proto::v1::{self, notice::Notice};
@@ -87,6 +88,7 @@ impl World {
             c.pending.insert(operation, Pending::Register { id: id.clone(), registration, metadata });
         }
         c.session = Some(session);
+        self.note_addresses(client);
     }
 
     /// Addresses of all nodes that are not permanently lost.
@@ -95,12 +97,42 @@ impl World {
         (0..self.hosts.len()).filter(usable).map(client_address).collect()
     }
 
-    /// Updates the node addresses, as a client does from the registry.
-    fn learn_nodes(&mut self, client: usize) {
+    /// A client that was started with one address gets those of all nodes.
+    fn learn_all(&mut self, client: usize) {
         let node = |address| KnownNode { address, region: String::new(), routable: true };
-        let nodes: Vec<KnownNode> = self.client_addresses().into_iter().map(node).collect();
+        let nodes = self.client_addresses().into_iter().map(node).collect();
+        self.learn(client, nodes);
+    }
+
+    /// Updates the node addresses from the registry of a client's node, as a client does.
+    fn learn_nodes(&mut self, client: usize, host: usize) {
+        let Some(registry) = self.hosts[host].serving() else { return };
+        let record = |other: &Host| registry.member(&format!("{NODE_ID_PREFIX}{}", other.id.as_str()));
+        let records = self.hosts.iter().filter(|other| !other.is_second).filter_map(record);
+        let node = |member: Member| KnownNode {
+            address: member.address().to_owned(),
+            region: String::new(),
+            routable: member.status() == Status::Up,
+        };
+        let nodes: Vec<KnownNode> = records.map(node).collect();
+        self.learn(client, nodes);
+    }
+
+    fn learn(&mut self, client: usize, nodes: Vec<KnownNode>) {
         if let Some(session) = &mut self.clients[client].session {
             session.learn(nodes);
+        }
+        self.note_addresses(client);
+    }
+
+    /// Records which hosts a client can connect to; reachability depends on this.
+    fn note_addresses(&mut self, client: usize) {
+        let c = &mut self.clients[client];
+        let addresses = c.session.iter().flat_map(Session::addresses);
+        let known = addresses.filter_map(host_of).map(bit).fold(0, |all, one| all | one);
+        if c.known != known {
+            c.known = known;
+            self.update_reach();
         }
     }
 
@@ -162,6 +194,8 @@ impl World {
         let Some(link) = c.link.take() else { return };
         if let (true, Some(last)) = (link.attached, c.history.back_mut()) {
             last.2 = now;
+            // The client has followed the registry of its node until now.
+            self.learn_nodes(client, link.host);
         }
         if let Some(conn) = link.conn {
             self.close_end(conn, 0, silent);
@@ -262,12 +296,16 @@ impl World {
             }
             Effect::Closed => {
                 self.note(format!("c{client} has closed"));
-                let last = self.clients[client].history.back().map(|(host, ..)| *host);
-                let ids = std::mem::take(&mut self.clients[client].unregistered);
+                let c = &mut self.clients[client];
+                let attached = c.link.filter(|link| link.attached).map(|link| link.host);
+                let known = c.history.back().is_some();
+                let ids = std::mem::take(&mut c.unregistered);
                 self.client_ended(client);
                 for id in ids {
-                    match last {
+                    match attached {
                         Some(host) => self.unregistration_acknowledged(&id, client, host),
+                        // Another process superseded this one before a node acknowledged the end of its members.
+                        None if known => self.truth.abandoned(&id, client, now),
                         None => self.truth.unregistered(&id, client, (usize::MAX, 0), now),
                     }
                 }
@@ -283,7 +321,7 @@ impl World {
         c.link = Some(Link { connection, host, conn: None, attached: false });
         let process = c.process_number;
         if c.prefer.take().is_some() {
-            self.learn_nodes(client);
+            self.learn_all(client);
         }
         let place = Place::Client(client);
         let latency = self.latency(place, Place::Host(host));
@@ -341,6 +379,7 @@ impl World {
                 let (host, claim) = (c.link.map_or(0, |link| link.host), c.claim);
                 c.history.push_back((host, now, Micros::MAX));
                 self.note(format!("c{client} is attached to n{host}, claim {claim}"));
+                self.learn_nodes(client, host);
             }
             ConnectionState::Disconnected { reason, retry_in } => {
                 for holding in c.members.values_mut() {

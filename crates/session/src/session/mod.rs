@@ -169,6 +169,11 @@ impl Session {
         self.seeds.learn(nodes);
     }
 
+    /// Returns the addresses that the session can connect to.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.seeds.addresses()
+    }
+
     /// The requested connection is established.
     pub fn connected(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
         if !matches!(self.phase, Phase::Connecting { connection: held, .. } if held == connection) {
