@@ -164,10 +164,10 @@ impl Reach {
             paths.get(&(one, other)).is_some_and(|path: &Stretch| path.since.is_some_and(|since| since < before))
         };
         for one in 0..count {
-            for other in 0..count {
+            for (other, fresh) in fresh.iter().enumerate() {
                 if one != other && joined(&self.paths, one, other) && joined(&self.paths, other, one) {
                     let recorded = (0..count).filter(|host| {
-                        self.paths.get(&(*host, other)).is_some_and(|path| path.worked_since(fresh[other], before))
+                        self.paths.get(&(*host, other)).is_some_and(|path| path.worked_since(*fresh, before))
                     });
                     let recorded = recorded.map(bit).fold(0, |all, one| all | one);
                     let learnt = (self.known_to(other) & recorded) | bit(other);
