@@ -120,6 +120,7 @@ mod tests {
             node: format!("n{id}").into(),
             address: format!("n{id}:1").into(),
             voter: true,
+            unreachable: false,
         };
         Group {
             epoch: Some(Epoch::new(term, leader)),

@@ -454,7 +454,12 @@ mod tests {
         assert_eq!(decode_voted(&encode_voted(&voted)).unwrap(), voted);
         let transfer = Transfer::new(a_vote(1), 7, Some(at(1, 1)));
         assert_eq!(decode_transfer(&encode_transfer(&transfer)).unwrap(), transfer);
-        let hello = Hello { cluster: "c".into(), node: "n".into(), to: Some(Target { log: u128::MAX, replica: 3 }) };
+        let hello = Hello {
+            cluster: "c".into(),
+            node: "n".into(),
+            client: "h:1".into(),
+            to: Some(Target { log: u128::MAX, replica: 3 }),
+        };
         assert_eq!(Hello::decode(&hello.encode()).unwrap(), hello);
         let adopt = Adopt { target: Target { log: 1, replica: 2 }, node: "n".into(), state: vec![1, 2] };
         assert_eq!(Adopt::decode(&adopt.encode()).unwrap(), adopt);
@@ -462,7 +467,13 @@ mod tests {
 
     #[test]
     fn probe_answers_round_trip() {
-        let member = GroupReplica { replica: ReplicaId(1), node: "a".into(), address: "h:1".into(), voter: true };
+        let member = GroupReplica {
+            replica: ReplicaId(1),
+            node: "a".into(),
+            address: "h:1".into(),
+            voter: true,
+            unreachable: false,
+        };
         let probed = Probed {
             node: "a".into(),
             address: "h:1".into(),
@@ -470,6 +481,7 @@ mod tests {
             join: vec!["h:1".into(), "h:2".into()],
             log: Some(5),
             group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
+            available: true,
         };
         let bytes = probed.encode();
         assert_eq!(Probed::decode(&bytes).unwrap(), probed);
