@@ -83,11 +83,22 @@ impl Replica {
                     let node = plane.config.node.clone();
                     return Err(StartError::OfAnother { path, found: identity.node, node });
                 }
-                launch(&plane, identity).await?;
+                match launch(&plane, identity).await {
+                    // The node serves its registry without a log.
+                    Err(StartError::Store(error)) if error.is_full() => plane.fail(error.to_string()),
+                    launched => launched?,
+                }
+            }
+            None if plane.holds_log()? => {
+                let path = plane.config.data_dir.clone().unwrap_or_default();
+                return Err(StoreError::NoIdentity { path }.into());
             }
             None if plane.config.join.is_empty() => {
                 let identity = founder(&plane, vec![plane.place()])?;
-                begin(&plane, identity).await?;
+                match begin(&plane, identity).await {
+                    Err(StartError::Store(error)) if error.is_full() => plane.fail(error.to_string()),
+                    begun => begun?,
+                }
             }
             None => plane.spawn(seek::seek(plane.clone())),
         }
@@ -273,6 +284,13 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Plane {
+    /// Returns whether the directory holds segments or snapshots of a log.
+    fn holds_log(&self) -> Result<bool, StoreError> {
+        let Some(disk) = self.disk() else { return Ok(false) };
+        let names = disk.list().map_err(|source| StoreError::Disk { action: "list", path: disk.path(""), source })?;
+        Ok(names.iter().any(|name| name.ends_with(".log") || name.starts_with("snapshot-")))
+    }
+
     /// Stops the engine and waits until the directory is released.
     async fn stopped(&self) {
         if self.closing.swap(true, Ordering::SeqCst) {
@@ -281,6 +299,10 @@ impl Plane {
             return;
         }
         let engine = self.engine.swap(None);
+        if let Some(engine) = &engine {
+            // Clients of this node are sent to the other replicas.
+            self.learn(engine.own_group());
+        }
         let store = engine.as_ref().map(|engine| engine.store.downgrade());
         self.leave();
         if let Some(engine) = engine {

@@ -5,7 +5,7 @@ use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, Inbound, Node, NodeHandle};
-use convoke_replica::{DialWithLookup, LOG_PREAMBLE, Replica};
+use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, Replica};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -21,14 +21,7 @@ struct Running {
     log: Option<Replica>,
 }
 
-/// The reason why a node stops.
-enum Reason {
-    Signal(Signal),
-    /// The replicated log failed: the content of its disk is unknown until it is read again (docs/log-replicas.md).
-    LogFailed(String),
-}
-
-/// Runs until a signal arrives, the log fails or the node stops by itself. A second signal stops it immediately.
+/// Runs until a signal arrives or the node stops by itself. A second signal stops it immediately.
 pub(crate) async fn run(plan: Plan) -> Result {
     let mut signals = Signals::listen()?;
     convoke_cli::raise_open_files();
@@ -39,23 +32,14 @@ pub(crate) async fn run(plan: Plan) -> Result {
     let node = running.node.handle();
     let addresses = announce::Addresses::of(&node, &running.server);
     announce::listening(&plan, &node, &addresses);
-    let reason = tokio::select! {
+    let signal = tokio::select! {
         ending = node.stopped() => return ended(&plan, ending),
-        signal = stop_signal(&mut signals, &plan) => Reason::Signal(signal),
-        fault = log_failed(running.log.as_ref()) => Reason::LogFailed(fault),
+        signal = stop_signal(&mut signals, &plan) => signal,
         never = announce::when_ready(&plan, &node, &addresses, WARNING_INTERVAL) => match never {},
     };
     // Without the notification the service manager only waits longer.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
-    match &reason {
-        Reason::Signal(signal) => {
-            tracing::info!(node = %node.id(), %signal, "stopping: handing clients over; a second signal stops immediately");
-        }
-        // The replica has logged the reason, and the exit message repeats it.
-        Reason::LogFailed(_) => {
-            tracing::error!(node = %node.id(), "stopping because the replicated log failed: handing clients over");
-        }
-    }
+    tracing::info!(node = %node.id(), %signal, "stopping: handing clients over; a second signal stops immediately");
     let stopping = async {
         let log = running.log.as_ref().map(Replica::handle);
         let leaving = async {
@@ -71,13 +55,7 @@ pub(crate) async fn run(plan: Plan) -> Result {
         ending = stopping => ending,
         signal = stop_signal(&mut signals, &plan) => return Err(stopped_by_second_signal(signal)),
     };
-    match reason {
-        Reason::Signal(_) => ended(&plan, ending),
-        Reason::LogFailed(fault) => Err(CommandError::failed(format!(
-            "node {} stopped because its replicated log failed: {fault}; check the disk, then start the node again",
-            node.id()
-        ))),
-    }
+    ended(&plan, ending)
 }
 
 /// Waits for a signal that stops the node.
@@ -96,12 +74,13 @@ async fn stop_signal(signals: &mut Signals, plan: &Plan) -> Signal {
     }
 }
 
-/// Waits for the replicated log to fail and returns the reason. Never returns without a log.
-async fn log_failed(log: Option<&Replica>) -> String {
-    match log {
-        Some(log) => log.handle().failed().await,
-        None => std::future::pending().await,
-    }
+/// Stops the log after a fault: the content of its disk is unknown until it is read again. The registry does not depend on
+/// it and goes on.
+async fn stop_after_fault(log: LogHandle) {
+    // The replica has logged the reason.
+    log.failed().await;
+    log.stop().await;
+    tracing::error!("replicated log stopped until the next start of this node; the registry goes on");
 }
 
 /// Binds the client port first, because the node advertises it to its peers.
@@ -149,6 +128,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
         CommandError { exit, message: format!("cannot start the replicated log: {error}") }
     })?;
     let handle = replica.handle();
+    tokio::spawn(stop_after_fault(handle.clone()));
     tokio::spawn(async move {
         while let Some(Inbound { stream, address }) = connections.recv().await {
             let _ = stream.set_nodelay(true);

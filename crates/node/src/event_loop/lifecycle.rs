@@ -16,6 +16,7 @@ use crate::view::Publisher;
 use convoke_core::node::{Legacy, RestartReason, Start, StopReason};
 use convoke_core::{Node, Output};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -36,6 +37,12 @@ pub(crate) struct Launch {
     pub(crate) nonce: u64,
 }
 
+/// Returns whether a disk has no space left.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
 impl EventLoop {
     pub(crate) fn launch(launch: Launch) -> Result<Self, StartError> {
         let Launch { core_config, shared, inbox, signals, publisher, data_dir, nonce } = launch;
@@ -48,7 +55,14 @@ impl EventLoop {
                 path: data_dir.path().to_owned(),
                 source,
             };
-            data_dir.persist(core.origin().incarnation.number).map_err(source)?;
+            match data_dir.persist(core.origin().incarnation.number) {
+                // The registry is in memory. Peers know the number, and the nonce distinguishes this process (N1).
+                Err(error) if is_full(&error) => {
+                    let error = format!("{}: {error}", data_dir.path().display());
+                    shared.timeline.record(NodeEvent::PersistFailed { error });
+                }
+                persisted => persisted.map_err(source)?,
+            }
         }
         let mut owner = EventLoop {
             core,

@@ -160,20 +160,23 @@ impl Engine {
     }
 
     pub(crate) fn status(&self, settled: u64, stopped: bool) -> ReplicaStatus {
-        let group = self.group();
         let machine = self.state.machine();
+        // Before the metrics are borrowed below: borrowing them twice can block the engine for ever.
+        let state = self.raft.metrics().borrow_watched().state;
+        let role = self.role(state, self.failed() && !stopped, stopped);
+        let available = self.is_available_as(role);
+        let group = self.shown_group(self.group(), role);
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let fault = metrics.running_state.as_ref().err().filter(|_| !stopped).map(ToString::to_string);
-        let role = self.role(metrics.state, fault.is_some(), stopped);
         let number = machine.configuration().number;
         let index = |log_id: &Option<raft::LogId>| log_id.as_ref().map_or(0, |log_id| log_id.index + 1);
         ReplicaStatus {
             log: Some(self.log),
             replica: Some(self.state.me()),
             role,
-            available: self.is_available_as(role),
-            group: self.shown_group(group, role),
+            available,
+            group,
             configuration: number,
             settled: settled >= number && number > 0,
             obstacle: None,

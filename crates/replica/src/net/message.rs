@@ -480,8 +480,8 @@ mod tests {
             nonce: 7,
             join: vec!["h:1".into(), "h:2".into()],
             log: Some(5),
-            available: true,
             group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
+            available: true,
         };
         let bytes = probed.encode();
         assert_eq!(Probed::decode(&bytes).unwrap(), probed);

@@ -21,6 +21,19 @@ pub enum StoreError {
          and add the node again; if it is the only replica, restore a backup)"
     )]
     Damaged { path: PathBuf, what: String },
+    #[error(
+        "{path} contains a log without its file `identity`; nothing was changed (restore the file, or remove this \
+         replica from the group, move the directory away and add the node again)"
+    )]
+    NoIdentity { path: PathBuf },
+}
+
+impl StoreError {
+    /// Returns whether the disk has no space left.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self, StoreError::Disk { source, .. } if matches!(source.kind(), FileTooLarge | QuotaExceeded | StorageFull))
+    }
 }
 
 /// The log as found on disk.

@@ -4,7 +4,7 @@ use crate::cluster::{Client, Disks, Host, config, get, leader};
 use convoke_log::command::{Body, DurableClient as Name, Open, Put, Request};
 use convoke_log::machine::{ApplyRejection, Fate, Outcome};
 use convoke_log::{LogSessionId, RequestId};
-use convoke_replica::{Config, Consistency, LogRejection, Role, SubmitError};
+use convoke_replica::{Config, Consistency, LogRejection, Role, StartError, StoreError, SubmitError};
 use convoke_testkit::{eventually, free_address};
 use std::time::Duration;
 
@@ -217,4 +217,32 @@ async fn a_replica_rejects_requests_beyond_its_limits() {
     }
     assert!(rejected > 0);
     assert_eq!(handle.counters().requests_rejected_busy, rejected as u64);
+}
+
+/// Without its identity, a directory with segments would otherwise become another log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_without_its_identity_is_reported_and_not_replaced() {
+    let disks = Disks::new();
+    let host = Host::start(config(&disks, "a")).await;
+    let hosts = [host];
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "x").await;
+    let [host] = hosts;
+    let config = host.stop().await;
+    let identity = disks.of("a").join("identity");
+    let saved = std::fs::read(&identity).unwrap();
+    std::fs::remove_file(&identity).unwrap();
+    let mut started = convoke_replica::Replica::start(config.clone()).await;
+    eventually("its directory is free", async || {
+        if matches!(started, Err(StartError::Store(StoreError::InUse { .. }))) {
+            started = convoke_replica::Replica::start(config.clone()).await;
+        }
+        !matches!(started, Err(StartError::Store(StoreError::InUse { .. })))
+    })
+    .await;
+    let error = started.unwrap_err();
+    assert!(matches!(error, StartError::Store(StoreError::NoIdentity { .. })), "{error}");
+    std::fs::write(&identity, saved).unwrap();
+    let hosts = [Host::start(config).await];
+    assert_eq!(get(&hosts, "k").await.as_deref(), Some("x"));
 }

@@ -109,8 +109,13 @@ impl LogService {
     /// Converts a rejection of the replica.
     pub(crate) fn rejected(&self, why: &LogRejection) -> Error {
         let error = rejection(why);
-        match why.group() {
-            Some(group) => error.members(self.replicas(group), group.epoch.map(wire_epoch)),
+        let group = match why {
+            // The other replicas go on.
+            LogRejection::Stopped => Some(self.handle.group()),
+            why => why.group().cloned(),
+        };
+        match group {
+            Some(group) => error.members(self.replicas(&group), group.epoch.map(wire_epoch)),
             None => error,
         }
     }
