@@ -264,12 +264,18 @@ fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     browser.wait("its timeline follows", "document.querySelector('.timeline').innerText.includes('updated')");
     members.delete("changing");
     browser.wait("it has left", "document.querySelector('#page').innerText.includes('has left')");
+    quiet(browser);
     browser.open(&page(node, "member/nobody"));
     browser.wait(
         "an unknown member is reported",
         "document.querySelector('#page').innerText.includes('No member \"nobody\"')",
     );
-    quiet(browser);
+    // A page that is opened after the member has left.
+    browser.open(&page(node, "member/changing"));
+    browser.wait("its end is explained", "document.querySelector('.reasons').innerText.includes('unregistered it')");
+    // The browser reports that nobody has no explanation.
+    let messages = browser.console();
+    assert!(messages.iter().all(|message| message.contains("/members/nobody/explain")), "{messages:?}");
 }
 
 fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {

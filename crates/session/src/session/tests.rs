@@ -650,15 +650,16 @@ fn many_small_members_come_in_parts() {
     }
     story.now = story.session.next_wake().unwrap();
     story.session.wake(story.now, &mut story.out);
-    story.session.connected(story.now, crate::session::ConnectionId(601), &mut story.out);
-    let mut members = 0;
+    story.session.connected(story.now, crate::session::ConnectionId(12_001), &mut story.out);
+    let (mut members, mut parts) = (0, 0);
     for message in story.sent() {
         let ToNode::Attach(part) = message else { panic!("{message:?}") };
         let elements: usize = part.members.iter().map(convoke_proto::of_register).sum();
         assert!(elements <= convoke_proto::PART_ELEMENTS, "{elements}");
         members += part.members.len();
+        parts += 1;
     }
-    assert_eq!(members, 6_000);
+    assert_eq!((members, parts), (6_000, 3));
 }
 
 /// The parts of an attach of about so many MiB.
