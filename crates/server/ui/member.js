@@ -125,7 +125,8 @@ export function mount(root, { argument: id }) {
         );
         draw();
       } catch {
-        // The banner shows a lost connection. An id that was never registered has no explanation until it is registered.
+        // The banner shows a lost connection.
+        // An id that was never registered has no explanation until it is registered.
         if (!member) return;
       }
     }

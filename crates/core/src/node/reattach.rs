@@ -1,6 +1,6 @@
 //! Clients without state of their own, such as HTTP clients: the registry restores their members (C8).
 
-use super::{Attach, AttachMember, Attached, ConnId, Node, Output, Reattach, SessionOwner};
+use super::{Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, SessionOwner};
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{MemberSpec, Record, Space, Status};
 use crate::mutant::seam;
@@ -68,8 +68,12 @@ impl Node {
     /// The rejection of a session of which no member is known. Only the node that created it can hold it.
     fn absent_session(&self, request: &Reattach) -> Rejection {
         seam!(self, CreatorIgnored => return super::attach::session_gone());
+        let failed = |creator: &OriginId| {
+            let peer = self.peers.peers.get(&creator.node);
+            peer.is_none_or(|peer| matches!(peer.state, PeerState::Failed | PeerState::Left))
+        };
         match &request.creator {
-            Some(creator) if creator != self.origin() && self.admits(creator) => {
+            Some(creator) if creator != self.origin() && self.admits(creator) && !failed(creator) => {
                 let message = format!("node {} created this session and cannot be reached; try again", creator.node);
                 Rejection::new(ErrorCode::NotReady, message)
             }

@@ -81,7 +81,8 @@ fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Op
 /// since, so the write may take another path. That takes a new link and, at each relaying node, two pings (D7).
 fn moved_without_a_link(world: &World, attachments: &[(usize, Micros, Micros)]) -> bool {
     let timers = &world.setup.timers;
-    let arrives = world.contact_time() + world.hosts.len() as u64 * 3 * micros(timers.ping_interval);
+    let relays = world.hosts.len().saturating_sub(2) as u64;
+    let arrives = world.contact_time() + relays * 3 * micros(timers.ping_interval);
     match attachments {
         [(host, from, _), _, ..] => {
             world.now - from < arrives && world.now - world.hosts[*host].link_lost_at.min(world.now) < arrives

@@ -131,8 +131,8 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     };
     // A node that started since then inherits the silence that the others have measured (L2).
     let inherits = world.hosts[host].ready_at.is_none_or(|at| at > opening);
-    let judges = serving(world).map(|(other, _)| other).filter(|other| *other == host || inherits);
-    let blind = judges.map(blind_at).max().unwrap_or(0);
+    let others = serving(world).map(|(other, _)| other).filter(|_| inherits);
+    let blind = others.map(blind_at).fold(blind_at(host), Micros::max);
     // The member was known here, with a live owner, before the longest break began.
     let settled = |at: Micros| world.now.saturating_sub(at) > blind + RECENT;
     let silent = world.now.saturating_sub(client.last_echo);
