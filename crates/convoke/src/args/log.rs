@@ -144,12 +144,12 @@ pub(crate) enum LogCommand {
     },
     /// Show whether a request was applied, so far
     Peek {
-        /// Request id of an OUTCOME_UNKNOWN error: session/number[@log]
+        /// Request id of an OUTCOME_UNKNOWN error: S/N or S/N@LOG
         request: RequestId,
     },
     /// Decide a request for good: applied, or never
     Resolve {
-        /// Request id of an OUTCOME_UNKNOWN error: session/number[@log]
+        /// Request id of an OUTCOME_UNKNOWN error: S/N or S/N@LOG
         request: RequestId,
     },
     /// List open log sessions, or end some
