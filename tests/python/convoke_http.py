@@ -14,6 +14,11 @@ TIMEOUT_SECONDS = 5
 class Rejected(Exception):
     """The node has rejected the request."""
 
+    def __init__(self, answer):
+        super().__init__(answer["error"]["message"])
+        self.code = answer["error"]["code"]
+        self.answer = answer
+
 
 class Session:
     """Keeps members registered, at any node that responds."""
@@ -23,6 +28,7 @@ class Session:
         self._address = next(self._addresses)
         self._on_attach = on_attach
         self._lock = threading.Lock()
+        self._number, self._token, self._members = 0, None, {}
         answer = self._request("POST", "/api/v1/sessions", {})
         self._path = "/api/v1/sessions/" + answer["session"]
         self._closed = threading.Event()
@@ -31,13 +37,31 @@ class Session:
         self._on_attach(self._node())
 
     def register(self, member_id, service, metadata=None):
-        self._request("PUT", self._member(member_id), {"service": service, "metadata": metadata or {}})
+        self._members[member_id] = {"service": service, "metadata": dict(metadata or {})}
+        self._write("PUT", self._member(member_id), self._members[member_id])
 
     def update(self, member_id, **metadata):
-        self._request("PATCH", self._member(member_id), metadata)
+        self._members[member_id]["metadata"].update(metadata)
+        self._write("PATCH", self._member(member_id), metadata)
 
     def unregister(self, member_id):
-        self._request("DELETE", self._member(member_id))
+        del self._members[member_id]
+        self._write("DELETE", self._member(member_id))
+
+    def _write(self, method, path, body=None):
+        """Sends a numbered request. If writes were lost with a node, writes everything again."""
+        try:
+            self._request(method, path, body, numbered=True)
+        except Rejected as rejected:
+            if rejected.code != "WRITES_LOST":
+                raise
+            self._repair(rejected.answer["members"])
+
+    def _repair(self, known):
+        for member_id, member in self._members.items():
+            self._write("PUT", self._member(member_id), member)
+        for member_id in known.keys() - self._members.keys():
+            self._write("DELETE", self._member(member_id))
 
     def close(self):
         self._closed.set()
@@ -47,8 +71,10 @@ class Session:
         while not self._closed.wait(self._interval):
             try:
                 self._request("PUT", self._path + "/heartbeat")
-            except Rejected:
-                return
+            except Rejected as rejected:
+                if rejected.code != "WRITES_LOST":
+                    return
+                self._repair(rejected.answer["members"])
 
     def _member(self, member_id):
         return f"{self._path}/members/{urllib.parse.quote(member_id, safe='')}"
@@ -56,13 +82,16 @@ class Session:
     def _node(self):
         return self._send("GET", "/api/v1/status", None)["id"]
 
-    def _request(self, method, path, body=None):
-        """Sends a request to the current node, and to the next one if it does not respond. Every node serves the session."""
+    def _request(self, method, path, body=None, numbered=False):
+        """Sends a request to the current node, and to the next one if it does not respond. Every node serves the session.
+        A repeated request keeps its number, so that it takes effect once and in its order."""
         with self._lock:
+            self._number += numbered
+            number = self._number if numbered else None
             moving = False
             while True:
                 try:
-                    answer = self._send(method, path, body)
+                    answer = self._send(method, path, body, number)
                     if moving:
                         self._on_attach(self._node())
                     return answer
@@ -70,18 +99,23 @@ class Session:
                     self._address, moving = next(self._addresses), True
                     time.sleep(RETRY_SECONDS)
 
-    def _send(self, method, path, body):
+    def _send(self, method, path, body, number=None):
+        headers = {"Convoke-Session-Request": number, "Convoke-Session-Token": self._token}
+        headers = {name: str(value) for name, value in headers.items() if value is not None}
         connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_SECONDS)
         try:
-            connection.request(method, path, body=None if body is None else json.dumps(body))
+            connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             response = connection.getresponse()
             text = response.read()
         finally:
             connection.close()
+        token = response.getheader("Convoke-Session-Token")
+        if token is not None:
+            self._token = max(token, self._token or "")
         if response.status == 503:
             raise OSError("node is not ready")
         if response.status >= 400:
-            raise Rejected(text.decode())
+            raise Rejected(json.loads(text))
         return json.loads(text) if text else None
 
 

@@ -94,6 +94,8 @@ codes! {
     Internal = 23, "INTERNAL", 500, Internal, FAILED;
     /// Log: the request names another epoch than the current one.
     StaleEpoch = 24, "STALE_EPOCH", 409, Aborted, REJECTED;
+    /// Registry: writes of the session that the client knows are lost (rule C11).
+    WritesLost = 25, "WRITES_LOST", 409, Aborted, REJECTED;
 }
 
 impl ErrorCode {

@@ -40,7 +40,7 @@ pub fn notice(notice: Notice) -> v1::Notice {
     let wire_notice = match notice {
         Notice::Lost { known } => WireNotice::Lost(Lost { known }),
         Notice::Superseded { known } => WireNotice::Superseded(Superseded { known }),
-        Notice::TakenOver { id } => WireNotice::TakenOver(TakenOver { id }),
+        Notice::TakenOver { id, .. } => WireNotice::TakenOver(TakenOver { id }),
         Notice::Handover { target: Some(target) } => {
             WireNotice::Handover(Handover { node: target.node.to_string(), address: target.client_address })
         }

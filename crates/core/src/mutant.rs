@@ -65,6 +65,10 @@ convoke_base::mutants! {
     EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
     EarlierProcessWins: "C9", "a record of an earlier process of the client ends the registration of the connected process";
     SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";
+    RequestNumbersIgnored: "C10", "a request is executed although a later request wrote the member";
+    AttachOutranksWrites: "C10", "an attach raises the claims of members whose client numbers its requests";
+    PeersNotSearched: "C11", "a node reports writes as lost without asking its peers";
+    SentIsReplicated: "C12", "a write counts as replicated once it was sent to a peer";
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";

@@ -12,6 +12,8 @@ pub(crate) struct Session {
     pub(crate) client: Arc<ClientProcess>,
     pub(crate) claim: u64,
     pub(crate) liveness: Liveness,
+    /// The client does not count claims, so this node chooses them (C8).
+    pub(crate) restored: bool,
     pub(crate) timeout: Duration,
     pub(crate) received_at: ReceivedAt,
     /// Highest number of a request, executed or rejected (C5).
@@ -217,6 +219,7 @@ mod tests {
             client: Arc::new(ClientProcess { id: client.into(), nonce: 1 }),
             claim: 1,
             liveness: Liveness::Normal,
+            restored: false,
             timeout: Duration::from_secs(20),
             received_at: ReceivedAt::default(),
             last_seq: 0,

@@ -1,16 +1,19 @@
 //! The entry of a session at a node, and the session that is attached there.
 
 use crate::mutant::{Mutation, seam};
+use crate::position::Position;
 use convoke_core::member::MetadataUpdate;
-use convoke_core::node::{AttachMember, Attached, HandoverTarget, Notice, SessionId};
-use convoke_core::version::Version;
+use convoke_core::node::{AttachMember, Attached, ClientOperation, HandoverTarget, Notice, SessionId};
+use convoke_core::version::{OriginId, Version};
 use convoke_core::{ErrorCode, Rejection};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of ids remembered as taken over by other clients. They are used for error messages only.
 const TAKEN_OVER_MAX: usize = 256;
+/// Rejections of numbered requests that are remembered. A client repeats its latest requests only.
+const REJECTIONS_MAX: usize = 64;
 
 /// The operation that a request asks for. A clone copies no member: an operation may have to be submitted again.
 #[derive(Clone, Debug)]
@@ -22,20 +25,14 @@ pub enum SessionOperation {
     Close,
 }
 
-/// A call of the core.
-#[derive(Clone, Debug)]
-pub enum CoreCall {
-    Heartbeat { session: SessionId },
-    Register { session: SessionId, seq: u64, member: Arc<AttachMember> },
-    Update { session: SessionId, seq: u64, id: String, update: Arc<MetadataUpdate>, expected: Option<Version> },
-    Unregister { session: SessionId, seq: u64, id: String },
-    Close { session: SessionId },
-}
-
 /// The state of one session at this node. The caller locks it: one request at a time may use it.
 #[derive(Debug, Default)]
 pub struct SessionEntry {
     pub(crate) live: Option<Live>,
+    /// Writes of the session that this node has.
+    pub(crate) position: Position,
+    /// Rejections of numbered requests (C10). The record of a member remembers the request that wrote it.
+    rejections: VecDeque<(u64, Rejection)>,
     /// The node is stopping and hands its sessions over.
     handover: Option<Handover>,
 }
@@ -46,10 +43,14 @@ pub(crate) struct Handover(Option<HandoverTarget>);
 /// A session that is attached here.
 #[derive(Debug)]
 pub(crate) struct Live {
+    /// This node.
+    origin: OriginId,
     pub(crate) session: SessionId,
     /// Sequence number of the last request (C5).
     seq: u64,
     taken_over: BTreeSet<String>,
+    /// Other clients have taken all members over.
+    pub(crate) all_taken_over: bool,
     pub(crate) heartbeat_interval: Duration,
     pub(crate) timeout: Duration,
 }
@@ -65,7 +66,8 @@ impl SessionEntry {
     pub fn notice(&mut self, notice: Notice) {
         let Some(live) = self.live.as_mut() else { return };
         match notice {
-            Notice::TakenOver { id } => {
+            Notice::TakenOver { id, last } => {
+                live.all_taken_over = last;
                 if live.taken_over.len() < TAKEN_OVER_MAX {
                     live.taken_over.insert(id);
                 }
@@ -85,12 +87,34 @@ impl SessionEntry {
 
     pub(crate) fn attach(&mut self, attached: &Attached) -> &mut Live {
         self.live.insert(Live {
+            origin: attached.last_write.origin.clone(),
             session: attached.session,
             seq: 0,
             taken_over: BTreeSet::new(),
+            all_taken_over: false,
             heartbeat_interval: attached.heartbeat_interval,
             timeout: attached.timeout,
         })
+    }
+
+    /// The rejection of a request with this number, if it was rejected here before.
+    pub(crate) fn rejection(&self, number: Option<u64>) -> Option<Rejection> {
+        let known = self.rejections.iter().find(|(known, _)| Some(*known) == number);
+        known.map(|(_, rejection)| rejection.clone())
+    }
+
+    pub(crate) fn remember(&mut self, number: Option<u64>, rejection: &Rejection) {
+        let Some(number) = number.filter(|number| self.rejection(Some(*number)).is_none()) else { return };
+        self.rejections.push_back((number, rejection.clone()));
+        if self.rejections.len() > REJECTIONS_MAX {
+            self.rejections.pop_front();
+        }
+    }
+
+    /// Whether this node certainly has the writes of a position.
+    pub(crate) fn covers(&self, position: &Position) -> bool {
+        let own = self.live.as_ref().map(|live| &live.origin);
+        position.dots().iter().all(|dot| Some(&dot.origin) == own) || self.position.covers(position)
     }
 
     pub(crate) fn take_handover(&mut self) -> Option<Handover> {
@@ -112,22 +136,39 @@ impl Handover {
 impl Live {
     /// Returns the core calls of an operation. Each operation includes a heartbeat, which counts even if the core rejects
     /// the rest.
-    pub(crate) fn calls(&mut self, operation: SessionOperation, mutation: Mutation) -> [Option<CoreCall>; 2] {
+    pub(crate) fn calls(
+        &mut self,
+        operation: SessionOperation,
+        number: Option<u64>,
+        mutation: Mutation,
+    ) -> [Option<ClientOperation>; 2] {
         self.seq += 1;
         let (session, seq) = (self.session, self.seq);
         let call = match operation {
             SessionOperation::Heartbeat => None,
-            SessionOperation::Register(member) => Some(CoreCall::Register { session, seq, member }),
-            SessionOperation::Update { id, update, expected } => {
-                Some(CoreCall::Update { session, seq, id, update, expected })
+            SessionOperation::Register(member) => {
+                self.all_taken_over = false;
+                Some(ClientOperation::Register { session, seq, member })
             }
-            SessionOperation::Unregister(id) => Some(CoreCall::Unregister { session, seq, id }),
-            SessionOperation::Close => Some(CoreCall::Close { session }),
+            SessionOperation::Update { id, update, expected } => {
+                Some(ClientOperation::Update { session, seq, id, update, expected })
+            }
+            SessionOperation::Unregister(id) => Some(ClientOperation::Unregister { session, seq, id }),
+            SessionOperation::Close => Some(ClientOperation::Close { session }),
         };
-        let mut heartbeat = Some(CoreCall::Heartbeat { session });
+        let call = match number {
+            Some(request) => call.map(|call| ClientOperation::Numbered { request, operation: Box::new(call) }),
+            None => call,
+        };
+        let mut heartbeat = Some(ClientOperation::Heartbeat { session });
         seam!(in mutation, RequestIsNoHeartbeat => heartbeat = heartbeat.filter(|_| call.is_none()));
         seam!(in mutation, HeartbeatNotExecuted => heartbeat = heartbeat.filter(|_| call.is_some()));
         [heartbeat, call]
+    }
+
+    /// Returns the members that other clients took over.
+    pub(crate) fn taken_over(&self) -> Vec<String> {
+        self.taken_over.iter().cloned().collect()
     }
 
     /// Returns the rejection that the client receives for a rejection of the core.

@@ -7,13 +7,17 @@
 //! A node does not attach a session that another connected node holds. Such a claim would win by rank, but it would
 //! restore the members as this node last received them: an update or an unregistration in transit would be undone.
 
-use crate::entry::{CoreCall, Live, SessionEntry, SessionOperation};
+use crate::entry::{Live, SessionEntry, SessionOperation};
 use crate::mutant::{Mutation, seam};
+use crate::position::Position;
 use crate::secret::Secret;
 use crate::session_gone;
+use convoke_base::codec::COUNTER_MAX;
 use convoke_core::member::Liveness;
-use convoke_core::node::{AttachMember, Attached, PeerState, Reattach, SessionId, SessionOwner};
-use convoke_core::version::{NodeId, OriginId, Version};
+use convoke_core::node::{
+    Attached, ClientOperation, Coverage, PeerState, Reattach, RequestOrder, SessionId, SessionOwner,
+};
+use convoke_core::version::{Dot, NodeId, OriginId, Version};
 use convoke_core::{ErrorCode, Rejection, Time};
 use std::time::Duration;
 
@@ -21,6 +25,11 @@ use std::time::Duration;
 const ATTEMPTS: u32 = 3;
 /// First pause before the owner is looked up again after it did not answer; each pause doubles.
 const OWNER_POLL: Duration = Duration::from_millis(10);
+/// First pause between two questions for missing writes; each pause doubles, up to the longest one.
+const SEARCH_POLL: Duration = Duration::from_millis(5);
+const SEARCH_POLL_MAX: Duration = Duration::from_millis(100);
+/// The search for missing writes takes at most this part of the session's timeout.
+const SEARCH_SHARE: u32 = 4;
 /// Claims are raised by a random number up to this. Two nodes that attach one session at once then make different
 /// claims, and one of them wins all members.
 const RAISE_MAX: u64 = 64;
@@ -40,9 +49,11 @@ pub enum Step {
     Reenter,
     /// Keep the entry locked and attach the session on a new connection. Continue with [`RequestFlow::attached`].
     Attach(Attaching),
-    /// Submit the calls in this order in one turn of the core, then unlock the entry.
+    /// Submit the calls in this order in one turn of the core, then unlock the entry. Wait until a write is replicated.
     /// Continue with [`RequestFlow::answered`].
-    Submit([Option<CoreCall>; 2]),
+    Submit([Option<ClientOperation>; 2]),
+    /// Unlock the entry, and ask the core for these writes. Continue with [`RequestFlow::searched`].
+    Search { dots: Vec<Dot>, search: Option<u64> },
     /// Ask the core which other node owns the members of the session. Continue with [`RequestFlow::owner`].
     AskOwner { client: String, nonce: u64, creator: OriginId },
     /// Send the request to this node, marked as forwarded. Continue with [`RequestFlow::forwarded`].
@@ -91,6 +102,10 @@ impl Forwarded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionAnswer {
     pub reply: SessionReply,
+    /// Another ready node has the write (C12).
+    pub replicated: bool,
+    /// Members that other clients took over.
+    pub taken_over: Vec<String>,
     pub heartbeat_interval: Duration,
     pub timeout: Duration,
     /// The members of the session, if it was attached for this request.
@@ -110,6 +125,8 @@ pub enum SessionError {
     Rejected(Rejection),
     /// The node that holds the session received the request and did not answer.
     OutcomeUnknown { node: NodeId },
+    /// Writes that the client knows are lost. The request was not executed, and the session has these members (C11).
+    WritesLost { members: Vec<(String, Version)> },
 }
 
 /// Settings of a node.
@@ -117,7 +134,18 @@ pub enum SessionError {
 pub struct Settings {
     /// Longest time that a request waits for the node that holds its session.
     pub forward_timeout: Duration,
+    /// The timeout of sessions that do not ask for another one.
+    pub session_timeout: Duration,
     pub mutation: Mutation,
+}
+
+/// How the client orders a request among its others (C10, C11).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientOrder {
+    /// `Convoke-Session-Request`
+    pub number: Option<u64>,
+    /// `Convoke-Session-Token`
+    pub position: Option<Position>,
 }
 
 /// One request of a session while a node processes it.
@@ -125,6 +153,14 @@ pub struct Settings {
 pub struct RequestFlow {
     secret: Secret,
     operation: SessionOperation,
+    order: ClientOrder,
+    /// The position that the answer carries.
+    position: Position,
+    /// This node has the writes that the client knows, or they are lost.
+    covered: bool,
+    /// Writes that the client knows are lost.
+    lost_writes: bool,
+    searching: Option<Searching>,
     /// Another node forwarded the request: it is not forwarded any further.
     forwarded: bool,
     settings: Settings,
@@ -136,8 +172,10 @@ pub struct RequestFlow {
     timing: (Duration, Duration),
     /// A rejection of the core that is handled once the entry is locked again.
     rejection: Option<Rejection>,
-    /// The attach includes the member to be registered.
-    claims_member: bool,
+    taken_over: Vec<String>,
+    /// The rejection of a heartbeat of a session that other clients have emptied.
+    all_taken_over: Option<Rejection>,
+    replicated: bool,
     members: Option<Vec<String>>,
     /// The node that received the request and did not answer. It may have executed the request.
     unanswered: Option<NodeId>,
@@ -154,6 +192,17 @@ enum Stage {
     Attaching,
 }
 
+/// A search for writes.
+#[derive(Debug)]
+struct Searching {
+    dots: Vec<Dot>,
+    search: Option<u64>,
+    deadline: Time,
+    pause: Duration,
+    /// The request has no position. The node that holds the session is searched, instead of writes.
+    holder: bool,
+}
+
 #[derive(Debug)]
 struct Forwarding {
     deadline: Time,
@@ -163,10 +212,21 @@ struct Forwarding {
 
 impl RequestFlow {
     /// A request of an existing session.
-    pub fn new(secret: Secret, operation: SessionOperation, forwarded: bool, settings: Settings) -> Self {
+    pub fn new(
+        secret: Secret,
+        operation: SessionOperation,
+        order: ClientOrder,
+        forwarded: bool,
+        settings: Settings,
+    ) -> Self {
         RequestFlow {
             secret,
             operation,
+            position: order.position.clone().unwrap_or_default(),
+            order,
+            covered: false,
+            lost_writes: false,
+            searching: None,
             forwarded,
             settings,
             stage: Stage::Attached,
@@ -174,7 +234,9 @@ impl RequestFlow {
             session: None,
             timing: Default::default(),
             rejection: None,
-            claims_member: false,
+            taken_over: Vec::new(),
+            all_taken_over: None,
+            replicated: false,
             members: None,
             unanswered: None,
         }
@@ -182,11 +244,17 @@ impl RequestFlow {
 
     /// A request for a new session.
     pub fn create(secret: Secret, settings: Settings) -> Self {
-        RequestFlow { stage: Stage::Creating, ..RequestFlow::new(secret, SessionOperation::Heartbeat, false, settings) }
+        let request = RequestFlow::new(secret, SessionOperation::Heartbeat, ClientOrder::default(), false, settings);
+        RequestFlow { stage: Stage::Creating, ..request }
     }
 
     pub fn secret(&self) -> &Secret {
         &self.secret
+    }
+
+    /// Returns the position for the answer, also if the request failed.
+    pub fn position(&self) -> &Position {
+        &self.position
     }
 
     /// Returns the first step.
@@ -209,7 +277,7 @@ impl RequestFlow {
 
     fn attempt(&mut self, now: Time, entry: &mut SessionEntry) -> Step {
         if matches!(self.stage, Stage::Creating) {
-            return self.attach(None);
+            return self.attach();
         }
         if self.attempts == ATTEMPTS {
             return self.lost(now);
@@ -218,26 +286,108 @@ impl RequestFlow {
         if let Some(handover) = entry.take_handover() {
             return self.give_up(handover.rejection());
         }
-        match &mut entry.live {
-            Some(live) => self.submit(live),
-            None if matches!(self.stage, Stage::Attached) => self.find_owner(now),
-            None => self.attach(None),
+        if let Some(rejection) = entry.rejection(self.order.number) {
+            return self.reject(rejection);
         }
+        if entry.live.is_none() && matches!(self.stage, Stage::Attached) {
+            return self.find_owner(now);
+        }
+        if self.must_search(entry) {
+            return self.search(now, self.position.dots().to_vec(), false);
+        }
+        match &mut entry.live {
+            Some(live) if !self.lost_writes => {
+                self.begin_write(&mut entry.position);
+                self.submit(live)
+            }
+            _ => self.attach(),
+        }
+    }
+
+    /// Whether this node may lack writes that the client knows (C11). A heartbeat needs them too: the client may send nothing
+    /// else, and must be notified of lost writes.
+    fn must_search(&self, entry: &SessionEntry) -> bool {
+        seam!(in self.settings.mutation, PositionIgnored => return false);
+        !self.covered && !self.position.dots().is_empty() && !entry.covers(&self.position)
+    }
+
+    /// Begins a request that this node executes: the position of the answer covers the session's earlier writes here.
+    fn begin_write(&mut self, held: &mut Position) {
+        held.join(&self.position);
+        if !matches!(self.operation, SessionOperation::Heartbeat) {
+            held.advance(self.order.number);
+        }
+        self.position = held.clone();
     }
 
     fn submit(&mut self, live: &mut Live) -> Step {
         self.session = Some(live.session);
         self.timing = (live.heartbeat_interval, live.timeout);
-        Step::Submit(live.calls(self.operation.clone(), self.settings.mutation))
+        self.taken_over = live.taken_over();
+        if live.all_taken_over && matches!(self.operation, SessionOperation::Heartbeat) {
+            let message =
+                "other clients took over all members of this session; to take one back, register it with takeover=true";
+            self.all_taken_over = Some(Rejection::new(ErrorCode::TakenOver, message));
+        }
+        Step::Submit(live.calls(self.operation.clone(), self.order.number, self.settings.mutation))
     }
 
-    fn attach(&mut self, member: Option<AttachMember>) -> Step {
-        self.claims_member = member.is_some();
+    /// Looks for writes, or for the node that holds the session.
+    fn search(&mut self, now: Time, dots: Vec<Dot>, holder: bool) -> Step {
+        let timeout = self.secret.timeout.unwrap_or(self.settings.session_timeout);
+        let deadline = now + timeout / SEARCH_SHARE;
+        self.searching = Some(Searching { dots, search: None, deadline, pause: SEARCH_POLL, holder });
+        self.search_again()
+    }
+
+    fn search_again(&self) -> Step {
+        let Some(searching) = &self.searching else { return self.ask_owner() };
+        Step::Search { dots: searching.dots.clone(), search: searching.search }
+    }
+
+    /// Continues with the state of the search.
+    pub fn searched(&mut self, now: Time, coverage: Coverage) -> Step {
+        let Some(searching) = &mut self.searching else { return self.attach_here() };
+        let late = now >= searching.deadline;
+        match coverage {
+            Coverage::Covered => self.covered = true,
+            Coverage::Expected(_) if searching.holder => {
+                let message =
+                    "this node cannot reach the node that holds this session, but other nodes can; use another node";
+                return self.reject(Rejection::new(ErrorCode::NotReady, message));
+            }
+            Coverage::Searching(search) | Coverage::Expected(search) if !late => {
+                searching.search = Some(search);
+                let until = searching.deadline.min(now + searching.pause);
+                searching.pause = SEARCH_POLL_MAX.min(searching.pause * 2);
+                return Step::Wait { until };
+            }
+            _ if searching.holder => {}
+            Coverage::Missing | Coverage::Searching(_) | Coverage::Expected(_) => {
+                self.covered = true;
+                self.lost_writes = true;
+            }
+        }
+        let holder = searching.holder;
+        self.searching = None;
+        if self.lost_writes || holder {
+            return self.attach_here();
+        }
+        self.attempts = 0;
+        Step::Enter { make: matches!(self.stage, Stage::Attaching) }
+    }
+
+    fn attach(&mut self) -> Step {
         let fresh = matches!(self.stage, Stage::Creating);
         let Secret { liveness, timeout, .. } = self.secret;
         let (client, nonce) = (self.secret.client(), self.nonce());
         let creator = Some(self.secret.creator.clone());
-        let reattach = Reattach { client, nonce, liveness, timeout, raise: 0, member, fresh, creator };
+        let order = match (self.order.number, &self.operation) {
+            (Some(_), _) => RequestOrder::Numbered,
+            (None, SessionOperation::Heartbeat) => RequestOrder::Nothing,
+            (None, _) => RequestOrder::Arrival,
+        };
+        let reattach = Reattach { client, nonce, liveness, timeout, raise: 0, order, fresh, creator };
         Step::Attach(Attaching { reattach })
     }
 
@@ -261,46 +411,80 @@ impl RequestFlow {
         if matches!(self.stage, Stage::Creating) {
             return self.finish(SessionReply::Done);
         }
-        if self.claims_member {
-            return self.claimed(now, attached);
+        if self.lost_writes {
+            // The client replaces its position by this one, which must therefore be greater, also after a heartbeat.
+            entry.position.join(&self.position);
+            entry.position.advance(self.order.number);
+            entry.position.clear();
+            self.position.clear();
+        }
+        self.begin_write(&mut entry.position);
+        self.position.add(attached.last_write.clone());
+        entry.position.add(attached.last_write);
+        if self.lost_writes {
+            return self.report_lost_writes(attached.versions);
         }
         self.members = Some(attached.versions.into_iter().map(|(id, _)| id).collect());
         seam!(in self.settings.mutation, AttachIsEnough => return self.finish(SessionReply::Done));
-        self.submit(live)
-    }
-
-    /// Continues after an attach that included the member to be registered.
-    fn claimed(&mut self, now: Time, attached: Attached) -> Step {
-        let SessionOperation::Register(member) = &self.operation else { return self.lost(now) };
-        let id = &member.spec.id;
-        if let Some((_, version)) = attached.versions.into_iter().find(|(known, _)| known == id) {
-            return self.finish(SessionReply::Written(version));
-        }
-        match attached.rejected.into_iter().find(|(known, _)| known == id) {
-            Some((_, rejection)) => self.reject(rejection),
+        match &mut entry.live {
+            Some(live) => self.submit(live),
             None => self.lost(now),
         }
     }
 
+    /// The client can repair its members with this answer (C11). If another node may have executed the request, only that
+    /// is known.
+    fn report_lost_writes(&self, members: Vec<(String, Version)>) -> Step {
+        let result = match &self.unanswered {
+            Some(node) => SessionError::OutcomeUnknown { node: node.clone() },
+            None => SessionError::WritesLost { members },
+        };
+        Step::Finish { result: Err(result), remove: false }
+    }
+
     /// Continues with the answers of the core, one for each call.
-    pub fn answered(&mut self, results: impl IntoIterator<Item = Result<Option<Version>, Rejection>>) -> Step {
+    ///
+    /// `last_write` is the last write of this node, and `replicated` whether another ready node has it.
+    pub fn answered(
+        &mut self,
+        results: impl IntoIterator<Item = Result<Option<Version>, Rejection>>,
+        last_write: Dot,
+        replicated: bool,
+    ) -> Step {
         let mut reply = SessionReply::Done;
         for result in results {
             match result {
                 Ok(Some(version)) => reply = SessionReply::Written(version),
                 Ok(None) => {}
-                Err(rejection) => {
-                    self.rejection = Some(rejection);
-                    return Step::Reenter;
-                }
+                Err(rejection) => return self.rejected(rejection),
             }
         }
-        self.finish(reply)
+        if !matches!(self.operation, SessionOperation::Heartbeat) {
+            self.position.add(last_write);
+        }
+        self.replicated = replicated;
+        match self.all_taken_over.take() {
+            Some(rejection) => self.reject(rejection),
+            None => self.finish(reply),
+        }
+    }
+
+    /// Continues after the core rejected the calls as a whole: nothing was executed.
+    pub fn rejected(&mut self, rejection: Rejection) -> Step {
+        self.rejection = Some(rejection);
+        Step::Reenter
     }
 
     fn finish(&mut self, reply: SessionReply) -> Step {
         let (heartbeat_interval, timeout) = self.timing;
-        let answer = SessionAnswer { reply, heartbeat_interval, timeout, members: self.members.take() };
+        let answer = SessionAnswer {
+            reply,
+            replicated: self.replicated,
+            taken_over: std::mem::take(&mut self.taken_over),
+            heartbeat_interval,
+            timeout,
+            members: self.members.take(),
+        };
         Step::Finish { result: Ok(answer), remove: matches!(self.operation, SessionOperation::Close) }
     }
 
@@ -311,16 +495,14 @@ impl RequestFlow {
         match (rejection.code, same) {
             (ErrorCode::SessionGone, Some(_)) => entry.live = None,
             (ErrorCode::SessionGone, None) => {}
-            (ErrorCode::StaleClaim, same) => {
-                // The member was registered with a higher claim before: attach again and include it.
-                let SessionOperation::Register(member) = &self.operation else { return self.lost(now) };
-                if same.is_some() {
-                    let member = AttachMember::clone(member);
-                    return self.attach(Some(member));
-                }
+            (_, same) => {
+                let rejection = match same {
+                    Some(live) => live.explain(&self.operation, rejection),
+                    None => rejection,
+                };
+                entry.remember(self.order.number, &rejection);
+                return self.reject(rejection);
             }
-            (_, Some(live)) => return self.reject(live.explain(&self.operation, rejection)),
-            (_, None) => return self.reject(rejection),
         }
         self.attempt(now, entry)
     }
@@ -356,7 +538,7 @@ impl RequestFlow {
 
     /// Continues after [`Step::Wait`].
     pub fn waited(&self) -> Step {
-        self.ask_owner()
+        if self.searching.is_some() { self.search_again() } else { self.ask_owner() }
     }
 
     /// Continues with the other node that owns members of the session, if there is one.
@@ -365,7 +547,13 @@ impl RequestFlow {
     /// state is polled until the deadline. The end of a process is detected within milliseconds.
     pub fn owner(&mut self, now: Time, owner: Option<SessionOwner>) -> Step {
         let Stage::Forwarding(forwarding) = &mut self.stage else { return self.attach_here() };
-        let Some(owner) = owner.filter(reachable) else { return self.attach_after_forwarding() };
+        let owner = match owner {
+            Some(owner) if reachable(&owner) => owner,
+            Some(owner) if self.order.position.is_none() && self.unanswered.is_none() => {
+                return self.search_holder(now, owner);
+            }
+            _ => return self.attach_after_forwarding(),
+        };
         if now >= forwarding.deadline {
             let message = format!("node {} holds this session and does not answer; try again", owner.node);
             return self.reject(Rejection::new(ErrorCode::NotReady, message));
@@ -376,6 +564,13 @@ impl RequestFlow {
         }
         forwarding.owner = Some(owner.clone());
         Step::Forward { owner, deadline: forwarding.deadline }
+    }
+
+    /// This node does not know what the client has written, and has no link to the node that does. If another node has one,
+    /// the writes still exist, and attaching the session here could undo them (C11).
+    fn search_holder(&mut self, now: Time, owner: SessionOwner) -> Step {
+        seam!(in self.settings.mutation, HolderNotSearched => return self.attach_after_forwarding());
+        self.search(now, vec![Dot { origin: owner.origin, n: COUNTER_MAX }], true)
     }
 
     /// Continues with the result of sending the request to the owner.

@@ -11,12 +11,16 @@
 mod entry;
 mod flow;
 mod mutant;
+mod position;
 mod secret;
 mod table;
 
-pub use entry::{CoreCall, SessionEntry, SessionOperation};
-pub use flow::{Attaching, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Settings, Step};
+pub use entry::{SessionEntry, SessionOperation};
+pub use flow::{
+    Attaching, ClientOrder, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Settings, Step,
+};
 pub use mutant::{Mutant, Mutation};
+pub use position::Position;
 pub use secret::{Key, RANDOM_BYTES, Secret};
 pub use table::{EntryRef, SessionTable};
 

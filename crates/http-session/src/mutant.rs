@@ -10,5 +10,7 @@ convoke_base::mutants! {
     AnySecretFits: "C8", "the nonce is derived from the client id, so that every secret with that id fits";
     RequestIsNoHeartbeat: "C8", "requests are submitted without a heartbeat, so that a rejected one does not count as activity";
     HeartbeatNotExecuted: "C8", "a heartbeat is acknowledged without a call of the core";
+    PositionIgnored: "C11", "a node executes a request although it lacks writes that the client knows";
+    HolderNotSearched: "C11", "a node attaches a session without a position although another node has a link to its owner";
     AttachIsEnough: "C8", "a request that attaches the session is acknowledged without being executed";
 }

@@ -1,6 +1,6 @@
 //! Client connections: operations are submitted in batches; answers and notices are delivered in order.
 
-use crate::event_loop::{Input, Operations, ReplyTo, Signal};
+use crate::event_loop::{Executed, Input, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{
@@ -118,6 +118,18 @@ impl ClientConnection {
         let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
         self.shared.submit(Input::Operations(operations))?;
         Ok(async { answers.await.map_err(|_| stopped()) })
+    }
+
+    /// Submits operations as [`ClientConnection::start`] does. The answer waits until another ready node has the writes; it
+    /// does not wait without such a node, and not longer than 100 ms (C12).
+    pub fn start_replicated(
+        &self,
+        operations: Vec<ClientOperation>,
+    ) -> Result<impl Future<Output = Result<Executed, Rejection>> + Send + use<>, Rejection> {
+        let (reply, executed) = oneshot::channel();
+        let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Replicated(reply) };
+        self.shared.submit(Input::Operations(operations))?;
+        Ok(async { executed.await.map_err(|_| stopped()) })
     }
 
     /// Sends a heartbeat. It is answered only if rejected, with [`Delivery::HeartbeatRejected`].

@@ -49,6 +49,7 @@ pub use counters::NetworkCounters;
 pub use disk::id_of_data_dir;
 pub use dispatch::Inbound;
 pub use error::StartError;
+pub use event_loop::Executed;
 pub use events::{NodeEvent, TimelineEvent};
 pub use handle::{Counters, NodeHandle, NodeStatus};
 pub use node::Node;

@@ -14,6 +14,7 @@ use convoke_core::{ErrorCode, Rejection};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// The phase of a node.
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) client_address: String,
     pub(crate) network: NetworkLimits,
     pub(crate) frame_bytes: usize,
+    pub(crate) session_timeout: Duration,
     /// Bounded; the only channel to the event loop for inputs.
     pub(crate) inbox: mpsc::Sender<Input>,
     /// Unbounded, but each connection or watch that waits or ends sends at most one signal.
@@ -96,6 +98,7 @@ impl Shared {
             peer_address,
             client_address: config.client_address,
             frame_bytes: config.limits.frame_bytes,
+            session_timeout: config.timers.heartbeat_timeout,
             places: Places::new(config.network.unidentified_links),
             network: config.network,
             inbox,

@@ -262,6 +262,9 @@ impl fmt::Debug for SessionResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberWritten {
     pub version: String,
+    /// Another ready node has the write.
+    #[serde(default)]
+    pub replicated: bool,
 }
 
 /// A key with its value and revisions.

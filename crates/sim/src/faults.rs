@@ -76,6 +76,7 @@ faults! {
     HttpForgedSecret: 0, "HTTP: forged secret";
     HttpNodeBusy: 0, "HTTP: full queue of a node";
     HttpTableFull: 0, "HTTP: full session table";
+    HttpWritesLost: 0, "HTTP: lost writes reported";
 }
 
 impl Fault {
@@ -84,7 +85,7 @@ impl Fault {
         match self {
             // It follows every second permanent loss, and those are rare.
             Fault::Replacement => 1,
-            Fault::HttpContestedId | Fault::HttpTableFull => 10,
+            Fault::HttpContestedId | Fault::HttpTableFull | Fault::HttpWritesLost => 10,
             _ if self.is_http() => 50,
             _ if self.weight() >= 4 => 50,
             _ => 5,
@@ -123,6 +124,7 @@ impl Fault {
                 | Fault::HttpForgedSecret
                 | Fault::HttpNodeBusy
                 | Fault::HttpTableFull
+                | Fault::HttpWritesLost
         )
     }
 }
@@ -356,7 +358,8 @@ impl World {
             | Fault::HttpConnectionLost
             | Fault::HttpForgedSecret
             | Fault::HttpNodeBusy
-            | Fault::HttpTableFull => false,
+            | Fault::HttpTableFull
+            | Fault::HttpWritesLost => false,
         }
     }
 

@@ -257,7 +257,7 @@ impl World {
 
     pub(crate) fn notify(&mut self, host: usize, conn: u64, notice: Notice) {
         self.note(format!("n{host} notifies connection {conn}: {notice:?}"));
-        if let Notice::TakenOver { id } = &notice {
+        if let Notice::TakenOver { id, .. } = &notice {
             self.require_living_taker(host, conn, id);
             self.unregistered(conn, id);
         }

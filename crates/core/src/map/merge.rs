@@ -10,8 +10,8 @@ use crate::liveness::Inferred;
 use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
 use crate::time::{Clock, ReceivedAt};
-use crate::version::{OriginId, VectorClock};
-use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, MAX_SEQ_TAKEN, RecordItem};
+use crate::version::{OriginId, VectorClock, request_of};
+use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, RecordItem};
 use smol_str::SmolStr;
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ impl CausalMap {
     /// Whether the counters of a record leave no room for the next owner to increment them (P7).
     fn leaves_no_room(&self, item: &RecordItem<'_>) -> bool {
         seam!(self, CountersUnbounded => return false);
-        item.seq > MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN
+        item.seq > crate::version::MAX_SEQ_TAKEN || item.drain > MAX_DRAIN_TAKEN
     }
 
     /// Whether a record was received before: then it was stored, outranked or collected (D4).
@@ -212,6 +212,10 @@ impl CausalMap {
 
     fn concurrent(&self, old: &Record, new: &Record) -> bool {
         if old.origin.index == new.origin.index || new.predecessor == (old.origin.tag, old.n) {
+            return false;
+        }
+        // A client that orders its own writes does not conflict with itself (C10).
+        if old.client == new.client && request_of(old.seq).max(request_of(new.seq)) > 0 {
             return false;
         }
         let (tag, n) = new.predecessor;

@@ -70,12 +70,25 @@ pub struct Reattach {
     pub timeout: Option<Duration>,
     /// Increment above the highest known claim, at least 1. Random, so that two nodes asked at once differ.
     pub raise: u64,
-    /// One more member, which may have been registered with a higher number before.
-    pub member: Option<AttachMember>,
+    /// The client's request, if it changes nothing or is numbered: members of a client that numbers its requests keep their
+    /// claims, so that the attach changes the owner and nothing else (C10).
+    pub order: RequestOrder,
     /// A new process: its session supersedes the current one of this client id, and no members are restored.
     pub fresh: bool,
     /// The incarnation that created the session. While it runs, only it knows whether a session without members exists.
     pub creator: Option<OriginId>,
+}
+
+/// How a request of a client without state is ordered among its other requests (C10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestOrder {
+    /// A write without a number.
+    #[default]
+    Arrival,
+    /// A heartbeat without a number: there is nothing to order.
+    Nothing,
+    /// The client numbered the request.
+    Numbered,
 }
 
 /// The node that holds a session, and its address.
@@ -84,6 +97,8 @@ pub struct SessionOwner {
     pub node: NodeId,
     pub client_address: String,
     pub state: PeerState,
+    /// The incarnation that owns the members, or created the session.
+    pub origin: OriginId,
 }
 
 /// An accepted attach.
@@ -93,6 +108,8 @@ pub struct Attached {
     pub heartbeat_interval: Duration,
     pub timeout: Duration,
     pub versions: Vec<(String, Version)>,
+    /// The last write of this node. A node that has received it has the members as attached.
+    pub last_write: Dot,
     /// Members that were not accepted; the rest of the session is.
     pub rejected: Vec<(String, Rejection)>,
 }
@@ -104,8 +121,8 @@ pub enum Notice {
     Lost { known: u64 },
     /// Another process with the same client id superseded this session.
     Superseded { known: u64 },
-    /// Another client took this member.
-    TakenOver { id: String },
+    /// Another client took this member. `last`: the session has no other.
+    TakenOver { id: String, last: bool },
     /// The node is stopping: attach to this one, if any.
     Handover { target: Option<HandoverTarget> },
 }

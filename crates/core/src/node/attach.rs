@@ -6,8 +6,8 @@ use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, 
 use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
-use crate::version::Version;
-use crate::wire::MAX_CLAIM;
+use crate::version::{Version, moved, written_by};
+use crate::wire::{MAX_CLAIM, next_claim};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,12 +28,13 @@ impl Node {
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
-        let result = self.check_attach(request).map(|claim| self.do_attach(conn, request, claim, out));
+        let checked = self.check_attach(request).and_then(|ids| self.check_claim(request, &ids));
+        let result = checked.map(|claim| self.do_attach(conn, request, claim, false, out));
         self.count_rejection(result)
     }
 
-    /// Validates an attach. Returns the claim to use.
-    fn check_attach(&self, request: &Attach) -> Result<u64, Rejection> {
+    /// Validates an attach apart from its claim. Returns the ids of its members.
+    pub(super) fn check_attach<'a>(&self, request: &'a Attach) -> Result<BTreeSet<&'a str>, Rejection> {
         if !matches!(self.phase, Phase::Ready { .. }) {
             return Err(self.not_accepting_clients(&request.client));
         }
@@ -77,7 +78,7 @@ impl Node {
                 return Err(Rejection::new(ErrorCode::InvalidMember, message).field("id"));
             }
         }
-        self.check_claim(request, &ids)
+        Ok(ids)
     }
 
     fn check_claim(&self, request: &Attach, ids: &BTreeSet<&str>) -> Result<u64, Rejection> {
@@ -111,7 +112,15 @@ impl Node {
         Err(Rejection::stale_claim(known))
     }
 
-    fn do_attach(&mut self, conn: ConnId, request: &Attach, claim: u64, out: &mut Output) -> Attached {
+    /// Attaches a validated client. `restored`: the registry provided its members.
+    pub(super) fn do_attach(
+        &mut self,
+        conn: ConnId,
+        request: &Attach,
+        claim: u64,
+        restored: bool,
+        out: &mut Output,
+    ) -> Attached {
         let client = self.map.interner.client(&request.client, request.nonce);
         let timeout = request.timeout.unwrap_or(self.config.timers.heartbeat_timeout);
         let old = self.sessions.of_client(&request.client);
@@ -122,6 +131,7 @@ impl Node {
             client: client.clone(),
             claim,
             liveness: request.liveness,
+            restored,
             timeout,
             received_at: ReceivedAt::now(self.clock),
             last_seq: 0,
@@ -139,6 +149,7 @@ impl Node {
             heartbeat_interval: self.heartbeat_interval(timeout),
             timeout,
             versions: Vec::with_capacity(request.members.len()),
+            last_write: self.last_dot(),
             rejected: Vec::new(),
         };
         for member in &request.members {
@@ -155,7 +166,7 @@ impl Node {
         {
             self.sessions.remove(old);
         }
-        attached
+        Attached { last_write: self.last_dot(), ..attached }
     }
 
     /// A newer attach of the same client arrived here: the older session ends, and its connection is notified.
@@ -186,6 +197,7 @@ impl Node {
             let message = format!("the registry holds {limit} members or as many tombstones already");
             return Err(Rejection::new(ErrorCode::ResourceExhausted, message).field("id").limit(limit));
         }
+        let (claim, seq) = self.next_rank(session, client, claim, &spec.id);
         let live = held.as_ref().filter(|held| held.is_live());
         let mut drain = match (&held, live) {
             (_, Some(live)) => live.drain,
@@ -206,7 +218,7 @@ impl Node {
             weight: spec.weight,
             n: 0,
             claim,
-            seq: held.as_ref().map_or(1, |held| held.seq + 1),
+            seq,
             predecessor: (0, 0),
             client: client.clone(),
             deployment: self.map.interner.deployment(&spec.service, &spec.locality, &spec.revision),
@@ -220,6 +232,31 @@ impl Node {
         self.notify_taken_over(stored.new.slot, client, out);
         self.sessions.give(session, stored.new.slot, stored.new.n);
         Ok(self.map.member(&stored.new).version())
+    }
+
+    /// Claim and sequence number with which a session registers a member.
+    ///
+    /// If the client counts claims, its claim is above every known one. If not, this node chooses a claim above those of
+    /// other processes and of collected records. The member of the same process keeps its claim (C10): request numbers
+    /// order its records, and a change of owner must not outrank a write that this node has not received.
+    fn next_rank(&self, session: SessionId, client: &Arc<ClientProcess>, claim: u64, id: &str) -> (u64, u64) {
+        let held = self.map.record(Space::Member, id);
+        if !self.sessions.get(session).is_some_and(|session| session.restored) {
+            return (claim, held.map_or(1, |held| held.seq + 1));
+        }
+        // Requests of another process have numbers of their own.
+        let own = held.filter(|held| held.client == *client);
+        let seq = written_by(self.request, own.map_or(0, |held| held.seq));
+        let known = self.map.known_claim(Space::Member, id);
+        match own.filter(|held| held.claim >= known.max(claim)) {
+            None if known >= claim => (next_claim(known), seq),
+            None => (claim, seq),
+            Some(held) if self.request > 0 || held.origin.index == self.map.origins.me() => (held.claim, seq),
+            Some(held) => match moved(held.seq) {
+                Some(seq) => (held.claim, seq),
+                None => (next_claim(held.claim), seq),
+            },
+        }
     }
 
     /// Rejects a member that another live client has registered (C2), unless the request is a takeover.
@@ -241,7 +278,8 @@ impl Node {
             && let Some(conn) = loser.conn
         {
             let id = self.map.at(slot).id.to_string();
-            out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id } });
+            let last = loser.members.len() <= 1;
+            out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id, last } });
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Effect, LinkId, Node, Notice, Output, RegistryEvent};
 use crate::map::{Outcome, Stored};
 use crate::member::{ClientProcess, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::seam;
-use crate::version::{Dot, NodeId};
+use crate::version::{Dot, NodeId, decision_of, request_of, written_by};
 use crate::watch::Change;
 use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
 use std::sync::Arc;
@@ -144,13 +144,20 @@ impl Node {
         }
         // A drain mark survives a change of owner (C7), but not the registration it was set on.
         let drain = if new.is_live() { old.drain.max(new.drain) } else { old.drain };
-        Some(Record { claim: next_claim(new.claim), seq: new.seq.max(old.seq) + 1, drain, ..Record::clone(old) })
+        let claim = next_claim(new.claim);
+        // The requests of the other process have numbers of their own (C10). At the highest claim, the sequence decides.
+        let seq = if claim > new.claim { old.seq } else { new.seq.max(old.seq) };
+        Some(Record { claim, seq: seq + 1, drain, ..Record::clone(old) })
     }
 
     /// Whether a record that outranks the one of a connected client ends its registration.
     fn ends_registration(&self, old: &Record, new: &Record, client: &ClientProcess) -> bool {
         let same_client = new.client.id == client.id;
         let same_process = same_client && new.client.nonce == client.nonce;
+        // The client has decided after the request that wrote the other record (C10).
+        if same_process && request_of(new.seq) < request_of(old.seq) {
+            return false;
+        }
         seam!(self, SilentOwnerWins => return new.is_live() || same_client);
         seam!(self, EarlierTombstoneWins => return !new.is_live() && !same_client);
         // A record that names this registration as its predecessor took the member knowingly.
@@ -162,9 +169,10 @@ impl Node {
             // registered over it (C2). An earlier process of the same client is such a client.
             return knew || same_process || self.map.shown(new) == Status::Up;
         }
-        // Only this node states the end of its own claim. Others infer it, and repeat that as a tombstone (D13).
+        // Only this node states the end of its own claim, unless the client used another node with it (C10). Others infer
+        // it, and repeat that as a tombstone (D13).
         if same_process {
-            return new.claim != old.claim;
+            return new.claim != old.claim || decision_of(new.seq) > decision_of(old.seq);
         }
         // The tombstone of another registration. It ranks higher because that client or process attached more often. A
         // process that replaced this one before it unregistered the member has named this registration.
@@ -174,7 +182,8 @@ impl Node {
     /// A record from a peer that ranks below the one held.
     fn on_outranked(&mut self, loser: &Arc<Record>, out: &mut Output) {
         let Some(held) = self.map.record(loser.space, &loser.id).cloned() else { return };
-        if held.claim == loser.claim && held.origin.index != loser.origin.index {
+        let ordered = held.client == loser.client && request_of(held.seq) > 0;
+        if held.claim == loser.claim && held.origin.index != loser.origin.index && !ordered {
             self.report_conflict(&held, loser, out);
         }
         seam!(self, MoveClearsDrain => return);
@@ -204,7 +213,8 @@ impl Node {
         let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
         if new.client.id != client.id {
             if let Some(conn) = conn {
-                out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id: new.id.to_string() } });
+                out.effects
+                    .push(Effect::Notify { conn, notice: Notice::TakenOver { id: new.id.to_string(), last: empty } });
             }
             return;
         }
@@ -270,7 +280,8 @@ impl Node {
 
     /// Writes the tombstone of an unregistered record, whatever its owner.
     pub(super) fn write_unregistered(&mut self, slot: u32, out: &mut Output) {
-        let draft = self.map.at(slot).unregistered();
+        let held = self.map.at(slot);
+        let draft = Record { seq: written_by(self.request, held.seq), ..held.unregistered() };
         self.write(draft, out);
     }
 

@@ -17,7 +17,9 @@ impl Node {
         if self.phase == Phase::Over {
             return;
         }
+        self.send_receipts(out);
         let written = self.written();
+        let receipt = std::mem::take(&mut self.receipt_wanted);
         let mut frames: BTreeMap<u64, Option<Bytes>> = BTreeMap::new();
         let mut behind = Vec::new();
         for id in self.peers.up_links() {
@@ -25,7 +27,7 @@ impl Node {
             let Some(sent) = link.sent.filter(|sent| *sent < written && link.outgoing.is_none()) else { continue };
             let frame = frames.entry(sent).or_insert_with(|| {
                 let items = self.map.push_items(sent, self.clock)?;
-                let frame = Message::encode_push(&self.me, sent, written, &items);
+                let frame = Message::encode_push(&self.me, (sent, written), receipt, &items);
                 if frame.len() > self.config.limits.frame_bytes {
                     self.counters.pushes_too_large += 1;
                     return None;
@@ -71,8 +73,8 @@ impl Node {
         &mut self,
         id: LinkId,
         origin: &OriginId,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
+        receipt: bool,
         items: &Items<'_>,
         frame: &[u8],
         out: &mut Output,
@@ -89,7 +91,13 @@ impl Node {
         if !self.map.join_push(index, from, to) {
             self.counters.pushes_gapped += 1;
             self.want(id, out);
-        } else if to > seen {
+            return;
+        }
+        if receipt && let Some(link) = self.peers.links.get_mut(&id).filter(|link| link.origin.as_ref() == Some(origin))
+        {
+            link.receipt_owed = true;
+        }
+        if to > seen {
             self.try_readmit(index, out);
             self.forward(id, origin, frame, out);
         }
@@ -373,6 +381,9 @@ impl Node {
         let Incoming { full, next_index: chunks, records, began, .. } = incoming;
         let took = self.clock.now.since(began);
         out.events.push(RegistryEvent::Exchanged { from: node.clone(), full, chunks, records, took });
+        if let Some(link) = self.peers.links.get_mut(&id) {
+            link.receipt_owed = true;
+        }
         if full {
             self.counters.full_merges += 1;
             let merge = self.map.finish_full_merge(context, floor, self.clock);

@@ -66,7 +66,9 @@ impl Node {
         self.direct_evidence(&origin, ping, out);
         match message {
             Message::Ping(ping) => self.handle_ping(id, &node, ping, out),
-            Message::Push { origin, from, to, items } => self.handle_push(id, &origin, from, to, &items, frame, out),
+            Message::Push { origin, from, to, receipt, items } => {
+                self.handle_push(id, &origin, (from, to), receipt, &items, frame, out);
+            }
             Message::Want { exchange, context, evidence } => {
                 self.relayed_all(&evidence, &node, out);
                 if !self.check_duplicate_ids(&context, out) {
@@ -83,6 +85,11 @@ impl Node {
                 self.handle_report(&node, query, &about, state, out);
             }
             Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
+            Message::Search { query, dots } => self.answer_search(id, query, &dots, out),
+            Message::SearchReport { query, covered, linked } => {
+                self.handle_search_report(id, query, covered, linked, out);
+            }
+            Message::Received { n } => self.handle_received(id, n),
             Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
             Message::Reject { known_incarnation, .. } => self.handle_late_reject(known_incarnation, out),
             Message::Hello(_) | Message::Welcome(_) => return Err(CodecError::Invalid("message order")),

@@ -23,7 +23,9 @@ mod pings;
 mod published;
 mod queries;
 mod reattach;
+mod replication;
 mod requests;
+mod search;
 mod start_stop;
 mod streams;
 mod topology;
@@ -33,6 +35,8 @@ pub use counters::Counters;
 pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
+pub use replication::{Replicated, Unreplicated};
+pub use search::Coverage;
 
 use crate::config::{Config, ConfigError};
 use crate::error::Rejection;
@@ -86,6 +90,8 @@ pub struct Node {
     /// Time since which it has not been late by so much that peers may have closed their links.
     running_since: Time,
     wall_ms: u64,
+    /// Number that the client gave to the request that is executed now, 0 if it has none (C10).
+    request: u64,
     phase: Phase,
     map: CausalMap,
     sessions: Sessions,
@@ -108,6 +114,9 @@ pub struct Node {
     guard: guard::Guard,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
+    searches: search::Searches,
+    /// The next push requests a receipt (C12).
+    receipt_wanted: bool,
     /// Regions without a link from here or a sibling, and since when (P9).
     unserved: BTreeMap<String, Time>,
     counters: Counters,
@@ -161,6 +170,7 @@ impl Node {
             resumed_at: now,
             running_since: now,
             wall_ms: start.wall_ms,
+            request: 0,
             phase: Phase::Starting { since: now, met: false, rejected: None },
             map,
             sessions: Sessions::default(),
@@ -173,6 +183,8 @@ impl Node {
             restated_at: 0,
             guard: guard::Guard::default(),
             to_ask: BTreeSet::new(),
+            searches: search::Searches::default(),
+            receipt_wanted: false,
             unserved: BTreeMap::new(),
             counters: Counters::default(),
             publish: start.publish,

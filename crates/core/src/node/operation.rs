@@ -40,6 +40,11 @@ pub enum ClientOperation {
     Close {
         session: SessionId,
     },
+    /// An operation with the number that the client gave to its request (C10).
+    Numbered {
+        request: u64,
+        operation: Box<ClientOperation>,
+    },
 }
 
 /// The result of an operation.
@@ -63,6 +68,7 @@ impl ClientOperation {
             ClientOperation::Unregister { .. } | ClientOperation::Heartbeat { .. } | ClientOperation::Close { .. } => {
                 OperationResult::Done(Err(rejection))
             }
+            ClientOperation::Numbered { operation, .. } => operation.rejected(rejection),
         }
     }
 }
@@ -93,6 +99,9 @@ impl Node {
             }
             ClientOperation::Heartbeat { session } => OperationResult::Done(self.heartbeat(now, *session, out)),
             ClientOperation::Close { session } => OperationResult::Done(self.close_session(now, *session, out)),
+            ClientOperation::Numbered { request, operation } => {
+                self.numbered(*request, |node| node.execute(now, wall, conn, operation, out))
+            }
         }
     }
 }

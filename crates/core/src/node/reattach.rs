@@ -1,11 +1,12 @@
 //! Clients without state of their own, such as HTTP clients: the registry restores their members (C8).
 
-use super::{Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, SessionOwner};
+use super::{Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, RequestOrder, SessionOwner};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{MemberSpec, Record, Space, Status};
+use crate::member::{MemberSpec, Record, Status};
 use crate::mutant::seam;
 use crate::time::Time;
-use crate::version::OriginId;
+use crate::version::{OriginId, request_of};
+use crate::wire::MAX_CLAIM;
 
 impl Node {
     /// Attaches a client with its members in the registry. Finding and claiming them is one step: members that were
@@ -19,10 +20,12 @@ impl Node {
         out: &mut Output,
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
-        match self.restore_from_registry(request) {
-            Ok(attach) => self.attach(now, wall_ms, conn, &attach, out),
-            Err(rejection) => self.count_rejection(Err(rejection)),
-        }
+        self.wall_ms = wall_ms;
+        let result = self.restore_from_registry(request).and_then(|attach| {
+            self.check_attach(&attach)?;
+            Ok(self.do_attach(conn, &attach, attach.claim, true, out))
+        });
+        self.count_rejection(result)
     }
 
     /// Builds the attach that the client would send if it had its own state.
@@ -45,24 +48,35 @@ impl Node {
                 return Err(self.absent_session(request));
             }
         }
-        let more = request.member.as_ref().map(|member| member.spec.id.as_str());
-        let known = others.iter().map(|record| record.claim);
-        let known = known.chain(session.map(|session| session.claim)).chain(previous);
-        let known = known.chain(more.map(|id| self.map.known_claim(Space::Member, id))).max();
+        let known =
+            others.iter().map(|record| record.claim).chain(session.map(|session| session.claim)).chain(previous);
+        let raised = known.max().unwrap_or(0).saturating_add(request.raise.max(1)).min(MAX_CLAIM);
+        let lowest = own.iter().map(|record| record.claim).min().or(own_session.map(|session| session.claim));
+        let claim = lowest.filter(|_| self.keeps_claims(request, &own)).unwrap_or(raised);
         let mut restored = own.as_slice();
         seam!(self, ReattachForgetsMembers => restored = &[]);
-        let restored = restored.iter().filter(|record| Some(record.id.as_str()) != more);
-        let restored = restored.map(|record| AttachMember { spec: spec_of(record), takeover: false });
+        let restored = restored.iter().map(|record| AttachMember { spec: spec_of(record), takeover: false });
         Ok(Attach {
             client: request.client.clone(),
             nonce: request.nonce,
-            claim: known.unwrap_or(0).saturating_add(request.raise.max(1)),
+            claim,
             previous_claim: previous.unwrap_or(0),
             liveness: request.liveness,
             timeout: request.timeout,
-            members: restored.chain(request.member.clone()).collect(),
+            members: restored.collect(),
             unregistered: Vec::new(),
         })
+    }
+
+    /// Whether an attach changes the owner of the members and not their claims (C10). A higher claim would outrank writes
+    /// that this node has not received; request numbers order those. Without numbers, the last attach wins.
+    fn keeps_claims(&self, request: &Reattach, own: &[&Record]) -> bool {
+        seam!(self, AttachOutranksWrites => return false);
+        match request.order {
+            RequestOrder::Numbered => !request.fresh,
+            RequestOrder::Nothing => own.iter().any(|record| request_of(record.seq) > 0),
+            RequestOrder::Arrival => false,
+        }
     }
 
     /// The rejection of a session of which no member is known. Only the node that created it can hold it.
@@ -85,12 +99,14 @@ impl Node {
     /// session, while that incarnation is admitted.
     pub fn owner_of_session(&self, client: &str, nonce: u64, creator: Option<&OriginId>) -> Option<SessionOwner> {
         let own = self.map.of_client(client).filter(|record| record.client.nonce == nonce);
-        let owner = own.max_by_key(|record| record.claim).map(|record| &record.origin.id.node);
-        let mut created = creator.filter(|creator| self.admits(creator)).map(|creator| &creator.node);
+        // With equal claims, the record that moved or was written last.
+        let owner = own.max_by_key(|record| record.rank()).map(|record| &record.origin.id);
+        let mut created = creator.filter(|creator| self.admits(creator));
         seam!(self, CreatorIgnored => created = None);
-        let peer_id = owner.or(created)?;
-        let peer = self.peers.peers.get(peer_id)?;
-        Some(SessionOwner { node: peer_id.clone(), client_address: peer.client_address.clone(), state: peer.state })
+        let origin = owner.or(created)?.clone();
+        let peer = self.peers.peers.get(&origin.node)?;
+        let (node, client_address, state) = (origin.node.clone(), peer.client_address.clone(), peer.state);
+        Some(SessionOwner { node, client_address, state, origin })
     }
 }
 

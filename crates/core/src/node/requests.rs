@@ -3,12 +3,13 @@
 use super::attach::session_gone;
 use super::{AttachMember, Node, Output, SessionId};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Metadata, MetadataUpdate, Record, Space};
+use crate::member::{Metadata, MetadataUpdate, Record, RecordKind, Space};
 use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
-use crate::version::Version;
+use crate::version::{Version, request_of, written_by};
 use smol_str::SmolStr;
+use std::sync::Arc;
 
 impl Node {
     /// Registers one more member in a session; the same member again is an update.
@@ -36,10 +37,14 @@ impl Node {
     ) -> Result<Version, Rejection> {
         self.check_request(session, seq)?;
         member.spec.check(&self.config.limits)?;
-        let (client, claim, members) = {
+        let (client, claim, members, restored) = {
             let s = self.session(session)?;
-            (s.client.clone(), s.claim, s.members.len())
+            (s.client.clone(), s.claim, s.members.len(), s.restored)
         };
+        if let Some(held) = self.written_before(session, &member.spec.id, RecordKind::Live)? {
+            self.executed(session, seq, out);
+            return Ok(self.map.member(&held).version());
+        }
         let limit = self.config.limits.members_per_session;
         let slot = self.map.slot_of(Space::Member, &member.spec.id);
         let own = slot.is_some_and(|slot| self.sessions.of_slot(slot) == Some(session));
@@ -56,7 +61,7 @@ impl Node {
         let held = self.map.record(Space::Member, &member.spec.id);
         let own_tombstone = held.is_some_and(|held| held.claim == claim && held.client == client && !held.is_live());
         let known = self.map.known_claim(Space::Member, &member.spec.id);
-        if known >= claim && !own_tombstone {
+        if known >= claim && !own_tombstone && !restored {
             return Err(Rejection::stale_claim(known));
         }
         let version = self.claim_member(session, &client, claim, member, out)?;
@@ -76,7 +81,7 @@ impl Node {
         let held = self.map.at(slot).clone();
         let spec = &member.spec;
         let draft = Record {
-            seq: held.seq + 1,
+            seq: written_by(self.request, held.seq),
             weight: spec.weight,
             deployment: self.map.interner.deployment(&spec.service, &spec.locality, &spec.revision),
             address: SmolStr::new(&spec.address),
@@ -120,6 +125,10 @@ impl Node {
         out: &mut Output,
     ) -> Result<Version, Rejection> {
         self.check_request(session, seq)?;
+        if let Some(held) = self.written_before(session, id, RecordKind::Live)? {
+            self.executed(session, seq, out);
+            return Ok(self.map.member(&held).version());
+        }
         let slot = self.own_slot(session, id)?;
         let held = self.map.at(slot).clone();
         let version = self.map.member(&held).version();
@@ -133,10 +142,12 @@ impl Node {
         self.executed(session, seq, out);
         // A heartbeat may just have brought the member up again.
         let held = self.map.at(slot).clone();
-        if metadata == held.metadata {
+        // A numbered update is written even if it changes nothing: an earlier one may arrive later.
+        if metadata == held.metadata && self.request == 0 {
             return Ok(self.map.member(&held).version());
         }
-        let stored = self.write(Record { metadata, seq: held.seq + 1, ..Record::clone(&held) }, out);
+        let stored =
+            self.write(Record { metadata, seq: written_by(self.request, held.seq), ..Record::clone(&held) }, out);
         Ok(self.map.member(&stored.new).version())
     }
 
@@ -150,12 +161,49 @@ impl Node {
         out: &mut Output,
     ) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
-        let result = self.check_request(session, seq).and_then(|()| self.own_slot(session, id)).map(|slot| {
-            self.executed(session, seq, out);
-            self.sessions.take(slot);
-            self.write_unregistered(slot, out);
-        });
+        let result = self.do_unregister(session, seq, id, out);
         self.count_rejection(result)
+    }
+
+    fn do_unregister(&mut self, session: SessionId, seq: u64, id: &str, out: &mut Output) -> Result<(), Rejection> {
+        self.check_request(session, seq)?;
+        if self.written_before(session, id, RecordKind::Left)?.is_some() {
+            self.executed(session, seq, out);
+            return Ok(());
+        }
+        let slot = self.own_slot(session, id)?;
+        self.executed(session, seq, out);
+        self.sessions.take(slot);
+        self.write_unregistered(slot, out);
+        Ok(())
+    }
+
+    /// Executes an operation with the number that the client gave to its request (C10).
+    pub(super) fn numbered<T>(&mut self, request: u64, execute: impl FnOnce(&mut Node) -> T) -> T {
+        self.request = request;
+        let result = execute(self);
+        self.request = 0;
+        result
+    }
+
+    /// Compares the number of the request with the one that last wrote the member (C10). Returns the record if this request
+    /// wrote it before. A higher number means that the client has moved on: the request is rejected.
+    fn written_before(&self, session: SessionId, id: &str, kind: RecordKind) -> Result<Option<Arc<Record>>, Rejection> {
+        seam!(self, RequestNumbersIgnored => return Ok(None));
+        let client = &self.session(session)?.client;
+        let held = self.map.record(Space::Member, id).filter(|held| self.request > 0 && held.client == *client);
+        let Some(held) = held else { return Ok(None) };
+        let last = request_of(held.seq);
+        if last == self.request && held.kind == kind {
+            return Ok(Some(held.clone()));
+        }
+        if last >= self.request {
+            let message =
+                format!("request {} of member {id:?} arrived after request {last}; its result stands", self.request);
+            return Err(Rejection { known: Some(last), ..Rejection::new(ErrorCode::StaleClaim, message) }
+                .field("Convoke-Session-Request"));
+        }
+        Ok(None)
     }
 
     pub(super) fn session(&self, id: SessionId) -> Result<&Session, Rejection> {

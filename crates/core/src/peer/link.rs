@@ -40,6 +40,10 @@ pub(crate) struct Link {
     pub(crate) asked: Vec<OriginId>,
     /// Own writes the peer has been sent; `None` until an exchange showed its position (D5).
     pub(crate) sent: Option<u64>,
+    /// Own writes the peer has received, according to its receipts (C12).
+    pub(crate) received_writes: u64,
+    /// The peer wants a receipt for its writes.
+    pub(crate) receipt_owed: bool,
     pub(crate) outgoing: Option<Outgoing>,
     pub(crate) incoming: Option<Incoming>,
     /// The last ping had another context hash.
@@ -100,6 +104,8 @@ impl Link {
             regions: Vec::new(),
             asked: Vec::new(),
             sent: None,
+            received_writes: 0,
+            receipt_owed: false,
             outgoing: None,
             incoming: None,
             differed: false,

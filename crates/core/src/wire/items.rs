@@ -1,6 +1,6 @@
 //! Records on the wire: a table of origins and clients, then the items that refer to it.
 
-use super::{COUNTER_MAX, CodecError, MAX_CLAIM, MAX_DRAIN, PAIRS_MAX, Reader, TEXT_BYTES_MAX, Writer};
+use super::{COUNTER_MAX, CodecError, MAX_CLAIM, MAX_DRAIN, PAIRS_MAX, Reader, SEQ_MAX, TEXT_BYTES_MAX, Writer};
 use crate::liveness::Inferred;
 use crate::member::{ClientProcess, Metadata, Origin, Pairs, Record, RecordKind, Space, Status};
 use crate::time::Duration;
@@ -161,7 +161,7 @@ fn decode_item<'f: 'i, 'i>(
     if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
         return Err(CodecError::Invalid("item"));
     }
-    let seq = reader.bounded("seq", COUNTER_MAX)?;
+    let seq = reader.bounded("seq", SEQ_MAX)?;
     let predecessor = (reader.fixed32("predecessor")?, reader.bounded("predecessor", COUNTER_MAX)?);
     let drain = reader.bounded("drain", u64::from(MAX_DRAIN))? as u32;
     let weight = reader.bounded("weight", u64::from(u16::MAX))? as u16;

@@ -5,8 +5,13 @@ use super::{
     ADDRESS_BYTES_MAX, COUNTER_MAX, CodecError, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_DRAIN,
     Reader, Writer,
 };
-use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
+use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
+
+/// Maximum number of writes in a search.
+const DOTS_MAX: u64 = 16;
+/// Fewest bytes of a dot: node id, incarnation, number.
+const DOT_BYTES_MIN: usize = 11;
 
 /// A context as sent (D1, D10): the received writes, and the origins whose further writes are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,6 +143,8 @@ pub(crate) enum Message<'a> {
         origin: OriginId,
         from: u64,
         to: u64,
+        /// The sender waits until a peer has these writes (C12).
+        receipt: bool,
         items: Items<'a>,
     },
     /// Requests a delta (D7).
@@ -173,15 +180,35 @@ pub(crate) enum Message<'a> {
     Goodbye {
         leaving: bool,
     },
+    /// Asks whether the peer has these writes, or a link to their origins (C11).
+    Search {
+        query: u64,
+        dots: Vec<Dot>,
+    },
+    SearchReport {
+        query: u64,
+        covered: bool,
+        linked: bool,
+    },
+    /// The sender has all writes of the receiver up to this one (C12).
+    Received {
+        n: u64,
+    },
 }
 
 impl Message<'_> {
-    pub(crate) fn encode_push(origin: &OriginId, from: u64, to: u64, items: &ItemsWriter) -> Vec<u8> {
+    pub(crate) fn encode_push(
+        origin: &OriginId,
+        (from, to): (u64, u64),
+        receipt: bool,
+        items: &ItemsWriter,
+    ) -> Vec<u8> {
         let mut w = Writer::default();
         w.byte(4);
         encode_origin(&mut w, origin);
         w.varint(from);
         w.varint(to);
+        w.flag(receipt);
         items.finish(&mut w);
         w.into_bytes()
     }
@@ -277,6 +304,25 @@ impl Message<'_> {
                 w.text(id);
                 w.varint(u64::from(*drain));
             }
+            Message::Search { query, dots } => {
+                w.byte(13);
+                w.varint(*query);
+                w.count(dots.len());
+                for dot in dots {
+                    encode_origin(&mut w, &dot.origin);
+                    w.varint(dot.n);
+                }
+            }
+            Message::SearchReport { query, covered, linked } => {
+                w.byte(14);
+                w.varint(*query);
+                w.flag(*covered);
+                w.flag(*linked);
+            }
+            Message::Received { n } => {
+                w.byte(15);
+                w.varint(*n);
+            }
             Message::Goodbye { leaving } => {
                 w.byte(12);
                 w.flag(*leaving);
@@ -328,7 +374,8 @@ impl<'a> Message<'a> {
                 if to < from {
                     return Err(CodecError::Invalid("to"));
                 }
-                Message::Push { origin, from, to, items: Items::decode(reader)? }
+                let receipt = reader.flag("receipt")?;
+                Message::Push { origin, from, to, receipt, items: Items::decode(reader)? }
             }
             5 => Message::Want {
                 exchange: reader.varint("exchange")?,
@@ -373,6 +420,21 @@ impl<'a> Message<'a> {
                 drain: reader.bounded("drain", u64::from(MAX_DRAIN))? as u32,
             },
             12 => Message::Goodbye { leaving: reader.flag("leaving")? },
+            13 => {
+                let query = reader.varint("query")?;
+                let count = reader.count("dots", DOT_BYTES_MIN, DOTS_MAX)?;
+                let mut dots = Vec::with_capacity(count);
+                for _ in 0..count {
+                    dots.push(Dot { origin: decode_origin(reader)?, n: reader.bounded("n", COUNTER_MAX)? });
+                }
+                Message::Search { query, dots }
+            }
+            14 => Message::SearchReport {
+                query: reader.varint("query")?,
+                covered: reader.flag("covered")?,
+                linked: reader.flag("linked")?,
+            },
+            15 => Message::Received { n: reader.bounded("n", COUNTER_MAX)? },
             other => return Err(CodecError::UnknownMessage(other)),
         };
         r.end()?;

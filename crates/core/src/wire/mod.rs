@@ -31,7 +31,7 @@ pub(crate) const MAX_DRAIN: u32 = u32::MAX / 2;
 /// The next owner of a member increments its sequence and its drain counter. Received values are therefore accepted
 /// only up to half of the range: the other half cannot be used up by counting. Values above the range could not be
 /// encoded.
-pub(crate) const MAX_SEQ_TAKEN: u64 = COUNTER_MAX / 2;
+pub(crate) const SEQ_MAX: u64 = 2 * crate::version::MAX_SEQ_TAKEN;
 pub(crate) const MAX_DRAIN_TAKEN: u32 = MAX_DRAIN / 2;
 
 /// The claim with which a node outranks another. At the maximum it stays the same: peers would reject a higher one,

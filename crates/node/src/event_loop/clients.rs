@@ -1,9 +1,9 @@
 //! Execution of client operations.
 
-use super::{EventLoop, Operations, Reply, ReplyTo};
+use super::{EventLoop, Executed, Operations, REPLICATION_WAIT, Reply, ReplyTo};
 use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
-use convoke_core::node::{ConnId, SessionId};
+use convoke_core::node::{ConnId, Replicated, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
 
 impl EventLoop {
@@ -12,6 +12,7 @@ impl EventLoop {
         let Operations { conn, operations, reply } = batch;
         let outbox = self.clients.get(&conn).cloned();
         let mut answers = Vec::with_capacity(operations.len());
+        let written = self.core.last_dot().n;
         for operation in &operations {
             let answer = if outbox.is_some() {
                 self.core.execute(now, wall, conn, operation, &mut self.out)
@@ -27,6 +28,23 @@ impl EventLoop {
             }
             (ReplyTo::Outbox, None) => {}
             (ReplyTo::Once(reply), _) => self.replies.push(Reply::Answer(reply, answers)),
+            (ReplyTo::Replicated(reply), _) => {
+                let last_write = self.core.last_dot();
+                let executed = Executed { results: answers, last_write, replicated: false };
+                if executed.last_write.n == written {
+                    self.replies.push(Reply::Executed(reply, executed));
+                } else {
+                    self.core.want_receipt();
+                    self.unreplicated.push(executed.last_write.n, now + REPLICATION_WAIT, (reply, executed));
+                }
+            }
+        }
+    }
+
+    /// Releases the answers that need not wait any longer (C12).
+    pub(super) fn release_answers(&mut self, now: Time, state: Replicated) {
+        while let Some(((reply, executed), replicated)) = self.unreplicated.next(now, state) {
+            self.replies.push(Reply::Executed(reply, Executed { replicated, ..executed }));
         }
     }
 

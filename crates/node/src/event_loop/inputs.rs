@@ -5,8 +5,8 @@ use crate::connection::Outbox;
 use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
-use convoke_core::node::{ClientOperation, OperationResult};
-use convoke_core::node::{ConnId, DialId, LinkId, Resume, SessionId, WatchSelection};
+use convoke_core::node::{ClientOperation, ConnId, DialId, LinkId, OperationResult, Resume, SessionId, WatchSelection};
+use convoke_core::version::Dot;
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -86,6 +86,19 @@ pub(crate) struct Operations {
 pub(crate) enum ReplyTo {
     Outbox,
     Once(oneshot::Sender<Vec<OperationResult>>),
+    /// Answered once another node has the writes, or after a short time (C12).
+    Replicated(oneshot::Sender<Executed>),
+}
+
+/// Executed operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executed {
+    /// One result for each operation.
+    pub results: Vec<OperationResult>,
+    /// The last write of this node. A node that has received it has the writes of these operations.
+    pub last_write: Dot,
+    /// Another ready node has received it.
+    pub replicated: bool,
 }
 
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::links::{LinkTasks, LogThrottle};
 use crate::random;
 use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
-use convoke_core::node::{Legacy, RestartReason, Start, StopReason};
+use convoke_core::node::{Legacy, Replicated, RestartReason, Start, StopReason, Unreplicated};
 use convoke_core::{Node, Output};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -82,6 +82,7 @@ impl EventLoop {
             clients: Numbered::default(),
             streams: Streams::default(),
             replies: Vec::new(),
+            unreplicated: Unreplicated::default(),
             names: BTreeMap::new(),
             data_dir,
             log_throttle: LogThrottle::default(),
@@ -120,6 +121,7 @@ impl EventLoop {
             }
             ready
         });
+        self.release_answers(self.clock.now(), Replicated::Alone);
         self.generation += 1;
         self.collisions += u32::from(reason == RestartReason::IncarnationCollision);
         self.close_all_clients(CloseReason::NodePaused);
@@ -157,8 +159,10 @@ impl EventLoop {
         self.core.names_complete(now, &mut self.out);
     }
 
-    /// Sends the last frames.
+    /// Sends the last answers and frames.
     pub(super) async fn finish(mut self) {
+        self.release_answers(self.clock.now(), Replicated::Alone);
+        self.reply();
         for (_, link) in self.links.drain() {
             link.queue.close();
         }

@@ -7,6 +7,7 @@ mod inputs;
 mod lifecycle;
 mod streams;
 
+pub use inputs::Executed;
 pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, WatchRequest};
 pub(crate) use lifecycle::Launch;
 
@@ -17,8 +18,7 @@ use crate::disk::DataDir;
 use crate::links::{Link, LinkTasks, LogThrottle};
 use crate::shared::{Ending, Phase, Shared};
 use crate::view::Publisher;
-use convoke_core::node::OperationResult;
-use convoke_core::node::{ConnId, LinkId, StopReason};
+use convoke_core::node::{ConnId, LinkId, OperationResult, StopReason, Unreplicated};
 use convoke_core::{Node, Output, Time};
 use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -31,6 +31,8 @@ use tokio::task::JoinSet;
 /// Limits of one turn, in inputs and in time: the answers to its first inputs wait until the turn ends.
 const TURN_INPUTS: usize = 512;
 const TURN_MAX: Duration = Duration::from_millis(5);
+/// How long an answer waits until another node has its writes (C12).
+const REPLICATION_WAIT: Duration = Duration::from_millis(100);
 /// The longest sleep. A timer that is due later is checked again then.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
@@ -60,6 +62,8 @@ pub(crate) struct EventLoop {
     streams: Streams,
     /// Replies to send, in order, once this turn's changes are published.
     replies: Vec<Reply>,
+    /// Answers that wait until their writes are replicated.
+    unreplicated: Unreplicated<(oneshot::Sender<Executed>, Executed)>,
     /// Names registered by the application, which a new incarnation registers again (N2).
     names: BTreeMap<String, String>,
     data_dir: Option<Arc<DataDir>>,
@@ -71,6 +75,7 @@ pub(crate) struct EventLoop {
 enum Reply {
     Deliver(Arc<Outbox>, ConnId, Delivery),
     Answer(oneshot::Sender<Vec<OperationResult>>, Vec<OperationResult>),
+    Executed(oneshot::Sender<Executed>, Executed),
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -79,6 +84,7 @@ impl std::fmt::Debug for Reply {
         match self {
             Reply::Deliver(_, conn, delivery) => f.debug_tuple("Deliver").field(conn).field(delivery).finish(),
             Reply::Answer(_, answers) => f.debug_tuple("Answer").field(answers).finish(),
+            Reply::Executed(_, executed) => f.debug_tuple("Executed").field(executed).finish(),
             Reply::Call(_) => f.write_str("Call"),
         }
     }
@@ -97,7 +103,7 @@ impl EventLoop {
             if let Some(reason) = self.ended {
                 break reason;
             }
-            let due = self.core.next_wake();
+            let due = self.unreplicated.deadline().unwrap_or(Time::MAX).min(self.core.next_wake());
             // A timer that fires too early costs one turn, so a later due time does not reset it.
             if due < armed || timer.is_elapsed() {
                 let delay = due.since(self.clock.now()).min(SLEEP_MAX);
@@ -162,6 +168,7 @@ impl EventLoop {
         self.core.flush(now, &mut self.out);
         self.settle();
         self.publish();
+        self.release_answers(now, self.core.replicated());
         self.reply();
         self.streams.serve(&mut self.core, now);
         self.link_tasks.reap();
@@ -257,6 +264,7 @@ impl EventLoop {
             match reply {
                 // An error means that the caller no longer waits.
                 Reply::Answer(reply, answers) => drop(reply.send(answers)),
+                Reply::Executed(reply, executed) => drop(reply.send(executed)),
                 Reply::Call(reply) => reply(),
                 Reply::Deliver(outbox, conn, delivery) => {
                     if !outbox.deliver(delivery, self.shared.network.notices) {

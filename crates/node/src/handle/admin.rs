@@ -2,8 +2,8 @@
 
 use super::NodeHandle;
 use convoke_core::Rejection;
-use convoke_core::node::{Explanation, PeerView, SessionOwner};
-use convoke_core::version::{NodeId, OriginId};
+use convoke_core::node::{Coverage, Explanation, PeerView, SessionOwner};
+use convoke_core::version::{Dot, NodeId, OriginId};
 
 impl NodeHandle {
     /// Sets or clears the drain mark of a member, whichever node owns it.
@@ -48,6 +48,16 @@ impl NodeHandle {
             event_loop.core().0.owner_of_session(&client, nonce, Some(&creator))
         })
         .await
+    }
+
+    /// Looks for writes that a client names, and asks other nodes for them (C11). Pass the number of the search again until
+    /// it has ended.
+    pub async fn search(&self, dots: Vec<Dot>, search: Option<u64>) -> Result<Coverage, Rejection> {
+        self.run_in_event_loop(move |event_loop, now| {
+            let (core, out) = event_loop.core();
+            core.search(now, &dots, search, out)
+        })
+        .await?
     }
 
     /// Returns the other nodes with the state of the links to them.

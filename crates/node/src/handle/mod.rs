@@ -22,6 +22,7 @@ use convoke_core::version::NodeId;
 use convoke_core::{Rejection, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -58,6 +59,11 @@ impl NodeHandle {
 
     pub fn client_address(&self) -> &str {
         &self.shared.client_address
+    }
+
+    /// The heartbeat timeout of sessions that do not ask for another one.
+    pub fn session_timeout(&self) -> Duration {
+        self.shared.session_timeout
     }
 
     /// Returns the receiver of future connections on the peer port that begin with this preamble of another plane. A

@@ -4,7 +4,7 @@
 use super::extract::Segments;
 use super::http_error::HttpError;
 use super::peer_client::PeerErrorKind;
-use super::sessions::{Raw, ask_node};
+use super::sessions::{OrderHeaders, Raw, ask_node};
 use crate::error::{invalid, rejected};
 use crate::surface::Surface;
 use ::http::{HeaderValue, Method, Response, Uri, header};
@@ -30,8 +30,15 @@ pub(crate) async fn read_node(
     };
     let address = address(&surface, &id).await?;
     let uri = Uri::from_static(path);
-    let request =
-        Raw { method: Method::GET, uri, if_match: None, body: Bytes::new(), forwarded: false, connection: None };
+    let request = Raw {
+        method: Method::GET,
+        uri,
+        if_match: None,
+        order: OrderHeaders::default(),
+        body: Bytes::new(),
+        forwarded: false,
+        connection: None,
+    };
     let deadline = Instant::now() + surface.config.timeouts.forward;
     let mut answer = ask_node(&surface, &address, &request, deadline).await.map_err(|error| {
         let code = match error.kind {

@@ -4,7 +4,7 @@
 use super::Body;
 use super::serving::Task;
 use crate::world::World;
-use convoke_core::version::Version;
+use convoke_core::version::{Dot, Version};
 use convoke_core::{ErrorCode, Rejection};
 use convoke_http_session::SessionOperation;
 
@@ -46,19 +46,24 @@ impl World {
         }
     }
 
-    /// Records an attach. If it included the member to be registered and claimed it, the request was executed.
-    pub(super) fn http_attached(&mut self, host: usize, task: &Task, with_member: bool, claimed: &[(String, Version)]) {
-        let Body::Request { operation, .. } = &task.message.body else { return };
+    /// Records an attach.
+    pub(super) fn http_attached(&mut self, host: usize, task: &Task, claimed: &[(String, Version)]) {
+        if matches!(task.message.body, Body::Create(_)) {
+            return;
+        }
         self.http_alive(host, task);
         if self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged) && !claimed.is_empty() {
             self.http_changed(host, task);
         }
-        if let SessionOperation::Register(member) = operation
-            && with_member
-            && claimed.iter().any(|(id, _)| *id == member.spec.id)
-        {
-            self.http_changed(host, task);
-            self.http_check_shown(host, operation);
+    }
+
+    /// Another node has a write that is reported as replicated (HS9). It may have stopped since its receipt.
+    pub(super) fn http_check_replicated(&mut self, host: usize, dot: &Dot) {
+        self.http.checks += 1;
+        let others = || self.hosts.iter().enumerate().filter(|(other, _)| *other != host);
+        let has = |held: &crate::host::Host| held.node.as_ref().is_some_and(|node| node.covers_dot(dot));
+        if !others().any(|(_, held)| has(held)) && others().all(|(_, held)| held.running()) {
+            self.http_violation(format!("n{host} reports {dot} as replicated, and no other node has it"));
         }
     }
 

@@ -12,7 +12,7 @@ use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
-use convoke_http_session::{Secret, SessionOperation, SessionReply};
+use convoke_http_session::{ClientOrder, Position, Secret, SessionOperation, SessionReply};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -73,6 +73,16 @@ pub struct HttpClient {
     /// The node of the last request.
     pub target: usize,
     pub(super) settings: SessionSettings,
+    /// It numbers its requests and sends the token of its session back (C10, C11).
+    pub ordered: bool,
+    /// Number of its last request.
+    number: u64,
+    /// The request that is repeated with its number until it is answered.
+    repeated: Option<(Op, u64, SessionOperation)>,
+    /// How often it was notified of lost writes.
+    pub writes_lost: u64,
+    /// The newest token of the session.
+    position: Option<Position>,
     /// With `fast` liveness: the node to which it keeps a connection, and the number of the connection.
     pub(super) connection: Option<(usize, u64)>,
     /// Heartbeat interval and timeout of the session, from its last answer.
@@ -109,6 +119,11 @@ impl HttpClient {
             balancer,
             target,
             settings: SessionSettings::default(),
+            ordered: false,
+            number: 0,
+            repeated: None,
+            writes_lost: 0,
+            position: None,
             connection: None,
             timing: (0, 0),
             chatty: false,
@@ -137,11 +152,26 @@ impl HttpClient {
     /// Registers everything again, in a new session.
     fn start_over(&mut self) {
         self.secret = None;
+        (self.number, self.position, self.repeated) = (0, None, None);
         self.queue.retain(|op| !matches!(op, Op::Put { .. } | Op::Patch { .. } | Op::Close));
         for (id, member) in &mut self.members {
             member.since = None;
             self.queue.push_back(Op::Put { id: id.clone(), takeover: true });
         }
+    }
+
+    /// Writes were lost: everything is written again, and members that should not be there are unregistered.
+    fn repair_all(&mut self, known: &[String]) {
+        let close = self.queue.contains(&Op::Close);
+        self.queue.clear();
+        if close {
+            self.queue.push_back(Op::Close);
+            return;
+        }
+        let put = |id: &String| Op::Put { id: id.clone(), takeover: !is_contested(id) };
+        self.queue.extend(self.members.keys().map(put));
+        let extra = known.iter().filter(|id| !self.members.contains_key(*id));
+        self.queue.extend(extra.map(|id| Op::Delete { id: id.clone() }));
     }
 
     /// Compares the members that the node reported with the expected ones, and repairs the differences.
@@ -236,9 +266,9 @@ impl World {
     pub(super) fn http_restart(&mut self, client: usize) {
         let now = self.now;
         let c = &self.http.clients[client];
-        let (process, chatty, settings) = (c.process + 1, c.chatty, c.settings.clone());
+        let (process, chatty, settings, ordered) = (c.process + 1, c.chatty, c.settings.clone(), c.ordered);
         let restarted =
-            HttpClient { process, chatty, settings, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
+            HttpClient { process, chatty, settings, ordered, ..HttpClient::new(c.beside, c.balancer, c.target, now) };
         self.http.clients[client] = restarted;
         self.note(format!("http client {client} starts"));
     }
@@ -326,8 +356,18 @@ impl World {
         let c = &mut self.http.clients[client];
         c.target = host;
         let mut conditional = false;
+        let repeated = c.repeated.take().filter(|(repeated, ..)| op.as_ref() == Some(repeated));
+        let mut number = None;
         let body = match (&c.secret, &op) {
             (None, _) => Body::Create(c.settings.clone()),
+            (Some(secret), Some(repeated_op)) if repeated.is_some() => {
+                let Some((_, known, operation)) = repeated else { return };
+                number = Some(known);
+                conditional = matches!(operation, SessionOperation::Update { expected: Some(_), .. });
+                c.repeated = Some((repeated_op.clone(), known, operation.clone()));
+                let order = ClientOrder { number, position: c.position.clone() };
+                Body::Request { secret: secret.clone(), operation, order }
+            }
             (Some(secret), op) => {
                 let operation = match op {
                     None => SessionOperation::Heartbeat,
@@ -346,7 +386,13 @@ impl World {
                     Some(Op::Delete { id }) => SessionOperation::Unregister(id.clone()),
                     Some(Op::Close) => SessionOperation::Close,
                 };
-                Body::Request { secret: secret.clone(), operation }
+                if let Some(op) = op.as_ref().filter(|_| c.ordered) {
+                    c.number += 1;
+                    number = Some(c.number);
+                    c.repeated = Some((Op::clone(op), c.number, operation.clone()));
+                }
+                let order = ClientOrder { number, position: c.position.clone() };
+                Body::Request { secret: secret.clone(), operation, order }
             }
         };
         let op = op.filter(|_| c.secret.is_some());
@@ -372,7 +418,8 @@ impl World {
         beats.drain(..beats.len().saturating_sub(BEATS_MAX));
         match result {
             SendResult::Answered(response) => match *response {
-                HttpResponse { host, result: Ok((secret, answer)) } => {
+                HttpResponse { host, result: Ok((secret, answer)), position, .. } => {
+                    self.http_advance(client, position, true);
                     self.http.attempts.remove(&flight.attempt);
                     self.http.checks += 1;
                     if flight.op.is_some() && attempt.executed == 0 {
@@ -383,7 +430,10 @@ impl World {
                     }
                     self.http_answered(client, &flight, host, secret, answer);
                 }
-                HttpResponse { host, result: Err(code) } => {
+                HttpResponse { host, result: Err(code), position, members } => {
+                    let again =
+                        matches!(code, ErrorCode::NotReady | ErrorCode::ResourceExhausted | ErrorCode::OutcomeUnknown);
+                    self.http_advance(client, position, !again);
                     self.http.checks += 1;
                     if code != ErrorCode::OutcomeUnknown && attempt.executed > 0 {
                         self.http_violation(format!(
@@ -393,7 +443,13 @@ impl World {
                     }
                     self.note(format!("http client {client} receives {code}"));
                     self.http.clients[client].last = Some(Err(code));
-                    self.http_rejected(client, &flight, code);
+                    if code == ErrorCode::WritesLost {
+                        self.faults.count(Fault::HttpWritesLost);
+                        self.http.clients[client].writes_lost += 1;
+                        self.http.clients[client].repair_all(&members);
+                    } else {
+                        self.http_rejected(client, &flight, code);
+                    }
                 }
             },
             SendResult::Unreached | SendResult::Unanswered => {
@@ -409,6 +465,18 @@ impl World {
         }
         let at = self.http.clients[client].not_before.max(self.now);
         self.http_wake_at(client, at);
+    }
+
+    /// Keeps the token of an answer, and forgets the request that was answered for good.
+    fn http_advance(&mut self, client: usize, position: Position, finished: bool) {
+        let c = &mut self.http.clients[client];
+        if finished {
+            c.repeated = None;
+        }
+        if c.ordered && c.secret.is_some() {
+            let newer = c.position.as_ref().is_none_or(|held| position.text() > held.text());
+            c.position = if newer { Some(position) } else { c.position.take() };
+        }
     }
 
     fn http_answered(
@@ -454,6 +522,7 @@ impl World {
                 }
             }
             Some(Op::Close) => {
+                (c.number, c.position, c.repeated) = (0, None, None);
                 c.secret = None;
                 c.queue.clear();
             }
@@ -487,7 +556,7 @@ impl World {
                 let put = flight.op.as_ref().and_then(Op::as_put);
                 instead(c, put);
             }
-            ErrorCode::NotReady | ErrorCode::ResourceExhausted | ErrorCode::OutcomeUnknown | ErrorCode::StaleClaim => {
+            ErrorCode::NotReady | ErrorCode::ResourceExhausted | ErrorCode::OutcomeUnknown => {
                 if c.balancer != Balancer::Fixed {
                     c.target = next;
                 }

@@ -21,7 +21,7 @@ use crate::network::{Micros, Place, SECOND};
 use crate::world::World;
 use convoke_core::ErrorCode;
 use convoke_core::member::Liveness;
-use convoke_http_session::{Mutation, Secret, SessionAnswer, SessionOperation};
+use convoke_http_session::{ClientOrder, Mutation, Position, Secret, SessionAnswer, SessionOperation};
 use std::collections::BTreeMap;
 
 /// A scheduled event.
@@ -72,7 +72,7 @@ pub(crate) struct Message {
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Create(SessionSettings),
-    Request { secret: Secret, operation: SessionOperation },
+    Request { secret: Secret, operation: SessionOperation, order: ClientOrder },
 }
 
 /// The settings with which a client creates its sessions.
@@ -91,6 +91,10 @@ pub struct HttpResponse {
     /// The node that answered.
     pub(crate) host: usize,
     pub(crate) result: Result<(Secret, SessionAnswer), ErrorCode>,
+    /// The session's position.
+    pub(crate) position: Position,
+    /// With `WRITES_LOST`: the members of the session.
+    pub(crate) members: Vec<String>,
 }
 
 /// The checker's record of one attempt of a client.

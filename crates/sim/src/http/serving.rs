@@ -9,12 +9,12 @@ use crate::faults::Fault;
 use crate::network::Micros;
 use crate::world::{Event, World, micros};
 use convoke_core::member::Liveness;
-use convoke_core::node::{ConnId, Notice};
-use convoke_core::version::Version;
-use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
+use convoke_core::node::{ClientOperation, ConnId, Notice, OperationResult, Replicated};
+use convoke_core::version::{Dot, Version};
+use convoke_core::{ErrorCode, Rejection, Time};
 use convoke_http_session::{
-    CoreCall, EntryRef, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError, SessionTable,
-    Settings, Step,
+    ClientOrder, EntryRef, Forwarded, Key, Position, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError,
+    SessionTable, Settings, Step,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,6 +26,9 @@ const BUSY_ONE_IN: u32 = 60;
 /// One in this many steps is delayed.
 const DELAY_ONE_IN: u32 = 12;
 const DELAY_MAX: Micros = 3_000;
+/// How long an answer waits until its write is replicated, as in the server, and how often the simulation looks.
+const REPLICATION_WAIT: Micros = 100_000;
+const REPLICATION_POLL: Micros = 1_000;
 
 /// The HTTP sessions of one process of a node.
 #[derive(Debug)]
@@ -66,6 +69,15 @@ pub(super) struct Task {
     /// The next step, while it is delayed or waits for the lock.
     step: Option<Step>,
     relayed: Option<Box<HttpResponse>>,
+    unreplicated: Option<Unreplicated>,
+}
+
+/// Results that wait until the writes are replicated.
+#[derive(Debug)]
+struct Unreplicated {
+    results: Vec<Result<Option<Version>, Rejection>>,
+    last_write: Dot,
+    deadline: Micros,
 }
 
 impl HttpNode {
@@ -106,7 +118,8 @@ impl World {
         for entry in idle {
             self.http_removed(host, entry);
         }
-        let settings = Settings { forward_timeout: FORWARD_TIMEOUT, mutation: self.http.mutation };
+        let session_timeout = self.setup.timers.heartbeat_timeout;
+        let settings = Settings { forward_timeout: FORWARD_TIMEOUT, session_timeout, mutation: self.http.mutation };
         let request = match &message.body {
             Body::Create(requested) => {
                 let random = [(); RANDOM_BYTES].map(|()| self.http.rng.u8(..));
@@ -115,21 +128,36 @@ impl World {
                 let secret = Secret::new(client.as_deref(), *liveness, *timeout_ms, &creator, random);
                 RequestFlow::create(secret, settings)
             }
-            Body::Request { secret, operation } => {
-                // The node parses the text of the secret, as the server does.
+            Body::Request { secret, operation, order } => {
+                // The node parses the texts, as the server does.
                 let secret = Secret::parse(&secret.reveal()).expect("every node parses every secret");
-                RequestFlow::new(secret, operation.clone(), message.forwarded, settings)
+                let parse =
+                    |position: &Position| Position::parse(&position.text()).expect("every node parses every token");
+                let order = ClientOrder { position: order.position.as_ref().map(parse), ..order.clone() };
+                RequestFlow::new(secret, operation.clone(), order, message.forwarded, settings)
             }
         };
         let step = request.begin();
         let number = self.http.number();
-        let task = Task { exchange, message, request, found: None, locked: false, step: None, relayed: None };
+        let task = Task {
+            exchange,
+            message,
+            request,
+            found: None,
+            locked: false,
+            step: None,
+            relayed: None,
+            unreplicated: None,
+        };
         self.http_run(host, number, task, step);
     }
 
     /// Continues a delayed request.
     pub(crate) fn http_step(&mut self, host: usize, number: u64) {
         let Some(mut task) = self.http_node(host).tasks.remove(&number) else { return };
+        if let Some(held) = task.unreplicated.take() {
+            return self.http_replicate(host, number, task, held);
+        }
         let step = match task.step.take() {
             Some(Step::Wait { .. }) => task.request.waited(),
             Some(step) => step,
@@ -167,7 +195,8 @@ impl World {
                 return;
             }
             let time = self.hosts[host].time(self.now);
-            let crosses = matches!(step, Step::Attach(_) | Step::Submit(_) | Step::AskOwner { .. });
+            let crosses =
+                matches!(step, Step::Attach(_) | Step::Submit(_) | Step::AskOwner { .. } | Step::Search { .. });
             if crosses && !delayed && self.http.rng.u32(..DELAY_ONE_IN) == 0 {
                 let at = self.now + self.http.rng.u64(..DELAY_MAX);
                 self.http_suspend(host, number, task, step, Some(at));
@@ -238,7 +267,7 @@ impl World {
                     let step = task.request.attached(time, &mut entry.state, result);
                     self.http_keep(host, found.entry, Some(connection));
                     if let Some(claimed) = claimed {
-                        self.http_attached(host, &task, reattach.member.is_some(), &claimed);
+                        self.http_attached(host, &task, &claimed);
                     }
                     step
                 }
@@ -251,13 +280,20 @@ impl World {
                     }
                     let connection = self.http_node(host).entries.get(&found.entry).and_then(|entry| entry.connection);
                     let open = connection.is_some_and(|conn| self.http_node(host).connections.contains_key(&conn));
-                    let results = self.http_execute(host, calls, open);
+                    let Some((results, last_write, wrote)) = self.http_execute(host, connection, calls, open) else {
+                        return;
+                    };
                     if self.hosts[host].boot != boot {
                         return;
                     }
                     self.http_unlock(host, &mut task);
                     self.http_executed(host, &task, &results);
-                    task.request.answered(results)
+                    if wrote {
+                        let deadline = self.now + REPLICATION_WAIT;
+                        self.http_replicate(host, number, task, Unreplicated { results, last_write, deadline });
+                        return;
+                    }
+                    task.request.answered(results, last_write, false)
                 }
                 Step::AskOwner { client, nonce, creator } => {
                     self.http_unlock(host, &mut task);
@@ -267,6 +303,21 @@ impl World {
                             let node = self.hosts[host].node.as_ref();
                             let owner = node.and_then(|node| node.owner_of_session(&client, nonce, Some(&creator)));
                             task.request.owner(time, owner)
+                        }
+                    }
+                }
+                Step::Search { dots, search } => {
+                    self.http_unlock(host, &mut task);
+                    match self.http_busy(host) {
+                        Some(rejection) => task.request.failed(rejection),
+                        None => {
+                            let result =
+                                self.with_node(host, |node, time, out| Some(node.search(time, &dots, search, out)));
+                            let Some(result) = result.filter(|_| self.hosts[host].boot == boot) else { return };
+                            match result {
+                                Ok(coverage) => task.request.searched(time, coverage),
+                                Err(rejection) => task.request.failed(rejection),
+                            }
                         }
                     }
                 }
@@ -444,21 +495,57 @@ impl World {
         true
     }
 
+    /// Executes the calls. Returns their results, the last write of the node, and whether they have written.
     fn http_execute(
         &mut self,
         host: usize,
-        calls: [Option<CoreCall>; 2],
+        connection: Option<u64>,
+        calls: [Option<ClientOperation>; 2],
         open: bool,
-    ) -> Vec<Result<Option<Version>, Rejection>> {
-        let calls: Vec<CoreCall> = calls.into_iter().flatten().collect();
-        if !open {
-            // Operations submitted on a connection that the node dropped are void (L5).
-            return vec![Err(Rejection::new(ErrorCode::SessionGone, "the node dropped this connection"))];
-        }
+    ) -> Option<(Vec<Result<Option<Version>, Rejection>>, Dot, bool)> {
+        let conn = ConnId(connection.unwrap_or_default());
         let wall = self.hosts[host].wall_ms(self.now);
         self.with_node(host, |node, time, out| {
-            calls.into_iter().map(|call| execute(node, time, wall, call, out)).collect()
+            let before = node.last_dot();
+            if !open {
+                // Operations submitted on a connection that the node dropped are void (L5).
+                let dropped = Rejection::new(ErrorCode::SessionGone, "the node dropped this connection");
+                return Some((vec![Err(dropped)], before, false));
+            }
+            let results =
+                calls.iter().flatten().map(|call| result(node.execute(time, wall, conn, call, out))).collect();
+            let (last, only_heartbeat) = (node.last_dot(), calls[1].is_none());
+            let wrote = last != before && !only_heartbeat;
+            if wrote {
+                node.want_receipt();
+            }
+            Some((results, last, wrote))
         })
+    }
+
+    /// Answers once the writes are replicated, or after a short time.
+    fn http_replicate(&mut self, host: usize, number: u64, mut task: Task, held: Unreplicated) {
+        let Some(node) = self.hosts[host].node.as_ref() else { return };
+        let replicated = match node.replicated() {
+            Replicated::Alone => Some(false),
+            Replicated::UpTo(n) if n >= held.last_write.n => Some(true),
+            Replicated::UpTo(_) => (self.now >= held.deadline).then_some(false),
+        };
+        match replicated {
+            Some(replicated) => {
+                if replicated {
+                    self.http_check_replicated(host, &held.last_write);
+                }
+                let step = task.request.answered(held.results, held.last_write, replicated);
+                self.http_run(host, number, task, step);
+            }
+            None => {
+                task.unreplicated = Some(held);
+                let boot = self.hosts[host].boot;
+                self.http_node(host).tasks.insert(number, task);
+                self.schedule(self.now + REPLICATION_POLL, Event::Http(HttpEvent::Step { host, boot, task: number }));
+            }
+        }
     }
 
     fn http_finish(
@@ -475,6 +562,7 @@ impl World {
             self.http_removed(host, entry);
         }
         self.http_leave(host, &mut task);
+        let mut members = Vec::new();
         let result = match result {
             Ok(answer) => Ok((secret, answer)),
             Err(SessionError::Rejected(rejection)) => {
@@ -482,8 +570,13 @@ impl World {
                 Err(rejection.code)
             }
             Err(SessionError::OutcomeUnknown { .. }) => Err(ErrorCode::OutcomeUnknown),
+            Err(SessionError::WritesLost { members: known }) => {
+                members = known.into_iter().map(|(id, _)| id).collect();
+                Err(ErrorCode::WritesLost)
+            }
         };
-        self.http_respond(task.exchange, HttpResponse { host, result });
+        let position = task.request.position().clone();
+        self.http_respond(task.exchange, HttpResponse { host, result, position, members });
     }
 }
 
@@ -494,20 +587,10 @@ fn brief(result: &Result<convoke_core::node::Attached, Rejection>) -> Result<Vec
     }
 }
 
-fn execute(
-    node: &mut Node,
-    time: Time,
-    wall: u64,
-    call: CoreCall,
-    out: &mut Output,
-) -> Result<Option<Version>, Rejection> {
-    match call {
-        CoreCall::Heartbeat { session } => node.heartbeat(time, session, out).map(|()| None),
-        CoreCall::Register { session, seq, member } => node.register(time, wall, session, seq, &member, out).map(Some),
-        CoreCall::Update { session, seq, id, update, expected } => {
-            node.update(time, session, seq, &id, &update, expected, out).map(Some)
-        }
-        CoreCall::Unregister { session, seq, id } => node.unregister(time, session, seq, &id, out).map(|()| None),
-        CoreCall::Close { session } => node.close_session(time, session, out).map(|()| None),
+fn result(result: OperationResult) -> Result<Option<Version>, Rejection> {
+    match result {
+        OperationResult::Written(result) => result.map(Some),
+        OperationResult::Done(result) => result.map(|()| None),
+        OperationResult::Attached(result) => result.map(|_| None),
     }
 }

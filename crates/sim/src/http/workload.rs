@@ -7,7 +7,7 @@ use crate::faults::Fault;
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
 use convoke_core::member::{Liveness, MetadataUpdate};
-use convoke_http_session::{Secret, SessionOperation};
+use convoke_http_session::{ClientOrder, Secret, SessionOperation};
 use std::sync::Arc;
 
 /// Maximum number of members of a client.
@@ -37,6 +37,7 @@ impl World {
             let target = self.http.rng.usize(..self.hosts.len());
             let client = self.add_http_client(balancer, target);
             self.http.clients[client].chatty = self.http.rng.u32(..3) == 0;
+            self.http.clients[client].ordered = self.http.rng.bool();
             self.http.clients[client].settings = self.random_settings(client);
             if self.http.rng.u32(..5) == 0 {
                 // Such a session moves with its requests, so its client uses one node (docs/consistency.md).
@@ -68,7 +69,14 @@ impl World {
         self.count_lost_writes();
         for client in 0..self.http.clients.len() {
             let c = &mut self.http.clients[client];
-            if c.alive && !c.scripted {
+            if c.alive && !c.scripted && c.ordered {
+                // The last writes of a client that orders its requests need no repair. Other clients may have unregistered
+                // what they took over.
+                let contested: Vec<String> = c.members.keys().filter(|id| is_contested(id)).cloned().collect();
+                c.queue.extend(contested.into_iter().map(|id| Op::Put { id, takeover: false }));
+                c.calm_updates = if c.members.is_empty() { 0 } else { CALM_UPDATES };
+                self.http_wake_at(client, self.now);
+            } else if c.alive && !c.scripted {
                 let deleted = std::mem::take(&mut c.deleted);
                 c.queue.clear();
                 for id in c.members.keys() {
@@ -198,8 +206,8 @@ impl World {
         let host = self.http.rng.usize(..self.hosts.len());
         let attempt = self.http.number();
         self.http.attempts.insert(attempt, Attempt { forged: true, executed: 0 });
-        let message =
-            Message { attempt, client, body: Body::Request { secret, operation }, forwarded: false, connection: None };
+        let body = Body::Request { secret, operation, order: ClientOrder::default() };
+        let message = Message { attempt, client, body, forwarded: false, connection: None };
         // No process waits for the answer.
         let from = Sender::Client { client, process: 0 };
         self.http_send(from, host, message, self.now + ANSWER_TIMEOUT);

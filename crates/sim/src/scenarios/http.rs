@@ -11,7 +11,7 @@ use convoke_core::version::Version;
 
 impl World {
     /// Runs until the client has no request in flight or queued.
-    fn http_settled(&mut self, client: usize) -> ScenarioResult {
+    pub(super) fn http_settled(&mut self, client: usize) -> ScenarioResult {
         self.run_until(|w| w.http.clients[client].is_settled(), 30 * SECOND)
     }
 
@@ -23,7 +23,7 @@ impl World {
         Some(self.member(host, id)?.owner().node.to_string())
     }
 
-    fn http_go(&mut self, client: usize, host: usize) {
+    pub(super) fn http_go(&mut self, client: usize, host: usize) {
         self.http.clients[client].target = host;
     }
 
@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Runs until the next answer to a client, and returns it.
-    fn http_next_answer(&mut self, client: usize) -> Result<Option<Result<(), ErrorCode>>, Violation> {
+    pub(super) fn http_next_answer(&mut self, client: usize) -> Result<Option<Result<(), ErrorCode>>, Violation> {
         self.http.clients[client].last = None;
         self.run_until(|w| w.http.clients[client].last.is_some(), 10 * SECOND)?;
         Ok(self.http.clients[client].last)

@@ -5,6 +5,7 @@ mod claims;
 mod collection;
 mod hostile;
 mod http;
+mod http_order;
 mod incarnations;
 mod liveness;
 mod log;
@@ -171,6 +172,11 @@ scenarios! {
     http::http_heartbeats_are_enough, 1, three, "C8, C6", "a client that only sends heartbeats keeps its members up";
     http::http_update_after_a_crash_is_executed, 2, three, "C8", "an update that attaches the session takes effect";
     http::http_session_without_members_is_served_anywhere, 1, three, "C8", "a session has no member yet, and its first request goes to another node";
+    http_order::http_writes_at_two_nodes_with_a_cut_link, 2, three, "C10, C11", "a session uses two nodes without a link, and a third one connects them";
+    http_order::http_order_of_one_client_across_a_partition, 2, three, "C10, C11", "a client writes on both sides of a partition, in its own order";
+    http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
+    http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
+    http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C11", "a node has no link to the owner of a session, and another node has one";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";

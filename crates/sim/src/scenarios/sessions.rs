@@ -7,7 +7,7 @@ use crate::network::{Item, MINUTE, Place, SECOND, Spike};
 use crate::world::World;
 use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, Status};
-use convoke_core::node::{Attach, AttachMember, ConnId, Reattach};
+use convoke_core::node::{Attach, AttachMember, ConnId, Reattach, RequestOrder};
 use convoke_proto::v1;
 use convoke_proto::v1::request::Operation;
 
@@ -271,21 +271,28 @@ pub(super) fn drop_and_reattach_elsewhere_in_10_s(world: &mut World) -> Scenario
 /// members that the registry has, in one step.
 pub(super) fn registry_restores_a_client(world: &mut World) -> ScenarioResult {
     world.begin()?;
-    let reattach = |id: Option<&str>| Reattach {
+    let reattach = |fresh: bool| Reattach {
         client: "web".to_owned(),
         nonce: 7,
         liveness: Liveness::Normal,
         timeout: None,
         raise: 3,
-        member: id.map(|id| AttachMember { spec: MemberSpec::new(id, "s"), takeover: false }),
-        fresh: id.is_some(),
+        order: RequestOrder::Arrival,
+        fresh,
         creator: None,
     };
     let mut session = None;
-    for (host, request) in [(0, reattach(Some("m"))), (1, reattach(None))] {
+    for (host, request) in [(0, reattach(true)), (1, reattach(false))] {
         let conn = ConnId(u64::MAX - host as u64);
-        let attached =
-            world.with_node(host, |node, time, out| Some(node.reattach(time, 0, conn, &request, out).ok())).flatten();
+        let member = AttachMember { spec: MemberSpec::new("m", "s"), takeover: false };
+        let attached = world.with_node(host, |node, time, out| {
+            let mut attached = node.reattach(time, 0, conn, &request, out).ok()?;
+            if request.fresh {
+                let version = node.register(time, 0, attached.session, 1, &member, out).ok()?;
+                attached.versions.push(("m".to_owned(), version));
+            }
+            Some(attached)
+        });
         let named = attached.as_ref().is_some_and(|attached| attached.versions.iter().any(|(id, _)| id == "m"));
         world.require(named, "the session was attached without its member")?;
         world.run_until(|w| w.owned_by("m", host), 5 * SECOND)?;

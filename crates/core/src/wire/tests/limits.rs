@@ -43,7 +43,7 @@ fn assert_bound(what: &'static str, limit: u64, sample: impl Fn(u64) -> Sample) 
 fn claims_and_counters_of_records_are_bounded() {
     assert_bound("claim", MAX_CLAIM, |claim| record(|r| r.claim = claim));
     assert_bound("n", COUNTER_MAX, |n| record(|r| r.n = n));
-    assert_bound("seq", COUNTER_MAX, |seq| record(|r| r.seq = seq));
+    assert_bound("seq", SEQ_MAX, |seq| record(|r| r.seq = seq));
     assert_bound("predecessor", COUNTER_MAX, |n| record(|r| r.predecessor = (9, n)));
     assert_bound("drain", u64::from(u32::MAX / 2), |drain| record(|r| r.drain = drain as u32));
 }

@@ -1,5 +1,6 @@
 //! The original request, and how a node forwards it to another node.
 
+use crate::error::invalid;
 use crate::http::body;
 use crate::http::http_error::HttpError;
 use crate::http::peer_client::PeerError;
@@ -9,6 +10,9 @@ use ::http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
+use convoke_core::version::REQUEST_MAX;
+use convoke_http_session::{ClientOrder, Position};
+use convoke_proto::Error;
 use http_body_util::Full;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -16,12 +20,47 @@ use tokio::time::Instant;
 /// Marks a request that another node forwarded. It is not forwarded any further.
 pub(super) const FORWARDED: HeaderName = HeaderName::from_static("convoke-forwarded");
 
+/// The number that a client gave to its request (C10).
+const NUMBER: HeaderName = HeaderName::from_static("convoke-session-request");
+/// The position of a client in the writes of its session (C11).
+pub(super) const TOKEN: HeaderName = HeaderName::from_static("convoke-session-token");
+
+/// The headers with which a client orders its requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OrderHeaders {
+    number: Option<HeaderValue>,
+    token: Option<HeaderValue>,
+}
+
+impl OrderHeaders {
+    /// Parses the headers.
+    pub(super) fn client_order(&self) -> Result<ClientOrder, Error> {
+        let number = self.number.as_ref().map(|value| {
+            let number = value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok());
+            number.filter(|number| (1..=REQUEST_MAX).contains(number)).ok_or_else(|| {
+                let message = format!("Convoke-Session-Request is not a number between 1 and {REQUEST_MAX}");
+                Error { limit: Some(REQUEST_MAX), ..invalid("Convoke-Session-Request", message) }
+            })
+        });
+        let position = self.token.as_ref().map(|value| {
+            let position = value.to_str().ok().and_then(|text| Position::parse(text.trim()));
+            position.ok_or_else(|| {
+                let message =
+                    "Convoke-Session-Token is not a token; copy it unchanged from the last answer, or omit it";
+                invalid("Convoke-Session-Token", message)
+            })
+        });
+        Ok(ClientOrder { number: number.transpose()?, position: position.transpose()? })
+    }
+}
+
 /// The original request of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) if_match: Option<HeaderValue>,
+    pub(crate) order: OrderHeaders,
     pub(crate) body: Bytes,
     /// Another node forwarded it to this node.
     pub(crate) forwarded: bool,
@@ -34,7 +73,8 @@ impl Raw {
     pub(super) fn as_heartbeat(&self, session: &str) -> Raw {
         let uri = format!("/api/v1/sessions/{session}/heartbeat");
         let uri = Uri::try_from(uri).unwrap_or_default();
-        Raw { method: Method::PUT, uri, if_match: None, body: Bytes::new(), ..self.clone() }
+        let order = OrderHeaders { number: None, token: self.order.client_order().ok().and(self.order.token.clone()) };
+        Raw { method: Method::PUT, uri, if_match: None, order, body: Bytes::new(), ..self.clone() }
     }
 }
 
@@ -48,6 +88,10 @@ impl FromRequest<Arc<Surface>> for Raw {
             method: parts.method,
             uri: parts.uri,
             if_match: parts.headers.get(header::IF_MATCH).cloned(),
+            order: OrderHeaders {
+                number: parts.headers.get(NUMBER).cloned(),
+                token: parts.headers.get(TOKEN).cloned(),
+            },
             forwarded: parts.headers.contains_key(FORWARDED),
             body: body::read(surface, body).await?,
         })
@@ -76,11 +120,18 @@ pub(crate) async fn ask_node(
     if let Some(expected) = &raw.if_match {
         headers.insert(header::IF_MATCH, expected.clone());
     }
+    for (name, value) in [(NUMBER, &raw.order.number), (TOKEN, &raw.order.token)] {
+        if let Some(value) = value {
+            headers.insert(name, value.clone());
+        }
+    }
     let (parts, body) = surface.peers.send(address, request, deadline).await?.into_parts();
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = parts.status;
-    if let Some(kind) = parts.headers.get(header::CONTENT_TYPE) {
-        answer.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
+    for name in [header::CONTENT_TYPE, header::CACHE_CONTROL, TOKEN] {
+        if let Some(value) = parts.headers.get(&name) {
+            answer.headers_mut().insert(name, value.clone());
+        }
     }
     Ok(answer)
 }

@@ -19,9 +19,11 @@ use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Rejection};
-use convoke_http_session::{RANDOM_BYTES, Secret, SessionAnswer, SessionOperation, SessionReply, session_gone};
+use convoke_http_session::{
+    Position, RANDOM_BYTES, Secret, SessionAnswer, SessionError, SessionOperation, SessionReply, session_gone,
+};
 use convoke_proto::{Error, json};
-pub(crate) use forward::{Raw, ask_node};
+pub(crate) use forward::{OrderHeaders, Raw, ask_node};
 use serde::{Deserialize, Serialize};
 use serve::Served;
 use std::collections::BTreeMap;
@@ -36,7 +38,7 @@ pub(crate) async fn create(
     State(surface): Shared,
     connection: Option<Extension<Arc<ClientConnection>>>,
     JsonBody(request): JsonBody<json::SessionRequest>,
-) -> Result<Json<json::SessionResponse>, HttpError> {
+) -> Result<Response, HttpError> {
     let liveness = match request.liveness.unwrap_or_default() {
         json::Liveness::Normal => Liveness::Normal,
         json::Liveness::Fast => Liveness::Fast,
@@ -58,13 +60,14 @@ pub(crate) async fn create(
     let creator = surface.node.origin().await.map_err(rejected)?;
     let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, &creator, random);
     let (session, client) = (secret.reveal(), secret.client());
-    let answer = serve::create(&surface, secret, connection.as_deref()).await?;
-    Ok(Json(json::SessionResponse {
+    let (answer, position) = serve::create(&surface, secret, connection.as_deref()).await?;
+    let response = json::SessionResponse {
         session,
         client,
         heartbeat_interval_ms: millis(answer.heartbeat_interval),
         timeout_ms: millis(answer.timeout),
-    }))
+    };
+    Ok(with_token(Json(response).into_response(), &position))
 }
 
 /// `PUT /api/v1/sessions/{session}/heartbeat`
@@ -181,6 +184,23 @@ struct HeartbeatResponse {
     /// The members of the session, if this request attached it to this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<Vec<String>>,
+    /// Members that other clients took over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    taken_over: Vec<String>,
+}
+
+/// The answer to an unregistration and to the end of a session.
+#[derive(Debug, Serialize)]
+struct WriteResponse {
+    replicated: bool,
+}
+
+/// The answer `WRITES_LOST`, with which a client can repair its session.
+#[derive(Debug, Serialize)]
+struct WritesLostResponse {
+    error: Error,
+    /// The members of the session, with their versions.
+    members: BTreeMap<String, String>,
 }
 
 /// Executes the operation of a request. An invalid request is executed as a heartbeat, then rejected.
@@ -192,22 +212,56 @@ async fn run(
 ) -> Result<Response, HttpError> {
     let Some(secret) = Secret::parse(session) else { return Err(rejected(session_gone()).into()) };
     let heartbeat = matches!(operation, Ok(SessionOperation::Heartbeat));
-    let operation = match operation {
-        Ok(operation) => operation,
-        Err(error) => {
-            serve::serve(surface, secret, SessionOperation::Heartbeat, &raw.as_heartbeat(session)).await?;
-            return Err(error.into());
+    let (operation, invalid) = match operation.and_then(|operation| raw.order.client_order().map(|_| operation)) {
+        Ok(operation) => (operation, None),
+        Err(error) => (SessionOperation::Heartbeat, Some(error)),
+    };
+    let served = match &invalid {
+        None => serve::serve(surface, secret, operation, raw).await?,
+        Some(_) => serve::serve(surface, secret, operation, &raw.as_heartbeat(session)).await?,
+    };
+    let (result, position) = match (served, invalid) {
+        (Served::Relayed(response), None) => return Ok(response),
+        (Served::Relayed(response), Some(error)) => {
+            let token = response.headers().get(forward::TOKEN).cloned();
+            let mut response = HttpError::from(error).into_response();
+            response.headers_mut().extend(token.map(|token| (forward::TOKEN, token)));
+            return Ok(response);
         }
+        (Served::Local(Ok(_), position), Some(error)) => {
+            return Ok(with_token(HttpError::from(error).into_response(), &position));
+        }
+        (Served::Local(result, position), _) => (result, position),
     };
-    let answer = match serve::serve(surface, secret, operation, raw).await? {
-        Served::Relayed(response) => return Ok(response),
-        Served::Local(answer) => answer,
+    let response = match result {
+        Err(SessionError::WritesLost { members }) => writes_lost(members),
+        Err(error) => HttpError::from(serve::error(error)).into_response(),
+        Ok(answer) => match answer.reply {
+            SessionReply::Written(version) => {
+                let (version, replicated) = (version.to_string(), answer.replicated);
+                Json(json::MemberWritten { version, replicated }).into_response()
+            }
+            SessionReply::Done if heartbeat => Json(heartbeat_response(surface, answer)).into_response(),
+            SessionReply::Done => Json(WriteResponse { replicated: answer.replicated }).into_response(),
+        },
     };
-    Ok(match answer.reply {
-        SessionReply::Written(version) => Json(json::MemberWritten { version: version.to_string() }).into_response(),
-        SessionReply::Done if heartbeat => Json(heartbeat_response(surface, answer)).into_response(),
-        SessionReply::Done => Json(Nothing {}).into_response(),
-    })
+    Ok(with_token(response, &position))
+}
+
+fn with_token(mut response: Response, position: &Position) -> Response {
+    if let Ok(token) = position.text().parse() {
+        response.headers_mut().insert(forward::TOKEN, token);
+    }
+    response
+}
+
+fn writes_lost(members: Vec<(String, Version)>) -> Response {
+    let error = serve::error(SessionError::WritesLost { members: Vec::new() });
+    let mut response = HttpError::from(error.clone()).into_response();
+    let members = members.into_iter().map(|(id, version)| (id, version.to_string())).collect();
+    let body = serde_json::to_vec(&WritesLostResponse { error, members }).unwrap_or_default();
+    *response.body_mut() = body.into();
+    response
 }
 
 fn heartbeat_response(surface: &Surface, answer: SessionAnswer) -> HeartbeatResponse {
@@ -216,6 +270,7 @@ fn heartbeat_response(surface: &Surface, answer: SessionAnswer) -> HeartbeatResp
         heartbeat_interval_ms: millis(answer.heartbeat_interval),
         timeout_ms: millis(answer.timeout),
         members: answer.members,
+        taken_over: answer.taken_over,
     }
 }
 

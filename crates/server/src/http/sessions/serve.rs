@@ -14,10 +14,10 @@ use convoke_core::node::{Attached, Reattach, SessionOwner};
 use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
-    CoreCall, EntryRef, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation,
+    EntryRef, Forwarded, Mutation, Position, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation,
     Settings, Step,
 };
-use convoke_node::{ClientConnection as NodeConnection, ClientOperation, OperationResult};
+use convoke_node::{ClientConnection as NodeConnection, Executed, OperationResult};
 use convoke_proto::{Error, ErrorCode};
 use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
@@ -27,8 +27,8 @@ use tracing::{Instrument, Span};
 /// A served request.
 #[derive(Debug)]
 pub(super) enum Served {
-    /// This node executed the request.
-    Local(SessionAnswer),
+    /// The answer of this node, and the position of the client in its writes.
+    Local(Result<SessionAnswer, SessionError>, Position),
     /// The answer of the node that holds the session.
     Relayed(Response<Body>),
 }
@@ -38,9 +38,9 @@ pub(super) async fn create(
     surface: &Surface,
     secret: Secret,
     client: Option<&Arc<ClientConnection>>,
-) -> Result<SessionAnswer, Error> {
+) -> Result<(SessionAnswer, Position), Error> {
     match run(surface, RequestFlow::create(secret, settings(surface)), None, client).await? {
-        Served::Local(answer) => Ok(answer),
+        Served::Local(result, position) => result.map(|answer| (answer, position)).map_err(error),
         Served::Relayed(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),
     }
 }
@@ -52,12 +52,13 @@ pub(super) async fn serve(
     operation: SessionOperation,
     raw: &Raw,
 ) -> Result<Served, Error> {
-    let request = RequestFlow::new(secret, operation, raw.forwarded, settings(surface));
+    let request = RequestFlow::new(secret, operation, raw.order.client_order()?, raw.forwarded, settings(surface));
     run(surface, request, Some(raw), raw.connection.as_ref()).await
 }
 
 fn settings(surface: &Surface) -> Settings {
-    Settings { forward_timeout: surface.config.timeouts.forward, mutation: Mutation::none() }
+    let session_timeout = surface.node.session_timeout();
+    Settings { forward_timeout: surface.config.timeouts.forward, session_timeout, mutation: Mutation::none() }
 }
 
 /// Carries out the steps of a request. The entry is locked until the operation is submitted, not until it is answered. So
@@ -122,14 +123,15 @@ async fn run(
                 let Some(connection) = locked.as_ref().and_then(|held| held.connection()) else {
                     return Err(out_of_order());
                 };
-                let operations = calls.into_iter().flatten().map(operation).collect();
-                let started = connection.start(operations);
+                let started = connection.start_replicated(calls.into_iter().flatten().collect());
                 locked = None;
                 match started {
                     Err(rejection) => request.failed(rejection),
-                    Ok(answers) => match answers.await {
-                        Ok(answers) => request.answered(answers.into_iter().map(result)),
-                        Err(rejection) => request.answered([Err(rejection)]),
+                    Ok(executed) => match executed.await {
+                        Ok(Executed { results, last_write, replicated }) => {
+                            request.answered(results.into_iter().map(result), last_write, replicated)
+                        }
+                        Err(rejection) => request.rejected(rejection),
                     },
                 }
             }
@@ -137,6 +139,13 @@ async fn run(
                 locked = None;
                 match surface.node.owner_of_session(&client, nonce, creator).await {
                     Ok(owner) => request.owner(sessions.now(), owner),
+                    Err(rejection) => request.failed(rejection),
+                }
+            }
+            Step::Search { dots, search } => {
+                locked = None;
+                match surface.node.search(dots, search).await {
+                    Ok(coverage) => request.searched(sessions.now(), coverage),
                     Err(rejection) => request.failed(rejection),
                 }
             }
@@ -158,7 +167,7 @@ async fn run(
                 if let Some(found) = found.filter(|_| remove) {
                     sessions.remove(&key, found.number);
                 }
-                return result.map(Served::Local).map_err(error);
+                return Ok(Served::Local(result, request.position().clone()));
             }
         };
     }
@@ -200,18 +209,6 @@ async fn forward(
     }
 }
 
-fn operation(call: CoreCall) -> ClientOperation {
-    match call {
-        CoreCall::Heartbeat { session } => ClientOperation::Heartbeat { session },
-        CoreCall::Register { session, seq, member } => ClientOperation::Register { session, seq, member },
-        CoreCall::Update { session, seq, id, update, expected } => {
-            ClientOperation::Update { session, seq, id, update, expected }
-        }
-        CoreCall::Unregister { session, seq, id } => ClientOperation::Unregister { session, seq, id },
-        CoreCall::Close { session } => ClientOperation::Close { session },
-    }
-}
-
 fn result(answer: OperationResult) -> Result<Option<Version>, Rejection> {
     match answer {
         OperationResult::Written(result) => result.map(Some),
@@ -220,13 +217,18 @@ fn result(answer: OperationResult) -> Result<Option<Version>, Rejection> {
     }
 }
 
-fn error(error: SessionError) -> Error {
+/// Converts the failure of a request.
+pub(super) fn error(error: SessionError) -> Error {
     match error {
         SessionError::Rejected(rejection) => rejected(rejection),
         SessionError::OutcomeUnknown { node } => {
             let message =
                 format!("node {node} holds this session and did not answer; the request may have been executed");
             Error::new(ErrorCode::OutcomeUnknown, message)
+        }
+        SessionError::WritesLost { .. } => {
+            let message = "no reachable node has all writes of this session; compare its members with yours, and repeat the request";
+            Error::new(ErrorCode::WritesLost, message)
         }
     }
 }

@@ -1,0 +1,148 @@
+//! The position of a client in its own writes (C11). A node returns it with every answer as `Convoke-Session-Token`, and the
+//! client sends the newest one with its next request.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use convoke_core::version::{Dot, Incarnation, NodeId, OriginId};
+
+const FORMAT: u8 = 1;
+/// Maximum number of writes in a position: one for each node that executed requests lately. An attach writes all members
+/// again, so older entries matter only for unregistrations, which request numbers protect as well (C10).
+pub const DOTS_MAX: usize = 8;
+/// Hexadecimal digits of the order at the front of the text.
+const ORDER_DIGITS: usize = 16;
+/// Incarnation and number of a write, length of the node id.
+const DOT_HEAD: usize = 8 + 8 + 8 + 1;
+
+/// The last writes of a session, by the node that made them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Rises with every write of the session, so that tokens compare as text.
+    order: u64,
+    /// Oldest first.
+    dots: Vec<Dot>,
+}
+
+impl Position {
+    /// Parses a token. Returns `None` if the text is not valid.
+    pub fn parse(text: &str) -> Option<Position> {
+        let (order, rest) = text.split_at_checked(ORDER_DIGITS)?;
+        let digits = order.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        let order = digits.then(|| u64::from_str_radix(order, 16).ok())??;
+        if rest.len() > 2 * DOTS_MAX * (DOT_HEAD + NodeId::MAX_BYTES) {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(rest).ok()?;
+        let (&format, mut bytes) = bytes.split_first()?;
+        let mut dots = Vec::new();
+        while !bytes.is_empty() {
+            let (head, rest) = bytes.split_at_checked(DOT_HEAD)?;
+            let (node, rest) = rest.split_at_checked(head[DOT_HEAD - 1].into())?;
+            let number = |at: usize| Some(u64::from_be_bytes(head[at..at + 8].try_into().ok()?));
+            let incarnation = Incarnation { number: number(0)?, nonce: number(8)? };
+            let node = NodeId::new(std::str::from_utf8(node).ok()?).ok()?;
+            dots.push(Dot { origin: OriginId { node, incarnation }, n: number(16)? });
+            bytes = rest;
+        }
+        (format == FORMAT && dots.len() <= DOTS_MAX).then_some(Position { order, dots })
+    }
+
+    /// Returns the text of the token.
+    pub fn text(&self) -> String {
+        let mut bytes = vec![FORMAT];
+        for Dot { origin, n } in &self.dots {
+            bytes.extend(origin.incarnation.number.to_be_bytes());
+            bytes.extend(origin.incarnation.nonce.to_be_bytes());
+            bytes.extend(n.to_be_bytes());
+            bytes.push(u8::try_from(origin.node.as_str().len()).unwrap_or_default());
+            bytes.extend(origin.node.as_str().as_bytes());
+        }
+        format!("{:016x}{}", self.order, URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// The writes that a node must have received.
+    pub fn dots(&self) -> &[Dot] {
+        &self.dots
+    }
+
+    /// Whether a node that has received the writes of `self` has received those of `other`.
+    pub fn covers(&self, other: &Position) -> bool {
+        let covered = |dot: &Dot| self.dots.iter().any(|own| own.origin == dot.origin && own.n >= dot.n);
+        other.dots.iter().all(covered)
+    }
+
+    /// Adds the writes of another position.
+    pub fn join(&mut self, other: &Position) {
+        self.order = self.order.max(other.order);
+        other.dots.iter().for_each(|dot| self.add(dot.clone()));
+    }
+
+    /// Begins a request with this number, if it has one: the position is greater than before.
+    pub fn advance(&mut self, request: Option<u64>) {
+        self.order = self.order.saturating_add(1).max(request.unwrap_or(0));
+    }
+
+    /// Forgets the writes, which were lost.
+    pub fn clear(&mut self) {
+        self.dots.clear();
+    }
+
+    /// Adds a write of the session.
+    pub fn add(&mut self, dot: Dot) {
+        let held = self.dots.iter().position(|held| held.origin == dot.origin);
+        let n = held.map(|at| self.dots.remove(at).n).unwrap_or(0).max(dot.n);
+        self.dots.push(Dot { n, ..dot });
+        if self.dots.len() > DOTS_MAX {
+            self.dots.remove(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+
+    fn dot(node: &str, n: u64) -> Dot {
+        let origin = OriginId { node: NodeId::new(node).unwrap(), incarnation: Incarnation { number: 3, nonce: 4 } };
+        Dot { origin, n }
+    }
+
+    #[test]
+    fn tokens_round_trip_and_rise_as_text() {
+        let mut position = Position::default();
+        let mut last = position.text();
+        for (request, node, n) in [(Some(1), "n1", 9), (None, "n1", 10), (Some(2), "n2", 1), (Some(300), "n1", 11)] {
+            position.advance(request);
+            position.add(dot(node, n));
+            let text = position.text();
+            assert!(text > last);
+            assert_eq!(Position::parse(&text).unwrap(), position);
+            last = text;
+        }
+        assert_eq!(position.dots(), [dot("n2", 1), dot("n1", 11)]);
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_writes_is_dropped() {
+        let mut position = Position::default();
+        (0..20).for_each(|n| position.add(dot(&format!("n{n}"), 1)));
+        assert_eq!((position.dots().len(), &position.dots()[0]), (DOTS_MAX, &dot("n12", 1)));
+        let mut joined = Position::default();
+        joined.join(&position);
+        assert!(joined.covers(&position) && !Position::default().covers(&position));
+    }
+
+    #[test]
+    fn invalid_tokens_are_rejected() {
+        let mut position = Position::default();
+        position.advance(Some(7));
+        position.add(dot("n1", 1));
+        let good = position.text();
+        let upper = good.to_uppercase();
+        for bad in ["", "x", &good[1..], &good[..good.len() - 1], "0000000000000001", "000000000000000gAQ", &upper, "é"]
+        {
+            assert!(Position::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! HTTP clients that number their requests and return the token of their session (C10, C11).
+
+use super::support::ScenarioResult;
+use crate::http::Balancer;
+use crate::network::SECOND;
+use crate::world::{Crash, World};
+use convoke_core::ErrorCode;
+
+impl World {
+    /// Adds a scripted client that orders its requests.
+    fn add_http_ordered(&mut self, target: usize, members: &[&str]) -> usize {
+        let client = self.add_http_script(Balancer::Fixed, target, members);
+        self.http.clients[client].ordered = true;
+        client
+    }
+
+    fn http_update_at(&mut self, client: usize, host: usize, id: &str, value: &str) -> ScenarioResult {
+        self.http_go(client, host);
+        self.http_patch(client, id, "v", value, false);
+        self.http_settled(client)
+    }
+
+    fn http_delete_at(&mut self, client: usize, host: usize, id: &str) -> ScenarioResult {
+        self.http_go(client, host);
+        self.http_delete(client, id);
+        self.http_settled(client)
+    }
+
+    /// Every node shows the members as the client last wrote them.
+    fn http_last_writes_win(&mut self, client: usize, removed: &[&str]) -> ScenarioResult {
+        self.pass(15 * SECOND)?;
+        for host in 0..3 {
+            for (id, member) in self.http.clients[client].members.clone() {
+                let shown = self.member(host, &id).map(|shown| shown.metadata().to_map());
+                self.require(shown == Some(member.metadata), "an acknowledged write was undone")?;
+            }
+            for id in removed {
+                self.require(self.member(host, id).is_none(), "an unregistered member is back")?;
+            }
+        }
+        self.settle()
+    }
+}
+
+/// Two nodes without a link serve one session, and a third node connects them. No write at either of them is lost, and the
+/// client need not repair anything.
+pub(super) fn http_writes_at_two_nodes_with_a_cut_link(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1", "m2", "m3"]);
+    world.http_settled(client)?;
+    world.up(&["m1", "m2", "m3"])?;
+    let cuts = world.partition(&[0], &[1]);
+    world.pass(5 * SECOND)?;
+    for round in 0..4 {
+        for (host, id) in [(0, "m1"), (1, "m1"), (1, "m2"), (0, "m2")] {
+            world.http_patch(client, id, &format!("k{round}{host}"), "v", false);
+            world.http_update_at(client, host, id, &format!("{round}{host}"))?;
+            let answer = world.http.clients[client].last;
+            world.require(answer == Some(Ok(())), "the node did not fetch the writes from the third node")?;
+        }
+    }
+    world.http_delete_at(client, 0, "m3")?;
+    world.http_update_at(client, 1, "m1", "last")?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &["m3"])
+}
+
+/// A client writes on both sides of a partition, one request after the other. Its own order decides.
+pub(super) fn http_order_of_one_client_across_a_partition(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1", "m2"]);
+    world.http_settled(client)?;
+    world.up(&["m1", "m2"])?;
+    // No node has a link to another one, and the client reaches all of them.
+    let cuts = [world.partition(&[0], &[1, 2]), world.partition(&[1], &[2])];
+    world.pass(5 * SECOND)?;
+    world.http_update_at(client, 1, "m1", "1")?;
+    world.http_update_at(client, 2, "m1", "2")?;
+    world.http_delete_at(client, 2, "m2")?;
+    for cut in cuts {
+        world.rejoin(cut);
+    }
+    world.http_last_writes_win(client, &["m2"])
+}
+
+/// A paused node receives a request, and the client repeats it at another node and goes on. The node executes the old
+/// request when it resumes, which changes nothing.
+pub(super) fn http_late_request_changes_nothing(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    world.pause(0, 12 * SECOND);
+    world.http_go(client, 0);
+    world.http_patch(client, "m1", "v", "old", false);
+    world.pass(4 * SECOND)?;
+    world.http_update_at(client, 1, "m1", "new")?;
+    world.http_last_writes_win(client, &[])
+}
+
+/// A node acknowledges writes, and crashes before another node has them. The client is notified at its next request, and
+/// can repair them.
+pub(super) fn http_lost_writes_are_reported(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1", "m2"]);
+    world.http_settled(client)?;
+    world.up(&["m1", "m2"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    world.http_update_at(client, 0, "m1", "lost")?;
+    world.http_delete_at(client, 0, "m2")?;
+    world.crash(0, Crash::Process);
+    world.rejoin(cuts);
+    world.http_go(client, 1);
+    world.run_until(|w| w.http.clients[client].writes_lost > 0, 10 * SECOND)?;
+    world.http_settled(client)?;
+    world.require(world.http.clients[client].writes_lost == 1, "the client was notified twice")?;
+    world.start(0);
+    world.http_last_writes_win(client, &["m2"])
+}
+
+/// A client without a token reaches a node that has no link to the owner of its session. The node rejects the request while
+/// another node has such a link, because the writes exist.
+pub(super) fn http_request_without_a_token_is_not_served_beside_its_owner(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_script(Balancer::Fixed, 0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1]);
+    world.pass(5 * SECOND)?;
+    world.http_go(client, 1);
+    world.http_patch(client, "m1", "v", "1", false);
+    let answer = world.http_next_answer(client)?;
+    world.require(answer == Some(Err(ErrorCode::NotReady)), "the node served a session whose writes it may lack")?;
+    world.rejoin(cuts);
+    world.http_settled(client)?;
+    world.http_last_writes_win(client, &[])
+}
