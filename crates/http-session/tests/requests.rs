@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a panic is the message")]
 
 use convoke_core::member::{Liveness, MetadataUpdate};
-use convoke_core::node::{ConnId, Notice, PeerState, Reattach, SessionOwner, Start};
-use convoke_core::version::{Incarnation, NodeId, OriginId, Version};
+use convoke_core::node::{
+    ClientOperation, ConnId, Coverage, Notice, OperationResult, PeerState, Reattach, SessionOwner, Start,
+};
+use convoke_core::version::{Dot, Incarnation, NodeId, OriginId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    CoreCall, Forwarded, Mutation, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation, SessionReply,
-    Settings, Step,
+    ClientOrder, Forwarded, Mutation, Position, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation,
+    SessionReply, Settings, Step,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +31,30 @@ fn request(operation: SessionOperation) -> RequestFlow {
 }
 
 fn new(secret: Secret, operation: SessionOperation, forwarded: bool) -> RequestFlow {
-    RequestFlow::new(secret, operation, forwarded, Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() })
+    RequestFlow::new(secret, operation, ClientOrder::default(), forwarded, settings())
+}
+
+fn settings() -> Settings {
+    Settings { forward_timeout: TIMEOUT, session_timeout: 10 * TIMEOUT, mutation: Mutation::none() }
+}
+
+fn ordered(operation: SessionOperation, number: Option<u64>, position: Option<Position>) -> RequestFlow {
+    RequestFlow::new(secret(1, Liveness::Normal), operation, ClientOrder { number, position }, false, settings())
+}
+
+/// A write of another node.
+fn foreign() -> Dot {
+    let incarnation = Incarnation { number: 1, nonce: 2 };
+    Dot { origin: OriginId { node: NodeId::new("n2").unwrap(), incarnation }, n: 7 }
 }
 
 fn owner(state: PeerState) -> Option<SessionOwner> {
-    Some(SessionOwner { node: NodeId::new("n2").unwrap(), client_address: "h2:1".to_owned(), state })
+    Some(SessionOwner {
+        node: NodeId::new("n2").unwrap(),
+        client_address: "h2:1".to_owned(),
+        state,
+        origin: foreign().origin,
+    })
 }
 
 fn register(id: &str) -> SessionOperation {
@@ -54,6 +75,8 @@ struct Shell {
     entry: SessionEntry,
     out: Output,
     conn: u64,
+    /// Of the last answer.
+    position: Position,
 }
 
 impl Shell {
@@ -65,11 +88,8 @@ impl Shell {
         node.begin(Time::ZERO, &mut out);
         node.wake(Time::from_secs(60), &mut out);
         assert!(node.is_ready());
-        let mut shell = Shell { node, entry: SessionEntry::default(), out, conn: 0 };
-        let create = RequestFlow::create(
-            secret(1, Liveness::Normal),
-            Settings { forward_timeout: TIMEOUT, mutation: Mutation::none() },
-        );
+        let mut shell = Shell { node, entry: SessionEntry::default(), out, conn: 0, position: Position::default() };
+        let create = RequestFlow::create(secret(1, Liveness::Normal), settings());
         assert!(matches!(shell.drive(create), Step::Finish { result: Ok(_), .. }));
         shell
     }
@@ -92,26 +112,28 @@ impl Shell {
                 }
                 Step::Submit(calls) => {
                     let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
-                    request.answered(results)
+                    request.answered(results, self.node.last_dot(), false)
                 }
                 Step::AskOwner { client, nonce, creator } => {
                     request.owner(now, self.node.owner_of_session(&client, nonce, Some(&creator)))
                 }
-                other => return other,
+                Step::Search { dots, search } => {
+                    let coverage = self.node.search(now, &dots, search, &mut self.out).unwrap();
+                    request.searched(now, coverage)
+                }
+                other => {
+                    self.position = request.position().clone();
+                    return other;
+                }
             }
         }
     }
 
-    fn call(&mut self, now: Time, call: CoreCall) -> Result<Option<Version>, Rejection> {
-        let (node, out) = (&mut self.node, &mut self.out);
-        match call {
-            CoreCall::Heartbeat { session } => node.heartbeat(now, session, out).map(|()| None),
-            CoreCall::Register { session, seq, member } => node.register(now, 0, session, seq, &member, out).map(Some),
-            CoreCall::Update { session, seq, id, update, expected } => {
-                node.update(now, session, seq, &id, &update, expected, out).map(Some)
-            }
-            CoreCall::Unregister { session, seq, id } => node.unregister(now, session, seq, &id, out).map(|()| None),
-            CoreCall::Close { session } => node.close_session(now, session, out).map(|()| None),
+    fn call(&mut self, now: Time, call: ClientOperation) -> Result<Option<Version>, Rejection> {
+        match self.node.execute(now, 0, ConnId(self.conn), &call, &mut self.out) {
+            OperationResult::Written(result) => result.map(Some),
+            OperationResult::Done(result) => result.map(|()| None),
+            OperationResult::Attached(result) => result.map(|_| None),
         }
     }
 }
@@ -165,11 +187,11 @@ fn a_stopping_node_names_another() {
 fn a_member_that_was_taken_is_reported_as_taken() {
     let mut shell = Shell::new();
     shell.run(register("m"));
-    shell.entry.notice(Notice::TakenOver { id: "m".to_owned() });
+    shell.entry.notice(Notice::TakenOver { id: "m".to_owned(), last: true });
     let mut request = request(SessionOperation::Unregister("m".to_owned()));
     let Step::Submit(_) = request.entered(Time::ZERO, &mut shell.entry) else { panic!("not submitted") };
     let denied = Rejection::new(ErrorCode::PermissionDenied, "held by another client");
-    assert!(matches!(request.answered([Ok(None), Err(denied)]), Step::Reenter));
+    assert!(matches!(request.answered([Ok(None), Err(denied)], foreign(), false), Step::Reenter));
     assert_eq!(rejection(request.entered(Time::ZERO, &mut shell.entry)), ErrorCode::TakenOver);
 }
 
@@ -201,7 +223,13 @@ fn a_node_that_takes_no_clients_or_is_lost_is_replaced() {
     assert!(matches!(declined.forwarded(Time::ZERO, Forwarded::with_status(503)), Step::Enter { make: true }));
     let mut lost = request(SessionOperation::Heartbeat);
     lost.absent(Time::ZERO);
-    assert!(matches!(lost.owner(Time::ZERO, owner(PeerState::Lost)), Step::Enter { make: true }));
+    let step = lost.owner(Time::ZERO, owner(PeerState::Lost));
+    assert!(matches!(step, Step::Search { .. }), "other nodes may have a link to it: {step:?}");
+    assert!(matches!(lost.searched(Time::ZERO, Coverage::Missing), Step::Enter { make: true }));
+    let mut linked = request(SessionOperation::Heartbeat);
+    linked.absent(Time::ZERO);
+    linked.owner(Time::ZERO, owner(PeerState::Lost));
+    assert_eq!(rejection(linked.searched(Time::ZERO, Coverage::Expected(1))), ErrorCode::NotReady);
 }
 
 #[test]
@@ -239,7 +267,7 @@ fn a_request_that_may_have_been_executed_is_not_rejected() {
     let step = request.owner(Time::from_secs(1), owner(PeerState::Lost));
     assert!(matches!(step, Step::Enter { make: true }), "its owner is lost: {step:?}");
     let Step::Submit(_) = request.entered(Time::from_secs(1), &mut shell.entry) else { panic!("not submitted") };
-    request.answered([Err(Rejection::new(ErrorCode::NotRegistered, "not registered"))]);
+    request.answered([Err(Rejection::new(ErrorCode::NotRegistered, "not registered"))], foreign(), false);
     let step = request.entered(Time::from_secs(1), &mut shell.entry);
     assert!(matches!(step, Step::Finish { result: Err(SessionError::OutcomeUnknown { .. }), .. }), "{step:?}");
 }
@@ -260,4 +288,79 @@ fn a_failed_step_rejects_unless_the_owner_may_have_executed_the_request() {
         matches!(step, Step::Finish { result: Err(SessionError::OutcomeUnknown { .. }), remove: false }),
         "{step:?}"
     );
+}
+
+fn patch(value: &str) -> SessionOperation {
+    let update = Arc::new(MetadataUpdate::set("v", value.to_owned()));
+    SessionOperation::Update { id: "m".to_owned(), update, expected: None }
+}
+
+#[test]
+fn a_lower_number_changes_nothing_and_an_equal_one_returns_the_first_result() {
+    let mut shell = Shell::new();
+    shell.drive(ordered(register("m"), Some(1), None));
+    let first = shell.drive(ordered(patch("5"), Some(5), None));
+    let Step::Finish { result: Ok(first), .. } = first else { panic!("{first:?}") };
+    let again = shell.drive(ordered(patch("again"), Some(5), None));
+    assert!(matches!(again, Step::Finish { result: Ok(answer), .. } if answer.reply == first.reply));
+    assert_eq!(rejection(shell.drive(ordered(patch("4"), Some(4), None))), ErrorCode::StaleClaim);
+    shell.drive(ordered(SessionOperation::Unregister("m".to_owned()), Some(6), None));
+    assert_eq!(rejection(shell.drive(ordered(register("m"), Some(3), None))), ErrorCode::StaleClaim);
+    assert!(shell.node.member("m").is_none());
+}
+
+#[test]
+fn a_rejected_number_stays_rejected() {
+    let mut shell = Shell::new();
+    assert_eq!(rejection(shell.drive(ordered(patch("1"), Some(1), None))), ErrorCode::NotRegistered);
+    shell.drive(ordered(register("m"), Some(2), None));
+    assert_eq!(rejection(shell.drive(ordered(patch("1"), Some(1), None))), ErrorCode::NotRegistered);
+}
+
+#[test]
+fn writes_that_no_node_has_are_reported_with_the_members() {
+    let mut shell = Shell::new();
+    shell.drive(ordered(register("m"), Some(1), None));
+    let mut position = shell.position.clone();
+    position.advance(Some(2));
+    position.add(foreign());
+    for operation in [patch("3"), SessionOperation::Heartbeat] {
+        let step = shell.drive(ordered(operation, Some(3), Some(position.clone())));
+        let Step::Finish { result: Err(SessionError::WritesLost { members }), .. } = step else { panic!("{step:?}") };
+        assert_eq!(members.len(), 1);
+        assert!(shell.position.text() > position.text(), "the client keeps the greater position");
+    }
+    assert!(shell.node.member("m").unwrap().metadata().get("v").is_none(), "the request was executed");
+    let position = shell.position.clone();
+    let step = shell.drive(ordered(patch("4"), Some(4), Some(position)));
+    assert!(matches!(step, Step::Finish { result: Ok(_), .. }), "{step:?}");
+}
+
+#[test]
+fn a_search_ends_after_a_quarter_of_the_timeout() {
+    let mut position = Position::default();
+    position.add(foreign());
+    let mut request = ordered(patch("1"), Some(1), Some(position));
+    let mut entry = SessionEntry::default();
+    request.absent(Time::ZERO);
+    request.owner(Time::ZERO, None);
+    let mut step = request.entered(Time::ZERO, &mut entry);
+    let mut now = Time::ZERO;
+    while let Step::Search { .. } = step {
+        match request.searched(now, Coverage::Expected(1)) {
+            Step::Wait { until } => now = until,
+            Step::Enter { make: true } => break,
+            other => panic!("{other:?}"),
+        }
+        step = request.waited();
+    }
+    assert_eq!(now, Time::ZERO + 10 * TIMEOUT / 4);
+}
+
+#[test]
+fn a_heartbeat_of_a_session_that_others_emptied_is_rejected() {
+    let mut shell = Shell::new();
+    shell.run(register("m"));
+    shell.entry.notice(Notice::TakenOver { id: "m".to_owned(), last: true });
+    assert_eq!(rejection(shell.run(SessionOperation::Heartbeat)), ErrorCode::TakenOver);
 }

@@ -77,6 +77,7 @@ fn push_of(body: &[u8]) -> Vec<u8> {
     encode_origin(&mut w, &samples::origin("a"));
     w.varint(0);
     w.varint(1);
+    w.flag(false);
     w.count(1);
     encode_origin(&mut w, &samples::origin("a"));
     w.count(1);
@@ -94,6 +95,6 @@ fn the_sample_record_matches_the_hand_made_frame() {
     assert_eq!(record.kind, RecordKind::Live);
     let mut items = ItemsWriter::default();
     items.record(&record, samples::age_of(&record));
-    let real = Message::encode_push(&samples::origin("a"), 0, 1, &items);
+    let real = Message::encode_push(&samples::origin("a"), (0, 1), false, &items);
     assert_eq!(push_of(&samples::record_body(&record)), real);
 }

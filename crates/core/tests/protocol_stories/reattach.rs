@@ -179,15 +179,18 @@ fn another_process_with_the_client_id_is_not_disturbed() {
 }
 
 #[test]
-fn an_id_with_a_higher_claim_is_registered_while_attaching() {
-    let (mut cluster, _) = attached();
+fn an_id_with_a_higher_claim_is_registered_with_one_above_it() {
+    let (mut cluster, session) = attached();
     let other = cluster.attach(C, 3, &attach("other", 900, &["x"])).unwrap().session;
     unregister(&mut cluster, C, other, 1, "x");
     cluster.run(Duration::from_millis(10));
     let mut member = AttachMember::default();
     member.spec.id = "x".into();
     member.spec.service = "s".into();
-    let again = reattach(&mut cluster, A, 1, &Reattach { member: Some(member), ..request(1) }).unwrap();
+    cluster.call(A, |node, now, out| node.register(now, 0, session, 9, &member, out)).unwrap();
+    assert!(cluster.node(A).slot("x").unwrap().claim > 900);
+    cluster.run(Duration::from_millis(10));
+    let again = reattach(&mut cluster, B, 1, &request(1)).unwrap();
     assert_eq!(ids(&again), ["a", "b", "x"]);
 }
 

@@ -73,7 +73,7 @@ fn a_takeover_notifies_the_loser_and_leaves_its_other_members() {
         let attached = cluster.attach(winner_at, 2, &takeover("rival", 2, "orders-1")).unwrap();
         assert!(attached.rejected.is_empty());
         cluster.run(secs(1));
-        let expected = [Notice::TakenOver { id: "orders-1".to_owned() }];
+        let expected = [Notice::TakenOver { id: "orders-1".to_owned(), last: false }];
         assert_eq!(cluster.notices(A, ConnId(1)), expected, "at {winner_at}");
         for at in [A, B] {
             assert_eq!(cluster.member(at, "orders-1").client(), "rival");
@@ -132,7 +132,7 @@ fn a_takeover_stands_when_its_node_falls_silent() {
     cluster.call(A, |node, now, out| node.update(now, rival, 1, "orders-1", &update, None, out)).unwrap();
     cluster.attach(A, 1, &attach("rival", 3, &["orders-1"])).unwrap();
     lose_a_and_heal(&mut cluster, session);
-    assert_eq!(cluster.notices(C, ConnId(2)), [Notice::TakenOver { id: "orders-1".to_owned() }]);
+    assert_eq!(cluster.notices(C, ConnId(2)), [Notice::TakenOver { id: "orders-1".to_owned(), last: true }]);
     for at in [B, C] {
         let member = cluster.member(at, "orders-1");
         assert_eq!((member.client(), member.status()), ("rival", Status::Down), "at {at}");

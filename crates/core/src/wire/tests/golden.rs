@@ -6,7 +6,7 @@
 use super::samples::{self, Content, Plain, Sample};
 use super::{assert_same_items, hex};
 use crate::member::{Metadata, RecordKind, Space, Status};
-use crate::version::{Incarnation, VectorClock};
+use crate::version::{Dot, Incarnation, VectorClock};
 use crate::wire::*;
 
 #[track_caller]
@@ -28,7 +28,7 @@ fn evidence() -> EvidenceItem {
 
 #[test]
 fn the_golden_frames_are_of_this_protocol_version() {
-    assert_eq!(PROTOCOL_VERSION, 2);
+    assert_eq!(PROTOCOL_VERSION, 3);
 }
 
 /// Origin `a` as encoded in the frames below: name, number, nonce.
@@ -116,7 +116,7 @@ fn push() {
     let stated = "0c 00 05 016d ac02 02 0d0c0b0a 09 03 0a 00 0173 0465752e61 027231 01 02 03683a31 \
                   01 0167 03683a32 02 016b 00 017a 0131";
     let inferred = "10 01 02 016d 01 00 01 09 01";
-    let golden = format!("04 {A} 04 06 {tables} 02 {stated} {inferred}");
+    let golden = format!("04 {A} 04 06 01 {tables} 02 {stated} {inferred}");
     assert_golden(&sample, &golden);
     let frame = sample.encode();
     let Message::Push { items, .. } = Message::decode(&frame).unwrap() else { panic!("not a push") };
@@ -167,4 +167,12 @@ fn drain_and_goodbye() {
     assert_golden(&Sample::Plain(Plain::Drain("orders-1".to_owned(), 301)), "0b 086f72646572732d31 ad02");
     assert_golden(&Sample::Plain(Plain::Goodbye(true)), "0c 01");
     assert_golden(&Sample::Plain(Plain::Goodbye(false)), "0c 00");
+}
+
+#[test]
+fn search_report_and_receipt() {
+    let dots = vec![Dot { origin: samples::origin("a"), n: 300 }, Dot { origin: samples::origin("b"), n: 1 }];
+    assert_golden(&Sample::Plain(Plain::Search(3, dots)), &format!("0d 03 02 {A} ac02 {B} 01"));
+    assert_golden(&Sample::Plain(Plain::SearchReport(3, true, false)), "0e 03 01 00");
+    assert_golden(&Sample::Plain(Plain::Received(300)), "0f ac02");
 }

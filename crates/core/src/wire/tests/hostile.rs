@@ -103,6 +103,7 @@ fn absurd_counts_are_rejected_before_anything_is_allocated() {
         encode_origin(w, &samples::origin("a"));
         w.varint(0);
         w.varint(1);
+        w.flag(false);
     };
     frame("regions", &ping);
     frame("ask", &|w| {
@@ -192,7 +193,7 @@ fn absurd_lengths_inside_an_item_are_rejected() {
 
 #[test]
 fn unknown_message_types_are_rejected() {
-    for tag in 13..=255u8 {
+    for tag in 16..=255u8 {
         assert_eq!(Message::decode(&[tag, 0, 0]).map(|_| ()), Err(CodecError::UnknownMessage(tag)));
     }
     assert_eq!(Message::decode(&[]).map(|_| ()), Err(CodecError::Truncated("message type")));
@@ -232,6 +233,6 @@ fn a_health_report_carries_one_piece_of_evidence_at_most() {
 
 #[test]
 fn a_push_that_ends_before_it_begins_is_rejected() {
-    let frame = Message::encode_push(&samples::origin("a"), 5, 4, &ItemsWriter::default());
+    let frame = Message::encode_push(&samples::origin("a"), (5, 4), false, &ItemsWriter::default());
     assert_eq!(Message::decode(&frame).map(|_| ()), Err(CodecError::Invalid("to")));
 }

@@ -3,7 +3,7 @@
 use crate::liveness::Inferred;
 use crate::member::{ClientProcess, Deployment, Metadata, Origin, Record, RecordKind, Space, Status};
 use crate::time::Duration;
-use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
+use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::*;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -46,6 +46,9 @@ pub(super) enum Plain {
     HealthReport(u64, NodeId, LinkState, Option<EvidenceItem>),
     Drain(String, u32),
     Goodbye(bool),
+    Search(u64, Vec<Dot>),
+    SearchReport(u64, bool, bool),
+    Received(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +76,9 @@ impl Plain {
                 Message::Drain { id, drain }
             }
             Plain::Goodbye(leaving) => Message::Goodbye { leaving },
+            Plain::Search(query, dots) => Message::Search { query, dots },
+            Plain::SearchReport(query, covered, linked) => Message::SearchReport { query, covered, linked },
+            Plain::Received(n) => Message::Received { n },
         }
     }
 }
@@ -81,7 +87,9 @@ impl Sample {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Sample::Plain(plain) => plain.message().encode(),
-            Sample::Push { origin, from, to, contents } => Message::encode_push(origin, *from, *to, &written(contents)),
+            Sample::Push { origin, from, to, contents } => {
+                Message::encode_push(origin, (*from, *to), *to % 2 == 0, &written(contents))
+            }
             Sample::Chunk { exchange, index, full, contents, end, reply, evidence } => {
                 let end = end.as_ref().map(|(context, floor)| (context, floor));
                 Message::encode_chunk(*exchange, *index, *full, &written(contents), end, reply.as_ref(), evidence)
@@ -364,6 +372,12 @@ pub(super) fn plain() -> impl Strategy<Value = Plain> {
             .prop_map(|(query, about, state, evidence)| Plain::HealthReport(query, about, state, evidence)),
         (".{0,40}", 0..=u32::MAX / 2).prop_map(|(id, drain)| Plain::Drain(id, drain)),
         any::<bool>().prop_map(Plain::Goodbye),
+        (any::<u64>(), vec((origin_id(), counter()), 0..4)).prop_map(|(query, dots)| {
+            Plain::Search(query, dots.into_iter().map(|(origin, n)| Dot { origin, n }).collect())
+        }),
+        (any::<u64>(), any::<bool>(), any::<bool>())
+            .prop_map(|(query, covered, linked)| Plain::SearchReport(query, covered, linked)),
+        counter().prop_map(Plain::Received),
     ]
 }
 
