@@ -51,7 +51,7 @@ async fn a_session_registers_updates_and_unregisters() {
 
     let response = served.put(&format!("{session}/heartbeat"), "").await.ok();
     assert_eq!(response, json!({"node": "n0", "heartbeat_interval_ms": 500, "timeout_ms": 120_000}));
-    assert_eq!(served.delete(&member).await.ok(), json!({}));
+    assert_eq!(served.delete(&member).await.ok(), json!({"replicated": false}));
     served.get("/api/v1/members/orders-1").await.rejected(404, "NOT_FOUND");
     served.delete(&member).await.rejected(404, "NOT_REGISTERED");
     served.patch(&member, "{}").await.rejected(404, "NOT_REGISTERED");
@@ -144,7 +144,7 @@ async fn a_member_belongs_to_its_client() {
     served.delete(&path).await.rejected(403, "PERMISSION_DENIED");
     served.put(&format!("{path}?takeover=true"), r#"{"service":"s"}"#).await.ok();
     served.patch(&format!("{one}/members/a"), r#"{"k":"v"}"#).await.rejected(409, "TAKEN_OVER");
-    served.put(&format!("{one}/heartbeat"), "").await.ok();
+    served.put(&format!("{one}/heartbeat"), "").await.rejected(409, "TAKEN_OVER");
 }
 
 /// A rejected registration changes nothing, however high the claim of the member's owner is.
