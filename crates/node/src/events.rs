@@ -58,6 +58,7 @@ impl NodeEvent {
                     | RegistryEvent::PeerFailed { .. }
                     | RegistryEvent::PeerRejected { .. }
                     | RegistryEvent::IdInUse { .. }
+                    | RegistryEvent::ReadyWithout { .. }
                     | RegistryEvent::OriginSilent { .. }
                     | RegistryEvent::NameLost { .. }
                     | RegistryEvent::Conflict { .. }
