@@ -35,6 +35,7 @@ convoke_base::mutants! {
     CoveredRecordsAccepted: "D4", "records that were collected here are accepted again";
     PushGapClaimed: "D5", "a push that skips writes raises the context";
     PushOmitsSuperseding: "D5", "a push leaves out writes that another origin superseded";
+    PushNotRelayed: "D5", "a push is not forwarded to a node without a link to its sender";
     DeltaSendsOwnOnly: "D6", "a delta contains only records of its sender";
     PartialDeltaClaimed: "D6", "the context is joined with the first chunk of a delta";
     NoExchange: "D7", "different context hashes are ignored";
@@ -50,6 +51,7 @@ convoke_base::mutants! {
     TombstoneNotRepeated: "D13", "a tombstone that meets a lower claim is not repeated";
     InferenceNotRepeated: "D13", "an inference that meets a lower claim is not repeated";
     RetiredNotRepeated: "D13", "the tombstone of a record whose origin a peer has retired is not repeated";
+    RetiredNotExpired: "D13", "records of an origin that a peer has retired wait for the responsible node";
     NeverRetired: "D14", "old incarnations are never retired";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
@@ -72,6 +74,7 @@ convoke_base::mutants! {
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
+    ReadyAfterOnePeer: "N3", "a starting node serves the registry of one peer, which may lag behind others";
     DuplicateIdTolerated: "N4", "two processes with one node id both continue";
     LongPauseTolerated: "N5", "a node that was paused longer than any timeout continues";
     StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
@@ -82,6 +85,7 @@ convoke_base::mutants! {
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of becoming `down`";
     StatusNotPublished: "L3", "readers outside the core do not receive changes of the shown status";
     InferredWithoutBasisKept: "L4", "an inference about a collected record is kept";
+    OutdatedInferenceKept: "L4", "an inference about an earlier registration keeps out one about the current registration";
     InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
     InferredIgnoresCounter: "L4", "an inference applies again when its owner is silent a second time";
     EveryNodeExpires: "L4", "every node expires a silent owner's members";
@@ -90,6 +94,8 @@ convoke_base::mutants! {
     NoMassFailureGuard: "L6", "a mass failure is judged at once";
     NamesNeverExpire: "L7", "the names of a silent node never expire";
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
+    ReturningNeedsNoExchange: "L8", "a returning origin is admitted once its own writes were received";
+    ReturningRelayedAsAlive: "L8", "evidence of a returning origin is relayed as that of an admitted one";
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";

@@ -2,6 +2,7 @@
 
 use crate::clock::wall_ms;
 use convoke_core::node::{DegradedReason, LossReason, RegistryEvent, RestartReason, StopReason};
+use convoke_core::version::NodeId;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,6 +58,7 @@ impl NodeEvent {
                     | RegistryEvent::PeerFailed { .. }
                     | RegistryEvent::PeerRejected { .. }
                     | RegistryEvent::IdInUse { .. }
+                    | RegistryEvent::ReadyWithout { .. }
                     | RegistryEvent::OriginSilent { .. }
                     | RegistryEvent::NameLost { .. }
                     | RegistryEvent::Conflict { .. }
@@ -112,6 +114,12 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         RegistryEvent::Ready { alone: true } => f.write_str("ready as the first node"),
         RegistryEvent::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
+        RegistryEvent::ReadyWithout { peers, grace } => write!(
+            f,
+            "ready without the registry of {}; no member is reported as absent for {:.0} s",
+            list(peers),
+            grace.as_secs_f64()
+        ),
         RegistryEvent::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node {origin} is back"),
         RegistryEvent::OriginRetired { origin } => write!(f, "removed the old incarnation {origin}"),
@@ -175,6 +183,9 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
         RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
         RegistryEvent::Ready { alone } => write!(f, "node ready alone={alone}"),
+        RegistryEvent::ReadyWithout { peers, grace } => {
+            write!(f, "node ready without peers={} no_absence_s={:.0}", list(peers), grace.as_secs_f64())
+        }
         RegistryEvent::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node returned origin={origin}"),
         RegistryEvent::OriginRetired { origin } => write!(f, "incarnation retired origin={origin}"),
@@ -190,6 +201,10 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         RegistryEvent::Exchanged { from, records, .. } => write!(f, "exchange finished peer={from} records={records}"),
         RegistryEvent::FullMerge { from, removed } => write!(f, "full merge finished peer={from} removed={removed}"),
     }
+}
+
+fn list(nodes: &[NodeId]) -> String {
+    nodes.iter().map(NodeId::as_str).collect::<Vec<&str>>().join(",")
 }
 
 fn loss_reason(reason: LossReason) -> &'static str {

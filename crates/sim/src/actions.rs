@@ -65,6 +65,7 @@ impl World {
                 self.hosts[host].state = HostState::Gone;
                 if let Some(first) = self.hosts[host].duplicate {
                     self.hosts[first].duplicate = None;
+                    self.hosts[first].duplicate_ended_at = Some(self.now);
                     self.reach.second_process_changed(self.now);
                     self.update_reach();
                 }

@@ -178,6 +178,8 @@ pub struct Host {
     pub link_lost_at: Micros,
     /// The host that runs a second process with this id.
     pub duplicate: Option<usize>,
+    /// When such a process ended.
+    pub duplicate_ended_at: Option<Micros>,
     /// This is the second process of such a pair; clients do not have its address.
     pub is_second: bool,
     pub stopping: bool,
@@ -225,6 +227,7 @@ impl Host {
             last_stop: 0,
             link_lost_at: 0,
             duplicate: None,
+            duplicate_ended_at: None,
             is_second: false,
             stopping: false,
             dark: false,

@@ -6,7 +6,7 @@ use crate::host::Input;
 use crate::invariants::{NO_PANIC, Violation};
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
-use crate::world::{Crash, Event, World};
+use crate::world::{Crash, Event, World, micros};
 use convoke_core::node::{ConnId, DialId, Effect, LinkId, PeerState, RegistryEvent, RestartReason, StopReason};
 use convoke_core::{Node, Output};
 use convoke_proto::v1;
@@ -280,7 +280,7 @@ impl World {
                 self.note(format!("n{host} stops: {reason:?}"));
                 let expected = match reason {
                     StopReason::Graceful => self.hosts[host].stopping,
-                    StopReason::IdentityConflict => self.hosts[host].duplicate.is_some(),
+                    StopReason::IdentityConflict => self.knows_a_second_process(host),
                 };
                 if !expected {
                     self.violate(Violation::new(NO_PANIC, self.now, format!("n{host} stopped: {reason:?}")));
@@ -288,6 +288,15 @@ impl World {
                 self.take_down(host, Crash::Process);
             }
         }
+    }
+}
+
+impl World {
+    /// Whether a second process with the id of a host runs, or ran until so recently that its pings are still relayed.
+    fn knows_a_second_process(&self, host: usize) -> bool {
+        let held = &self.hosts[host];
+        let relayed = micros(self.setup.timers.ping_timeout);
+        held.duplicate.is_some() || held.duplicate_ended_at.is_some_and(|at| self.now - at < relayed)
     }
 }
 

@@ -144,7 +144,7 @@ impl Reach {
         *count = if congested { *count + 1 } else { count.saturating_sub(1) };
     }
 
-    fn is_congested(&self, one: usize, other: usize) -> bool {
+    pub(crate) fn is_congested(&self, one: usize, other: usize) -> bool {
         self.congested.get(&(one.min(other), one.max(other))).is_some_and(|count| *count > 0)
     }
 

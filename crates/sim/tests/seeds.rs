@@ -41,6 +41,8 @@ fn seeds_that_found_something() {
         900_101_963,       // L3: evidence admitted an owner before the last chunk of its exchange was applied
         900_104_210,       // W6: the removal of a member carried the version under which it was shown
         1_794_892_223_034, // a check: a session moved while its new node had no link
+        1_794_911_980_169, // a check: a fast client moved between two nodes whose link was slow
+        1_794_910_594_484, // L4: an inference about an earlier registration kept out one about the current registration
         1_794_855_073_053, // D13: a node rejected the records of a number that it had retired, and kept what they replaced
     ];
     let brief = [
@@ -56,6 +58,13 @@ fn seeds_that_found_something() {
         698,               // C6: a tombstone was lost with the only node that had it
         707,               // C4: a client vanished and its node kept the connection
         1_794_833_130_002, // P9: a dead node hid the only live node of a region
+        38,                // a check: a process stopped by a ping of a second process with its id that had just ended
+        939,               // N3: a fresh node served the registry of a node that lagged
+        1_794_904_583_409, // D5: a write of a fast client arrived too late where two nodes had no link
+        1_794_904_583_459, // D5
+        1_794_904_583_479, // D5: the same for a sibling without a link to the node that received it from another region
+        1_794_904_583_504, // a check: a session was attached with one claim on two sides of a partition
+        1_794_904_583_525, // a check: an earlier session of the client outranked the current one after a partition
         1_794_892_223_015, // L5: a node that was paused answered SESSION_GONE to a session whose members it showed
         1_794_892_223_157, // a check: a node learns no addresses from records that have expired
         1_794_892_223_176, // C9: a dead process of a client ended the registration of the next one

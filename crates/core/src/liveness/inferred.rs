@@ -23,10 +23,15 @@ pub(crate) struct Inferred {
 impl Inferred {
     /// Whether it still applies to this record, given the highest liveness counter known of the owner.
     pub(crate) fn applies(&self, record: &Record, liveness_counter: u64) -> bool {
-        self.claim == record.claim && liveness_counter <= self.liveness_counter && self.about.id == record.origin.id
+        self.is_about(record) && liveness_counter <= self.liveness_counter
     }
 
-    /// Of two inferred records of one id, the one with the higher precedence is kept.
+    /// Whether it is about the registration of this record.
+    pub(crate) fn is_about(&self, record: &Record) -> bool {
+        self.claim == record.claim && self.about.id == record.origin.id
+    }
+
+    /// Of two inferred records about one registration, the one with the higher precedence is kept.
     pub(crate) fn precedence(&self) -> (u64, &OriginId, u64, &NodeId, &OriginId, u64) {
         (self.claim, &self.about.id, self.liveness_counter, &self.origin.id.node, &self.origin.id, self.n)
     }

@@ -26,7 +26,7 @@ impl CausalMap {
         if self.below_floor(context) {
             return Delta::Full;
         }
-        let mut items = Vec::new();
+        let (mut items, mut inferred) = (Vec::new(), Vec::new());
         for (_, entry) in self.origins.iter() {
             let origin = &entry.origin.id;
             if context.is_retired(origin) {
@@ -34,8 +34,10 @@ impl CausalMap {
             }
             let seen = context.clock.get(origin);
             items.extend(entry.stated.range(seen + 1..).map(|(_, slot)| ItemRef::Stated(*slot)));
-            items.extend(entry.inferred.range(seen + 1..).map(|(_, id)| ItemRef::Inferred(id.clone())));
+            inferred.extend(entry.inferred.range(seen + 1..).map(|(_, id)| ItemRef::Inferred(id.clone())));
         }
+        // After the records that they are about: the receiver judges by them which inference it keeps (L4).
+        items.append(&mut inferred);
         let is_own =
             |item: &ItemRef| matches!(item, ItemRef::Stated(slot) if self.at(*slot).origin.index == self.origins.me());
         seam!(self, DeltaSendsOwnOnly => items.retain(is_own));
@@ -75,7 +77,13 @@ impl CausalMap {
             // A write that was collected meanwhile cannot be pushed, so the push must not cover it either.
             let superseded = match item {
                 ItemRef::Stated(slot) => self.slots.get(*slot)?.origin.index != me,
-                ItemRef::Inferred(_) => false,
+                ItemRef::Inferred(key) => {
+                    // The receiver needs the record that it is about (L4).
+                    if let Some(about) = self.slots.find(key.0, &key.1) {
+                        self.encode(&ItemRef::Stated(about.slot), clock, &mut items);
+                    }
+                    false
+                }
             };
             seam!(self, PushOmitsSuperseding => if superseded { continue });
             self.encode(item, clock, &mut items);

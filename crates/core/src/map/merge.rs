@@ -225,7 +225,7 @@ impl CausalMap {
 
     pub(super) fn store_inferred(&mut self, key: &Key, inferred: Inferred, learnt: ReceivedAt) {
         if let Some(held) = self.inferred.get(key) {
-            if held.precedence() >= inferred.precedence() {
+            if !self.replaces(key, held, &inferred) {
                 return;
             }
             let old = held.clone();
@@ -235,6 +235,20 @@ impl CausalMap {
         self.origins.entry_mut(origin).inferred.insert(inferred.n, key.clone());
         self.tombstones.add(ItemRef::Inferred(key.clone()), learnt, inferred.origin.tag, inferred.n);
         self.inferred.insert(key.clone(), inferred);
+    }
+
+    /// Whether an inference replaces the held one: one about the stated record replaces one about an earlier registration,
+    /// otherwise the precedence decides (L4).
+    fn replaces(&self, key: &Key, held: &Inferred, inferred: &Inferred) -> bool {
+        let precedes = inferred.precedence() > held.precedence();
+        seam!(self, OutdatedInferenceKept => return precedes);
+        let record = self.record(key.0, &key.1);
+        let is_current = |inferred: &Inferred| record.is_some_and(|record| inferred.is_about(record));
+        match (is_current(held), is_current(inferred)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => precedes,
+        }
     }
 
     /// An ordinary update changes only the dot: the service index stays as it is. False if more changed.

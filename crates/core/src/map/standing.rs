@@ -7,9 +7,9 @@ pub(crate) enum Standing {
     Admitted,
     /// Its records show `down`, or `left` where an inference applies. Inferences are judged by this liveness counter.
     Silent { liveness_counter: u64 },
-    /// There is evidence again, but not all its writes have been received. Records up to write `above` are judged as
-    /// if it were silent, later ones show what it stated. It is admitted once its first `written` writes have been
-    /// received.
+    /// There is evidence again, but records that others wrote over its own may be missing. Records up to write `above`
+    /// are judged as if it were silent, later ones show what it stated. It is admitted after an exchange with a node that
+    /// has its first `written` writes.
     Returning { liveness_counter: u64, above: u64, written: u64 },
 }
 
@@ -20,8 +20,8 @@ pub(crate) enum StandingEvent {
     Young,
     /// Evidence with a higher liveness counter, older than the admission window.
     Old,
-    /// Writes were received.
-    Received,
+    /// An exchange is complete, with the origin or with a ready node that admits it.
+    Exchanged,
     /// There was no evidence for the admission window.
     Quiet,
 }
@@ -45,20 +45,19 @@ impl Standing {
     /// Example: node A last received write 7 of B and has had no evidence of it for the admission window, so B is
     /// `Silent { liveness_counter: 40 }`. A ping of B arrives: its liveness counter is 55, and it has made 9 writes. B
     /// becomes `Returning { liveness_counter: 40, above: 7, written: 9 }`. Write 8 arrives and shows at once; the
-    /// older records still show `down`. Write 9 arrives, and B is admitted.
+    /// older records still show `down`. The exchange with B is complete and has brought write 9: B is admitted.
     pub(crate) fn next(self, event: StandingEvent, known: Known) -> Standing {
         let Known { liveness_counter, written, seen, held } = known;
         match (self, event) {
             (Standing::Admitted, StandingEvent::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Admitted, _) => Standing::Admitted,
-            (Standing::Silent { .. }, StandingEvent::Young) if seen >= written => Standing::Admitted,
             (Standing::Silent { liveness_counter }, StandingEvent::Young) => {
                 Standing::Returning { liveness_counter, above: seen.max(held), written }
             }
             // It lived longer than this node knew, which voids inferences made before.
             (Standing::Silent { .. }, StandingEvent::Old) => Standing::Silent { liveness_counter },
             (Standing::Silent { .. }, _) => self,
-            (Standing::Returning { written, .. }, StandingEvent::Received) if seen >= written => Standing::Admitted,
+            (Standing::Returning { .. }, StandingEvent::Exchanged) if self.is_complete_with(seen) => Standing::Admitted,
             // Its missing writes may be lost with it; its evidence counts nevertheless.
             (Standing::Returning { .. }, StandingEvent::Quiet) => Standing::Silent { liveness_counter },
             (Standing::Returning { .. }, _) => self,
@@ -67,6 +66,11 @@ impl Standing {
 
     pub(crate) fn is_admitted(self) -> bool {
         self == Standing::Admitted
+    }
+
+    /// Whether the first `n` writes of a returning origin include those it had announced.
+    pub(crate) fn is_complete_with(self, n: u64) -> bool {
+        matches!(self, Standing::Returning { written, .. } if n >= written)
     }
 
     pub(crate) fn is_silent(self) -> bool {
@@ -98,7 +102,7 @@ mod tests {
     const EVENTS: [(&str, StandingEvent); 4] = [
         ("young evidence", StandingEvent::Young),
         ("old evidence", StandingEvent::Old),
-        ("writes received", StandingEvent::Received),
+        ("exchange complete", StandingEvent::Exchanged),
         ("no evidence for the admission window", StandingEvent::Quiet),
     ];
 
@@ -117,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Each state and event, with writes missing and with all writes here.
+    /// Each state and event, with announced writes missing and with all of them here.
     fn table() -> String {
         let mut text = "| State | Event | All writes here | Next state | Action |\n|---|---|---|---|---|\n".to_owned();
         for (state, was) in STATES {
@@ -126,7 +130,8 @@ mod tests {
                 let row = |complete: &str, is: Standing| {
                     format!("| {state} | {event_name} | {complete} | {} | {} |\n", name(is), action(was, is))
                 };
-                if next(7) == next(9) {
+                let seen_from_outside = |is: Standing| (name(is), action(was, is));
+                if seen_from_outside(next(7)) == seen_from_outside(next(9)) {
                     text += &row("either", next(7));
                 } else {
                     text += &row("no", next(7));

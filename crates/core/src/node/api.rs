@@ -289,6 +289,12 @@ pub enum RegistryEvent {
     Ready {
         alone: bool,
     },
+    /// This node is ready although exchanges with these peers are not complete. Until `grace` has passed, it reports no
+    /// member as absent to resuming watchers (N3).
+    ReadyWithout {
+        peers: Vec<NodeId>,
+        grace: Duration,
+    },
     OriginSilent {
         origin: OriginId,
     },

@@ -1,7 +1,7 @@
 //! Pushes, deltas and full merges between two nodes (D5–D7, D12).
 
 use super::{Effect, LinkId, Node, Output, Phase, RegistryEvent};
-use crate::map::{CausalMap, Cursor, Delta, OriginEntry};
+use crate::map::{CausalMap, Cursor, Delta, OriginEntry, Standing};
 use crate::mutant::seam;
 use crate::peer::{Incoming, Link, Outgoing, Pending};
 use crate::time::{Clock, Duration, ReceivedAt, Time};
@@ -98,23 +98,26 @@ impl Node {
             link.receipt_owed = true;
         }
         if to > seen {
-            self.try_readmit(index, out);
             self.forward(id, origin, frame, out);
         }
     }
 
-    /// Forwards a push across a region link, or from one into the region, to peers that receive pushes (P9, D5).
+    /// Forwards a push across a region link, or from one into the region (P9), and to siblings that have no link to its
+    /// sender (D5). Only peers that receive pushes get it.
     fn forward(&mut self, from: LinkId, origin: &OriginId, frame: &[u8], out: &mut Output) {
         let home = &self.config.region;
         let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
-        let came_from_afar = self.peers.links.get(&from).and_then(|l| l.peer.as_ref()).is_some_and(&distant);
-        if !came_from_afar && distant(&origin.node) {
-            return;
-        }
+        let sender = self.peers.links.get(&from).and_then(|link| link.origin.as_ref());
+        let came_from_afar = sender.is_some_and(|sender| distant(&sender.node));
+        let crosses = came_from_afar || !distant(&origin.node);
         let to: Vec<LinkId> = self
             .peers
             .up()
-            .filter(|(node, link)| link.id != from && **node != origin.node && distant(node) != came_from_afar)
+            .filter(|(node, link)| link.id != from && **node != origin.node && sender.is_some())
+            .filter(|(node, link)| match distant(node) == came_from_afar {
+                false => crosses,
+                true => !came_from_afar && self.lacks_link(link, sender),
+            })
             // A peer without pushes reads too slowly, or gets everything by an exchange.
             .filter(|(_, link)| link.sent.is_some())
             .map(|(_, link)| link.id)
@@ -123,6 +126,12 @@ impl Node {
             let frame = Bytes::copy_from_slice(frame);
             out.effects.extend(to.into_iter().map(|link| Effect::Send { link, frame: frame.clone() }));
         }
+    }
+
+    /// Whether a peer has requested evidence of an origin: it has no link to it (L2).
+    fn lacks_link(&self, link: &Link, to: Option<&OriginId>) -> bool {
+        seam!(self, PushNotRelayed => return false);
+        to.is_some_and(|origin| link.asked.contains(origin))
     }
 
     /// Requests a delta from a peer, and offers one (D7). False if it is too early for that.
@@ -143,7 +152,7 @@ impl Node {
         let exchange = self.peers.links.get_mut(&id).map_or(0, Link::next_exchange);
         self.counters.exchanges_started += 1;
         let context = self.context_to_send();
-        let evidence = evidence(&self.map, self.clock);
+        let evidence = evidence(&self.map, self.clock, self.silence_of_returning());
         self.send(id, &Message::Want { exchange, context, evidence }, out);
         true
     }
@@ -170,7 +179,14 @@ impl Node {
     }
 
     pub(super) fn evidence_of(&self, index: u32) -> EvidenceItem {
-        evidence_item(self.map.origins.entry(index), self.clock)
+        evidence_item(self.map.origins.entry(index), self.clock, self.silence_of_returning())
+    }
+
+    /// Evidence of a returning origin is relayed as it was before the return, with at least this age. A peer must not admit
+    /// the origin, or void inferences about it, before this node does (L8).
+    fn silence_of_returning(&self) -> Option<Duration> {
+        seam!(self, ReturningRelayedAsAlive => return None);
+        Some(self.config.timers.admission_window())
     }
 
     pub(super) fn relayed_all(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
@@ -217,6 +233,7 @@ impl Node {
     /// Sends the next chunk; `false` after the last.
     fn send_chunk(&mut self, id: LinkId, out: &mut Output) -> bool {
         let limit = self.config.limits.chunk_bytes;
+        let returning = self.silence_of_returning();
         let Some(link) = self.peers.links.get_mut(&id) else { return false };
         let Some(outgoing) = &mut link.outgoing else { return false };
         let mut items = ItemsWriter::default();
@@ -248,7 +265,7 @@ impl Node {
             return false;
         }
         let first = outgoing.next_index == 0;
-        let evidence = if first || done { evidence(&self.map, self.clock) } else { Vec::new() };
+        let evidence = if first || done { evidence(&self.map, self.clock, returning) } else { Vec::new() };
         let floor = self.map.origins.floor();
         let end = done.then_some((&outgoing.context, &floor));
         let reply = (first && outgoing.reply).then_some(&outgoing.context);
@@ -404,25 +421,57 @@ impl Node {
         // Young evidence after the records: it admits an owner, and records that others wrote over its own have just
         // arrived (L3).
         self.relayed_all(evidence, node, out);
-        self.try_readmit_all(out);
+        self.exchanged(node, context, evidence, out);
         self.apply_peer_forgetting(context, out);
         self.watchers.stamp += 1;
+        self.request_after_full_merge(full, out);
+    }
+
+    /// Handles the request for a delta. If this node has received everything that the peer has, no delta comes back and
+    /// the exchange is complete here.
+    pub(super) fn handle_want(
+        &mut self,
+        id: LinkId,
+        node: &NodeId,
+        exchange: u64,
+        context: Context,
+        evidence: &[EvidenceItem],
+        out: &mut Output,
+    ) {
+        self.relayed_all(evidence, node, out);
+        if self.check_duplicate_ids(&context, out) {
+            return;
+        }
+        self.apply_peer_forgetting(&context, out);
+        if self.map.origins.context().clock.includes(&context.clock) {
+            self.exchanged(node, &context, evidence, out);
+        }
+        self.send_delta(id, exchange, context, true, out);
+    }
+
+    /// This node has received everything that a peer had when it sent this context and this evidence.
+    fn exchanged(&mut self, node: &NodeId, context: &Context, evidence: &[EvidenceItem], out: &mut Output) {
+        self.readmit_returning(node, context, evidence, out);
         if self.has_been_ready(node) {
             self.paused_for = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);
-            self.become_ready(false, Duration::from_millis(context.grace_ms), out);
+            self.registry_received(node, Duration::from_millis(context.grace_ms), out);
         }
     }
 }
 
 /// The latest evidence of every origin but this node's own, for a peer that may have none (L2).
-fn evidence(map: &CausalMap, clock: Clock) -> Vec<EvidenceItem> {
+fn evidence(map: &CausalMap, clock: Clock, returning: Option<Duration>) -> Vec<EvidenceItem> {
     let others = map.origins.iter().filter(|(index, _)| *index != map.origins.me());
-    others.map(|(_, entry)| evidence_item(entry, clock)).collect()
+    others.map(|(_, entry)| evidence_item(entry, clock, returning)).collect()
 }
 
-fn evidence_item(entry: &OriginEntry, clock: Clock) -> EvidenceItem {
-    let age_ms = entry.evidence.received_at.silence(clock).as_millis() as u64;
-    let (liveness_counter, written) = (entry.evidence.liveness_counter, entry.evidence.written);
+fn evidence_item(entry: &OriginEntry, clock: Clock, returning: Option<Duration>) -> EvidenceItem {
+    let (mut liveness_counter, written) = (entry.evidence.liveness_counter, entry.evidence.written);
+    let mut age = entry.evidence.received_at.silence(clock);
+    if let (Standing::Returning { liveness_counter: before, .. }, Some(silence)) = (entry.standing, returning) {
+        (liveness_counter, age) = (before, age.max(silence));
+    }
+    let age_ms = age.as_millis() as u64;
     EvidenceItem { origin: entry.origin.id.clone(), liveness_counter, written, age_ms }
 }

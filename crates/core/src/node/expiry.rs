@@ -39,12 +39,7 @@ impl Node {
 
     fn silent_state(&self, index: u32) -> SilentState {
         let entry = self.map.origins.entry(index);
-        let timers = &self.config.timers;
-        let silence = self.silence(index);
-        let due = |space: &Space| match space {
-            Space::Member => silence >= timers.admission_window() + timers.reconnect_timeout,
-            Space::Name => self.names_are_due(silence),
-        };
+        let due = |space: &Space| self.is_due(*space, index);
         let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
         let expires = able && self.is_responsible_for(&entry.origin.id);
         let expires = [Space::Name, Space::Member].into_iter().find(due).filter(|_| expires);
@@ -53,6 +48,15 @@ impl Node {
             stores: entry.stores,
             written_off: entry.written_off,
             expires,
+        }
+    }
+
+    /// Whether the records of a silent origin in this key space expire now (L4).
+    fn is_due(&self, space: Space, index: u32) -> bool {
+        let (timers, silence) = (&self.config.timers, self.silence(index));
+        match space {
+            Space::Member => silence >= timers.admission_window() + timers.reconnect_timeout,
+            Space::Name => self.names_are_due(silence),
         }
     }
 
@@ -163,11 +167,11 @@ impl Node {
     }
 
     /// Writes again, as tombstones of this node, what a silent origin left and what was inferred of it, if a peer has retired
-    /// the origin (D13).
+    /// the origin (D13). Its records that are due to expire are ended here too: the responsible node may be that peer.
     ///
     /// Example: node C lost its disk, started with number 1 beside node B, and stored claim 9 of `m` over the claim 8 of
     /// node A. A was cut off from both, and retired numbers of C up to 2 long ago. It rejects all records of C with number 1,
-    /// so it would show claim 8 for ever while B shows `m` as left.
+    /// so it would show claim 8 for ever while B shows `m` as left. If A is the responsible node, B would show `m` as down.
     fn repeat_tombstones_of(&mut self, node: &NodeId, incarnation: Incarnation, out: &mut Output) {
         seam!(self, RetiredNotRepeated => return);
         if !self.map.may_write {
@@ -176,12 +180,20 @@ impl Node {
         let origins = &self.map.origins;
         let retired =
             origins.incarnations(node).filter(|(number, index)| *number <= incarnation && *index != origins.me());
-        let silent = retired.map(|(_, index)| origins.entry(index)).filter(|entry| entry.standing.is_silent());
-        let slots = silent.flat_map(|entry| entry.stated.values().copied());
-        let left: Vec<u32> = slots.filter(|slot| self.map.shown(self.map.at(*slot)) == Status::Left).collect();
+        let silent = retired.filter(|(_, index)| origins.entry(*index).standing.is_silent());
+        let slots = silent.flat_map(|(_, index)| origins.entry(index).stated.values().map(move |slot| (index, *slot)));
+        let left: Vec<u32> =
+            slots.filter(|(index, slot)| self.is_over(*index, self.map.at(*slot))).map(|(_, slot)| slot).collect();
         for slot in left {
             self.write_expired(slot, out);
         }
+    }
+
+    /// Whether a record of a silent origin is shown as left, or is due to expire.
+    fn is_over(&self, index: u32, record: &Arc<Record>) -> bool {
+        let left = self.map.shown(record) == Status::Left;
+        seam!(self, RetiredNotExpired => return left);
+        left || self.is_due(record.space, index)
     }
 
     /// Writes all live records of this node again: another node dropped them while this node was unreachable (D10).

@@ -70,11 +70,7 @@ impl Node {
                 self.handle_push(id, &origin, (from, to), receipt, &items, frame, out);
             }
             Message::Want { exchange, context, evidence } => {
-                self.relayed_all(&evidence, &node, out);
-                if !self.check_duplicate_ids(&context, out) {
-                    self.apply_peer_forgetting(&context, out);
-                    self.send_delta(id, exchange, context, true, out);
-                }
+                self.handle_want(id, &node, exchange, context, &evidence, out);
             }
             Message::Chunk(chunk) => self.handle_chunk(id, &node, chunk, out),
             Message::ChunkAck { exchange, index } => self.handle_chunk_ack(id, exchange, index, out),

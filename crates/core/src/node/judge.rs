@@ -7,7 +7,7 @@ use crate::member::{Member, Space};
 use crate::mutant::seam;
 use crate::time::{Duration, ReceivedAt};
 use crate::version::{NodeId, OriginId};
-use crate::wire::EvidenceItem;
+use crate::wire::{Context, EvidenceItem};
 
 impl Node {
     /// Applies a message that came from the origin itself. Only a ping with a higher liveness counter is evidence: any
@@ -86,6 +86,7 @@ impl Node {
         let was = entry.standing;
         let mut standing = was.next(event, entry.known());
         seam!(self, ReturningAdmittedAtOnce => if event == StandingEvent::Young { standing = Standing::Admitted });
+        seam!(self, ReturningNeedsNoExchange => if entry.seen >= entry.evidence.written && !standing.is_silent() { standing = Standing::Admitted });
         if standing == was {
             return;
         }
@@ -116,23 +117,51 @@ impl Node {
         records.map(|(slot, record)| (slot, self.map.member(record))).collect()
     }
 
-    /// Readmits a returning origin whose writes have been received (L3), unless it fell silent again.
-    pub(super) fn try_readmit(&mut self, index: u32, out: &mut Output) {
-        let silent = self.silence(index) > self.config.timers.admission_window();
-        self.judge(index, if silent { StandingEvent::Quiet } else { StandingEvent::Received }, out);
+    /// Readmits returning origins after a complete exchange with a peer (L8). It counts if the peer is the origin, or is
+    /// ready and admits it, and if the peer had the writes that the origin had announced.
+    pub(super) fn readmit_returning(
+        &mut self,
+        node: &NodeId,
+        context: &Context,
+        evidence: &[EvidenceItem],
+        out: &mut Output,
+    ) {
+        let window = self.config.timers.admission_window();
+        let ready = self.has_been_ready(node);
+        for index in self.returning_origins() {
+            let entry = self.map.origins.entry(index);
+            let origin = &entry.origin.id;
+            let admits = |item: &EvidenceItem| item.origin == *origin && Duration::from_millis(item.age_ms) < window;
+            let current = entry.standing.is_complete_with(context.clock.get(origin));
+            if current && (origin.node == *node || ready && evidence.iter().any(admits)) {
+                self.judge(index, StandingEvent::Exchanged, out);
+            }
+        }
     }
 
-    /// The same for all returning origins, after something was received.
-    pub(super) fn try_readmit_all(&mut self, out: &mut Output) {
-        for index in self.origins_that(|_, entry| matches!(entry.standing, Standing::Returning { .. })) {
-            self.try_readmit(index, out);
+    fn returning_origins(&self) -> Vec<u32> {
+        self.origins_that(|_, entry| matches!(entry.standing, Standing::Returning { .. }))
+    }
+
+    /// Judges returning origins that fell silent again. For the others an exchange is due: with the origin, or with the
+    /// peer that relays its evidence (L8).
+    fn judge_returning(&mut self, out: &mut Output) {
+        let window = self.config.timers.admission_window();
+        for index in self.returning_origins() {
+            if self.silence(index) > window {
+                self.judge(index, StandingEvent::Quiet, out);
+                continue;
+            }
+            let entry = self.map.origins.entry(index);
+            let via = entry.evidence.via.as_ref().unwrap_or(&entry.origin.id.node);
+            self.to_ask.extend(self.peers.link_to(via).map(|link| link.id));
         }
     }
 
     /// Withdraws admission from origins that have been silent for the admission window (L2), unless the guard holds
     /// (L6).
     pub(super) fn judge_origins(&mut self, out: &mut Output) {
-        self.try_readmit_all(out);
+        self.judge_returning(out);
         self.end_degraded(out);
         let window = self.config.timers.admission_window();
         let me = self.map.origins.me();

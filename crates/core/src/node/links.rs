@@ -72,6 +72,7 @@ impl Node {
         self.observe(now, out);
         // The next attempt has its timer already.
         self.finish_dial(dial);
+        self.check_received(out);
     }
 
     fn finish_dial(&mut self, dial: DialId) -> Option<Dial> {

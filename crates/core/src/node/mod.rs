@@ -22,6 +22,7 @@ mod operation;
 mod pings;
 mod published;
 mod queries;
+mod readiness;
 mod reattach;
 mod replication;
 mod requests;
@@ -112,6 +113,8 @@ pub struct Node {
     /// [`Legacy::ends`], until they are restated.
     inherited_tombstones: Vec<Arc<Record>>,
     guard: guard::Guard,
+    /// While it is starting: the registries it has received (N3).
+    received: readiness::Received,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
     searches: search::Searches,
@@ -182,6 +185,7 @@ impl Node {
             names_settled: false,
             restated_at: 0,
             guard: guard::Guard::default(),
+            received: readiness::Received::default(),
             to_ask: BTreeSet::new(),
             searches: search::Searches::default(),
             receipt_wanted: false,
@@ -273,6 +277,7 @@ impl Node {
         self.liveness_counter += 1;
         self.judge_origins(out);
         self.expire_silent_origins(out);
+        self.check_received(out);
         self.check_readiness(out);
         self.check_stopping(out);
         if self.phase == Phase::Over {

@@ -52,9 +52,8 @@ impl Node {
     }
 
     fn ping_with(&mut self, id: LinkId, ask: Vec<OriginId>, out: &mut Output) {
-        let asked = self.peers.links.get_mut(&id).map(|link| std::mem::take(&mut link.asked)).unwrap_or_default();
+        let asked = self.peers.links.get(&id).into_iter().flat_map(|link| &link.asked);
         let evidence: Vec<EvidenceItem> = asked
-            .iter()
             .filter_map(|origin| self.map.origins.index_of(origin))
             .filter(|index| self.map.origins.entry(*index).evidence.liveness_counter > 0)
             .map(|index| self.evidence_of(index))

@@ -115,6 +115,7 @@ impl Node {
     pub(super) fn renumber(&mut self, number: u64, out: &mut Output) {
         self.me.incarnation = Incarnation { number, nonce: self.me.incarnation.nonce };
         self.publish_all_removed(out);
+        self.received = super::readiness::Received::default();
         let limits = &self.config.limits;
         self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
         self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce);

@@ -36,7 +36,7 @@ pub(crate) struct Link {
     pub(crate) received_seq: u64,
     /// Other regions the peer has links to (P9).
     pub(crate) regions: Vec<String>,
-    /// Origins of which the peer requested evidence.
+    /// Origins of which the peer requested evidence with its last ping: it has no link to them.
     pub(crate) asked: Vec<OriginId>,
     /// Own writes the peer has been sent; `None` until an exchange showed its position (D5).
     pub(crate) sent: Option<u64>,

@@ -132,7 +132,7 @@ fn relinks_slowly(world: &World, host: usize, window: Micros) -> bool {
 
 /// Whether the write of a client with `fast` liveness that attached elsewhere has certainly arrived before its earlier
 /// node stated `down`. 750 ms do not suffice to establish a link, to replace dropped pushes by an exchange, or if the
-/// hosts are slow.
+/// hosts or the link between them are slow.
 fn fast_move(world: &World, client: &Client, sessions: &[(usize, Micros, Micros)]) -> bool {
     let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
     let timers = &world.setup.timers;
@@ -140,7 +140,11 @@ fn fast_move(world: &World, client: &Client, sessions: &[(usize, Micros, Micros)
     let prompt = |host: &crate::host::Host| {
         world.now.saturating_sub(host.link_lost_at) > remade && host.delays.calm_for(world.now) > FAST_GRACE
     };
-    pushed && !back_at_the_deadline(client, world.now) && sessions.iter().all(|(host, ..)| prompt(&world.hosts[*host]))
+    let congested =
+        |(one, ..): &(usize, Micros, Micros)| sessions.iter().any(|(other, ..)| world.reach.is_congested(*one, *other));
+    pushed
+        && !back_at_the_deadline(client, world.now)
+        && sessions.iter().all(|session| prompt(&world.hosts[session.0]) && !congested(session))
 }
 
 /// Whether the observer was reachable from a node while the client was attached there, in the window. For the node it

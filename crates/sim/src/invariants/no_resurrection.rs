@@ -12,8 +12,6 @@ use convoke_core::version::OriginId;
 use std::collections::BTreeMap;
 
 const NAME: &str = "no_resurrection";
-/// Maximum time from the end of a split to the end of the first exchange after it.
-const CATCHING_UP: Micros = 10 * SECOND;
 
 #[derive(Debug, Default)]
 pub struct NoResurrection {
@@ -65,9 +63,6 @@ impl NoResurrection {
     fn outdated(&mut self, world: &World, watcher: usize, member: &Member, found: &mut Found) {
         let reader = &world.watchers[watcher];
         let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
-        if is_catching_up(world, host, member) {
-            return;
-        }
         self.checks += 1;
         let horizon = micros(world.setup.timers.dead_peer_timeout) + 2 * notice_time(world);
         let unwanted = |claimed: &Claimed| {
@@ -84,8 +79,7 @@ impl NoResurrection {
         else {
             return;
         };
-        let at = world.watchers[watcher].at;
-        if member.status() != Status::Up || at.is_some_and(|(host, ..)| is_catching_up(world, host, member)) {
+        if member.status() != Status::Up {
             return;
         }
         self.checks += 1;
@@ -173,24 +167,6 @@ impl Invariant for NoResurrection {
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {
         self.look(world, true, found);
     }
-}
-
-/// Whether a node was cut off until just now: it may see that an owner is alive before it receives newer writes. A mark
-/// suffices here: the excuse ends with the first exchange, and ten seconds after the last fault in any case.
-fn is_catching_up(world: &World, host: usize, member: &Member) -> bool {
-    let calm = world.hosts[host].trouble.calm_for(world.now);
-    let caught_up = world.hosts[host].exchanged_at > world.now - calm && !behind_owner(world, host, member);
-    calm < CATCHING_UP && !caught_up
-}
-
-/// Whether a node lacks the owner's last write of a member that some other node holds. Its last exchange may have been
-/// with a node that lags.
-fn behind_owner(world: &World, host: usize, member: &Member) -> bool {
-    let rank = member.rank();
-    let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
-    let received = |node: &Node| node.context().get(&origin);
-    let written = world.hosts.iter().filter_map(|held| held.node.as_ref()).map(received).max();
-    world.hosts[host].node.as_ref().map(received) < written
 }
 
 /// Whether some node holds a tombstone of this claim or of a later one.

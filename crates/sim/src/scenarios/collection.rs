@@ -183,8 +183,10 @@ pub(super) fn unregistered_after_a_move_from_a_quiet_node(world: &mut World) -> 
     world.client_unregister(client, "m");
     world.run_until(|w| w.forgotten(0, "m") && w.forgotten(1, "m"), 33 * MINUTE)?;
     world.require(!world.forgotten(2, "m"), "the replica inferred and collected it too")?;
+    let log = Log::on(world);
     world.rejoin(cuts);
     world.run_until(|w| w.forgotten(2, "m"), 20 * SECOND)?;
+    log.never_up(world, "m")?;
     world.throughout(MINUTE, "it came back", |w| w.absent_everywhere("m"))?;
     world.settle()
 }

@@ -86,9 +86,18 @@ impl Log {
         }
     }
 
+    /// Requires that no node ever showed the member as `up`.
+    pub(super) fn never_up(&self, world: &World, id: &str) -> ScenarioResult {
+        self.never_as(world, id, |status| status == Status::Up)
+    }
+
     /// Requires that no node ever showed the member.
     pub(super) fn never_shown(&self, world: &World, id: &str) -> ScenarioResult {
-        match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| status != Status::Left)) {
+        self.never_as(world, id, |status| status != Status::Left)
+    }
+
+    fn never_as(&self, world: &World, id: &str, wrong: impl Fn(Status) -> bool) -> ScenarioResult {
+        match self.of(id).into_iter().find(|seen| seen.shown().is_some_and(|(_, status)| wrong(status))) {
             Some(seen) => Err(Violation::new(
                 crate::invariants::SCENARIO,
                 seen.at,

@@ -94,6 +94,7 @@ scenarios! {
     sessions::paused_client_is_down_and_up_again, 1, three, "C6", "a heartbeat after down brings members up";
     sessions::drop_and_reattach_elsewhere_in_10_s, 5, three, "C6, R-12", "no watcher ever sees down";
     sessions::registry_restores_a_client, 1, three, "C8", "a client without state is attached elsewhere with its members";
+    sessions::fast_client_moves_where_a_link_is_missing, 3, three, "D5, C6", "a write arrives in time where two nodes have no link";
     sessions::fast_liveness, 3, three, "C6", "a lost connection means down within a second, unless the client returns";
 
     ownership::kill_node_only, 4, three, "L2, L3", "the clients of a killed node move, and no member is ever down";
@@ -107,6 +108,9 @@ scenarios! {
     liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
     liveness::latest_evidence_decides, 2, four, "L8, L4", "an inference is void when a node has later evidence of the owner";
     returning::evidence_arrives_before_the_writes, 3, collection::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
+    returning::returning_owner_is_not_relayed_as_alive, 3, collection::small_chunks, "L8", "a node relays that an owner is back once it admits it";
+    returning::inference_about_an_earlier_registration, 2, collection::small_chunks, "L4", "an inference about the current registration replaces one about an earlier one";
+    returning::fresh_node_whose_seed_lags, 3, three, "N3", "a fresh node compares all ready peers before it serves";
     returning::owner_lost_again_before_its_writes_arrive, 3, collection::small_chunks, "L8, L4", "nodes with and without the last ping of an owner agree";
     liveness::one_way_link, 1, three, "P6", "both sides detect that their link is useless";
     liveness::clean_leave_during_partition, 1, three, "D4, L3", "a clean leave stays left";

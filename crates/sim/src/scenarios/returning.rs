@@ -44,6 +44,80 @@ pub(super) fn evidence_arrives_before_the_writes(world: &mut World) -> ScenarioR
     world.settle()
 }
 
+/// A member moves from a quiet node to another one and is unregistered there. Two nodes were cut off meanwhile. One of them
+/// reaches the quiet node again, and the exchange that brings the unregistration takes a while. The other one receives only
+/// what the first relays, and must not show the member before the first does.
+pub(super) fn returning_owner_is_not_relayed_as_alive(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("c", &["gone"], 0);
+    world.keep_to(client, &[0, 1]);
+    world.up(&["gone"])?;
+    let near = world.partition(&[2], &[0]);
+    world.partition(&[2], &[1]);
+    world.partition(&[3], &[0, 1]);
+    world.go(client, 1);
+    world.run_until(|w| w.at(client, 1), 5 * SECOND)?;
+    let news = ids("news", 120);
+    for id in &news {
+        world.register(client, id);
+    }
+    world.client_unregister(client, "gone");
+    world.run_until(|w| w.status(0, "gone").is_none() && w.status(0, "news119").is_some(), 10 * SECOND)?;
+    world.run_until(|w| [2, 3].iter().all(|host| w.status(*host, "gone") == Some(Status::Down)), MINUTE)?;
+    let log = Log::on(world);
+    slow_down(world, 0);
+    world.rejoin(near);
+    world.run_until(|w| w.peer_state(2, 0) == Some(PeerState::Up), 10 * SECOND)?;
+    world.pass(4 * SECOND)?;
+    world.require(world.status(2, "gone").is_some(), "the exchange was too short")?;
+    world.run_until(|w| [2, 3].iter().all(|host| w.status(*host, "gone").is_none()), 30 * SECOND)?;
+    log.never_up(world, "gone")?;
+    world.settle()
+}
+
+/// Two clients register a member with the same claim on two sides of a partition. The first one's node is lost, and the
+/// member is inferred to have left. The other registration is received, and its node is lost as well. It expires, although
+/// there is an inference about the first one, which names the higher node id.
+pub(super) fn inference_about_an_earlier_registration(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let cuts = world.partition(&[0], &[1, 2, 3]);
+    let first = world.add_client_fixed("first", &["m"], 2);
+    let second = world.add_client_fixed("second", &["m"], 0);
+    world.run_until(|w| [0, 1, 3].iter().all(|host| w.status(*host, "m") == Some(Status::Up)), 5 * SECOND)?;
+    for value in 0..3 {
+        world.set(second, "m", &value);
+        world.pass(SECOND)?;
+    }
+    world.lose(2, Crash::Silent);
+    world.client_crash(first, true);
+    world.run_until(|w| [1, 3].iter().all(|host| w.status(*host, "m").is_none()), 6 * MINUTE)?;
+    world.rejoin(cuts);
+    world.run_until(|w| [1, 3].iter().all(|host| w.status(*host, "m") == Some(Status::Up)), 10 * SECOND)?;
+    world.require(world.claim(1, "m") == Some(1), "the claims differ")?;
+    world.lose(0, Crash::Silent);
+    world.client_crash(second, true);
+    world.run_until(|w| [1, 3].iter().all(|host| w.status(*host, "m").is_none()), 7 * MINUTE)?;
+    world.settle()
+}
+
+/// The seed of a fresh node lags: a partition keeps an unregistration from it. The fresh node reaches both sides, and
+/// must have compared them before it serves.
+pub(super) fn fresh_node_whose_seed_lags(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["gone"], 1);
+    world.up(&["gone"])?;
+    world.partition(&[0], &[1, 2]);
+    world.client_unregister(client, "gone");
+    world.run_until(|w| w.status(2, "gone").is_none(), SECOND)?;
+    let log = Log::on(world);
+    let fresh = world.join_host("n3");
+    world.run_until(|w| w.hosts[fresh].serving().is_some(), 2 * SECOND)?;
+    world.require(log.of("gone").is_empty(), "the fresh node shows what was unregistered")?;
+    world.run_until(|w| w.status(0, "gone").is_none(), 5 * SECOND)?;
+    log.never_shown(world, "gone")?;
+    world.settle()
+}
+
 /// An owner whose members were inferred to have left sends a ping and is permanently lost before its writes arrive.
 /// Nodes that received the ping and a replica that joins later reach the same judgement.
 pub(super) fn owner_lost_again_before_its_writes_arrive(world: &mut World) -> ScenarioResult {

@@ -331,6 +331,24 @@ pub(super) fn fast_liveness(world: &mut World) -> ScenarioResult {
     world.settle()
 }
 
+/// A client with `fast` liveness moves between two nodes that have no link. Its first node receives the write from a third
+/// one before it would state `down`.
+pub(super) fn fast_client_moves_where_a_link_is_missing(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("fast", &["fast"], 0);
+    world.clients[client].liveness = Liveness::Fast;
+    world.up(&["fast"])?;
+    world.partition(&[0], &[1]);
+    world.pass(10 * SECOND)?;
+    let log = Log::on(world);
+    world.go(client, 1);
+    world.run_until(|w| w.at(client, 1), 2 * SECOND)?;
+    world.pass(3 * SECOND)?;
+    world.require(world.shown_everywhere("fast", Status::Up), "the client that moved is not up")?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
 /// A client attaches elsewhere and no longer names a member. That member keeps the timers of the old session, whatever
 /// the old stream still sends (C4).
 pub(super) fn members_not_named_keep_their_timers(world: &mut World) -> ScenarioResult {

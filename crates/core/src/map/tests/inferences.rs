@@ -51,6 +51,37 @@ fn an_inference_does_not_apply_to_the_next_claim() {
     assert_eq!(shown(&c, &x), Some(Status::Up));
 }
 
+/// Two nodes register `x` with the same claim, one after the other, and die. The inference about the first one names the
+/// higher node id, and must not keep out the one about the second.
+#[test]
+fn an_inference_about_an_earlier_registration_gives_way() {
+    let x = member("x");
+    let (mut z, mut a, mut b, mut c) = (MapCopy::new("z"), MapCopy::new("a"), MapCopy::new("b"), MapCopy::new("c"));
+    z.register(&x, 1, "client");
+    b.pull(&z);
+    c.pull(&z);
+    for copy in [&mut b, &mut c] {
+        copy.set_liveness_counter(&z.origin(), 9);
+        copy.set_admitted(&z.origin(), false);
+    }
+    b.infer_left("x");
+    c.pull(&b);
+    a.pull(&z);
+    a.register(&x, 1, "client");
+    b.pull(&a);
+    b.set_liveness_counter(&a.origin(), 5);
+    b.set_admitted(&a.origin(), false);
+    assert_eq!(shown(&b, &x), Some(Status::Down), "the inference is about the first registration");
+    b.infer_left("x");
+    assert_eq!(shown(&b, &x), Some(Status::Left));
+    c.pull(&b);
+    c.set_liveness_counter(&a.origin(), 5);
+    c.set_admitted(&a.origin(), false);
+    assert_eq!(shown(&c, &x), Some(Status::Left));
+    b.check_indexes();
+    c.check_indexes();
+}
+
 #[test]
 fn an_inference_may_arrive_before_its_record() {
     let (x, a, mut b, _) = silent_owner();

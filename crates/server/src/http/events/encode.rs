@@ -90,6 +90,7 @@ fn subject(what: &NodeEvent) -> &str {
         RegistryEvent::PeerRejected { node: None, .. }
         | RegistryEvent::IdInUse { .. }
         | RegistryEvent::Ready { .. }
+        | RegistryEvent::ReadyWithout { .. }
         | RegistryEvent::Degraded { .. }
         | RegistryEvent::DegradedEnded { .. }
         | RegistryEvent::Late { .. } => "",
