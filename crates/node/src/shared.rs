@@ -1,6 +1,7 @@
-//! State that all parts of a node share: the channel to the event loop, the view, the timeline, counters and limits.
+//! State that all parts of a node share: the channels to the event loop, the view, the timeline, counters and limits.
 
 use crate::changes::Changes;
+use crate::client_queue::Lanes;
 use crate::config::NetworkLimits;
 use crate::counters::{Counting, add};
 use crate::dispatch::Dispatch;
@@ -57,8 +58,12 @@ pub(crate) struct Shared {
     pub(crate) client_address: String,
     pub(crate) network: NetworkLimits,
     pub(crate) frame_bytes: usize,
-    /// Bounded; the only channel to the event loop for inputs.
+    /// Requests and heartbeats of clients.
+    pub(crate) lanes: Lanes,
+    /// Bounded: calls and watches of the application and the server.
     pub(crate) inbox: mpsc::Sender<Input>,
+    /// Bounded: connections and frames of peers.
+    pub(crate) peer_inbox: mpsc::Sender<Input>,
     /// Unbounded, but each connection or watch that waits or ends sends at most one signal.
     pub(crate) signals: mpsc::UnboundedSender<Signal>,
     pub(crate) view: Arc<View>,
@@ -78,14 +83,16 @@ pub(crate) struct Sharing {
     pub(crate) config: crate::Config,
     pub(crate) local_address: SocketAddr,
     pub(crate) peer_address: String,
+    pub(crate) lanes: Lanes,
     pub(crate) inbox: mpsc::Sender<Input>,
+    pub(crate) peer_inbox: mpsc::Sender<Input>,
     pub(crate) signals: mpsc::UnboundedSender<Signal>,
     pub(crate) view: Arc<View>,
 }
 
 impl Shared {
     pub(crate) fn new(sharing: Sharing) -> Self {
-        let Sharing { config, local_address, peer_address, inbox, signals, view } = sharing;
+        let Sharing { config, local_address, peer_address, lanes, inbox, peer_inbox, signals, view } = sharing;
         Shared {
             timeline: Timeline::new(config.id.to_string(), config.network.events_kept),
             changes: Changes::new(config.network.changes_kept),
@@ -98,7 +105,9 @@ impl Shared {
             frame_bytes: config.limits.frame_bytes,
             places: Places::new(config.network.unidentified_links),
             network: config.network,
+            lanes,
             inbox,
+            peer_inbox,
             signals,
             view,
             counting: Counting::default(),
