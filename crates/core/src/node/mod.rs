@@ -10,6 +10,7 @@ mod counters;
 mod exchange;
 mod expiry;
 mod explain;
+mod frame_claims;
 mod frames;
 mod guard;
 mod handshake;
@@ -31,6 +32,7 @@ mod topology;
 pub use api::*;
 pub use counters::Counters;
 pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
+pub use frame_claims::ExcessiveClaim;
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 
@@ -43,7 +45,7 @@ use crate::peer::Peers;
 use crate::sessions::Sessions;
 use crate::time::{Clock, Duration, Time};
 use crate::timers::{Timer, Timers};
-use crate::version::{Incarnation, OriginId};
+use crate::version::{Incarnation, NodeId, OriginId};
 use crate::watch::Watchers;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,6 +107,8 @@ pub struct Node {
     restated_at: u64,
     /// [`Legacy::ends`], until they are restated.
     inherited_tombstones: Vec<Arc<Record>>,
+    /// Nodes that know writes of this incarnation that it does not know (P10).
+    witnesses: BTreeSet<NodeId>,
     guard: guard::Guard,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
@@ -171,6 +175,7 @@ impl Node {
             own_names: BTreeMap::new(),
             names_settled: false,
             restated_at: 0,
+            witnesses: BTreeSet::new(),
             guard: guard::Guard::default(),
             to_ask: BTreeSet::new(),
             unserved: BTreeMap::new(),

@@ -120,7 +120,7 @@ impl EventLoop {
             ready
         });
         self.generation += 1;
-        self.collisions += u32::from(reason == RestartReason::IncarnationCollision);
+        self.collisions += u32::from(reason != RestartReason::PausedTooLong);
         self.close_all_clients(CloseReason::NodePaused);
         self.dials.abort_all();
         for (_, link) in self.links.drain() {
