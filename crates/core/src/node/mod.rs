@@ -12,6 +12,8 @@ mod expiry;
 mod explain;
 mod frame_claims;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod handshake;
 mod health;
