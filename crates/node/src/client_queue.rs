@@ -3,7 +3,7 @@
 //! Every connection has a queue of its own. A connection with waiting requests is *scheduled*: it stands in a lane, at
 //! most once, and the event loop takes one batch of it per visit. So the connections share the event loop in turns,
 //! however much one of them submits. Heartbeats have a lane of their own, which the event loop empties first: a
-//! heartbeat never waits behind bulk work (L5).
+//! heartbeat never waits behind bulk work.
 
 use crate::config::NetworkLimits;
 use crate::connection::{Delivery, Outbox};

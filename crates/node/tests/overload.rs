@@ -1,5 +1,4 @@
-//! One client offers far more than the node handles. Everybody else keeps its session, and the node keeps its peers
-//! (L8).
+//! One client offers far more than the node handles. Everybody else keeps its session, and the node keeps its peers.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -64,7 +64,8 @@ async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: Owned
             send_input(&shared, Input::Accepted(Box::new(connected))).await;
         }
         Ok(Ok(_)) if preamble.starts_with(PREAMBLE_PREFIX) => {
-            let dispatched = shared.dispatch.send(preamble, Inbound { stream, address });
+            let known = shared.places.is_known(address.ip());
+            let dispatched = shared.dispatch.send(preamble, Inbound { stream, address, known });
             let counting = &shared.counting;
             add(if dispatched { &counting.connections_dispatched } else { &counting.connections_undispatched }, 1);
         }
