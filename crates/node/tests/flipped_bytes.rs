@@ -60,7 +60,7 @@ async fn churn(node: &Node, name: &str) -> TestClient {
     let mut client = TestClient::attach(node, name, vec![]).await;
     for round in 0..ROUNDS {
         client.register(member(&format!("{name}-{round}"), "s")).await.unwrap();
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             let seq = client.next_seq();
             client.connection.unregister(client.session, seq, &format!("{name}-{round}")).await.unwrap();
         }

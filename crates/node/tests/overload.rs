@@ -62,7 +62,7 @@ async fn beat(node: NodeHandle, index: usize, stop: Arc<AtomicBool>) {
     let session = client.session;
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(timers().heartbeat_interval).await;
-        if index % 2 == 0 {
+        if index.is_multiple_of(2) {
             client.connection.heartbeat_echoed(session, 7).unwrap();
             assert_eq!(client.connection.next().await, Some(Delivery::Heartbeat { echo: 7, result: Ok(()) }));
         } else {

@@ -203,7 +203,7 @@ fn fuzz_message_sequences() {
     for case in 0..convoke_fuzz::cases(CASES) {
         let seed = random.u64(..);
         convoke_fuzz::reported(case, &format!("seed {seed}"), || {
-            survived += u32::from(sequence(&frames, &hello, seed))
+            survived += u32::from(sequence(&frames, &hello, seed));
         });
     }
     assert!(survived > 0, "every sequence made the node restart or stop");
