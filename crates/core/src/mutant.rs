@@ -106,6 +106,7 @@ convoke_base::mutants! {
     CountersUnbounded: "P7", "a record may use up all sequence numbers";
     PeersNotLearned: "P8", "a node knows only its seeds";
     UnservedRegionsIgnored: "P9", "no node looks for another path into a region";
+    ClaimsOfFramesUnbounded: "P10", "a frame may name writes of this node that it never made";
     LeavingTheFilterIgnored: "W1", "a member that stops matching stays in the view";
     WatcherSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";
     ResumeIgnoresAdmission: "W3", "a resumed watch gets stated changes only";

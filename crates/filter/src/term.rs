@@ -73,7 +73,7 @@ impl Parser<'_> {
             _ => match word.strip_prefix("meta.") {
                 Some(key) if is_bare_key(key) => Field::Text(TextField::Metadata(key.into())),
                 Some(_) => return Err(self.error_here(bad_key(word))),
-                None => return Err(self.error_here(unknown_field(word))),
+                None => return Err(self.error_here(unknown_field(word, self.text.trim() == word))),
             },
         };
         self.advance()?;
@@ -217,7 +217,11 @@ fn bad_key(word: &str) -> String {
     format!("{} has an empty part in its key, expected {METADATA_FORMS}", quote(word))
 }
 
-fn unknown_field(word: &str) -> String {
+/// Longest word that is taken for a search.
+const SEARCH_BYTES: usize = 64;
+
+/// `whole`: the filter consists of this word.
+fn unknown_field(word: &str, whole: bool) -> String {
     let (head, rest) = word.find('.').map_or((word, ""), |dot| word.split_at(dot));
     let found = quote(word);
     match nearest(head, &FIELDS) {
@@ -226,6 +230,11 @@ fn unknown_field(word: &str) -> String {
         }
         Some("meta") => format!("unknown field {found}, did you mean {METADATA_FORMS}?"),
         Some(name) => format!("unknown field {found}, did you mean `{name}`?"),
+        // A search word.
+        None if whole && word.len() <= SEARCH_BYTES => {
+            let service = quote(&format!("service == \"{word}\""));
+            format!("unknown field {found}; for a service write {service}, for an id write `id matches \"*{word}*\"`")
+        }
         None => format!("unknown field {found}, expected one of {}", FIELDS.join(", ").replace("meta", "meta.KEY")),
     }
 }

@@ -209,4 +209,21 @@ mod tests {
             ("http-fd380c87932a0ec031cb", 15_180_798_601_766_952_844)
         );
     }
+
+    #[test]
+    fn fuzz_secrets() {
+        let creator = OriginId { node: NodeId::new("n1").unwrap(), incarnation: Incarnation { number: 3, nonce: 9 } };
+        let texts: Vec<String> = [None, Some("shop"), Some("größe")]
+            .into_iter()
+            .map(|client| Secret::new(client, Liveness::Fast, 20_000, &creator, [7; RANDOM_BYTES]).reveal())
+            .collect();
+        let corpus: Vec<Vec<u8>> = texts.iter().map(|text| URL_SAFE_NO_PAD.decode(text).unwrap()).collect();
+        let check = |text: &str| {
+            if let Some(secret) = Secret::parse(text) {
+                assert_eq!(Secret::parse(&secret.reveal()).map(|again| again.client()), Some(secret.client()));
+            }
+        };
+        convoke_fuzz::bytes(&corpus, |bytes| check(&URL_SAFE_NO_PAD.encode(bytes)));
+        convoke_fuzz::texts(&texts.iter().map(String::as_str).collect::<Vec<_>>(), check);
+    }
 }

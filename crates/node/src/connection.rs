@@ -1,6 +1,7 @@
 //! Client connections: operations are submitted in batches; answers and notices are delivered in order.
 
-use crate::event_loop::{Executed, Input, Operations, ReplyTo, Signal};
+use crate::client_queue::{ClientQueue, Heartbeat, Request};
+use crate::event_loop::{Executed, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{
@@ -9,7 +10,6 @@ use convoke_core::node::{
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Rejection};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 
@@ -50,30 +50,21 @@ pub struct ClientConnection {
     conn: ConnId,
     shared: Arc<Shared>,
     deliveries: mpsc::UnboundedReceiver<Delivery>,
-    backlog: Arc<Backlog>,
-}
-
-/// Counts of pending operations and notices of a connection.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    /// Submitted operations whose answers were not read yet.
-    operations: AtomicUsize,
-    /// Notices not read yet.
-    notices: AtomicUsize,
+    queue: Arc<ClientQueue>,
 }
 
 /// The event loop's end of a connection.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) sender: mpsc::UnboundedSender<Delivery>,
-    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) queue: Arc<ClientQueue>,
 }
 
 impl Outbox {
     /// Delivers a message. Returns false if more notices wait than allowed.
     pub(crate) fn deliver(&self, delivery: Delivery, notices_max: usize) -> bool {
         let unsolicited = matches!(delivery, Delivery::Notice(_) | Delivery::HeartbeatRejected { .. });
-        if unsolicited && self.backlog.notices.fetch_add(1, Ordering::Relaxed) >= notices_max {
+        if unsolicited && !self.queue.notice(notices_max) {
             return false;
         }
         // If the connection has just been dropped, the message is lost; the signal of the drop is already queued.
@@ -86,9 +77,10 @@ impl ClientConnection {
     pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Rejection> {
         let conn = ConnId(shared.number());
         let (sender, deliveries) = mpsc::unbounded_channel();
-        let backlog = Arc::<Backlog>::default();
-        shared.submit(Input::Connect { conn, outbox: Outbox { sender, backlog: backlog.clone() } })?;
-        Ok(ClientConnection { conn, shared: shared.clone(), deliveries, backlog })
+        let queue = Arc::new(ClientQueue::new(conn));
+        let connection = ClientConnection { conn, shared: shared.clone(), deliveries, queue: queue.clone() };
+        connection.request(Request::Connect(Outbox { sender, queue }))?;
+        Ok(connection)
     }
 
     pub fn id(&self) -> ConnId {
@@ -98,9 +90,8 @@ impl ClientConnection {
     /// Submits operations to be executed in order, in one batch. The answers arrive as one [`Delivery::Answers`].
     pub fn submit(&self, operations: Vec<ClientOperation>) -> Result<(), Rejection> {
         let count = operations.len();
-        self.begin(count)?;
-        let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Outbox };
-        self.shared.submit(Input::Operations(operations)).inspect_err(|_| self.end(count))
+        self.queue.begin(count, self.shared.network.unanswered_operations)?;
+        self.operations(operations, ReplyTo::Outbox).inspect_err(|_| self.queue.end(count))
     }
 
     /// Submits operations and waits for their answers.
@@ -109,14 +100,14 @@ impl ClientConnection {
     }
 
     /// Submits operations. When this returns, their position in the order of the connection is fixed. The answers are
-    /// awaited separately from the connection, so that more operations can be submitted meanwhile.
+    /// awaited separately from the connection, so that more operations can be submitted meanwhile. A batch of heartbeats
+    /// alone does not wait behind other operations.
     pub fn start(
         &self,
         operations: Vec<ClientOperation>,
     ) -> Result<impl Future<Output = Result<Vec<OperationResult>, Rejection>> + Send + use<>, Rejection> {
         let (reply, answers) = oneshot::channel();
-        let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Once(reply) };
-        self.shared.submit(Input::Operations(operations))?;
+        self.start_batch(operations, ReplyTo::Once(reply))?;
         Ok(async { answers.await.map_err(|_| stopped()) })
     }
 
@@ -127,37 +118,47 @@ impl ClientConnection {
         operations: Vec<ClientOperation>,
     ) -> Result<impl Future<Output = Result<Executed, Rejection>> + Send + use<>, Rejection> {
         let (reply, executed) = oneshot::channel();
-        let operations = Operations { conn: self.conn, operations, reply: ReplyTo::Replicated(reply) };
-        self.shared.submit(Input::Operations(operations))?;
+        self.start_batch(operations, ReplyTo::Replicated(reply))?;
         Ok(async { executed.await.map_err(|_| stopped()) })
+    }
+
+    fn start_batch(&self, operations: Vec<ClientOperation>, reply: ReplyTo) -> Result<(), Rejection> {
+        let is_heartbeat = |operation: &ClientOperation| matches!(operation, ClientOperation::Heartbeat { .. });
+        if !operations.is_empty() && operations.iter().all(is_heartbeat) {
+            self.beat(Heartbeat::Batch(Operations { operations, reply }))
+        } else {
+            self.operations(operations, reply)
+        }
     }
 
     /// Sends a heartbeat. It is answered only if rejected, with [`Delivery::HeartbeatRejected`].
     pub fn heartbeat(&self, session: SessionId) -> Result<(), Rejection> {
-        self.shared.submit(Input::Heartbeat { conn: self.conn, session, echo: None })
+        self.beat(Heartbeat::Unanswered { session })
     }
 
     /// Sends a heartbeat that is answered: [`Delivery::Heartbeat`] returns `echo` (C5).
     pub fn heartbeat_echoed(&self, session: SessionId, echo: u64) -> Result<(), Rejection> {
-        self.begin(1)?;
-        let input = Input::Heartbeat { conn: self.conn, session, echo: Some(echo) };
-        self.shared.submit(input).inspect_err(|_| self.end(1))
+        self.queue.begin(1, self.shared.network.unanswered_operations)?;
+        self.beat(Heartbeat::Echoed { session, echo }).inspect_err(|_| self.queue.end(1))
     }
 
-    /// Counts operations that need an answer. A single batch above the limit is accepted, because the sender decides
-    /// its size.
-    fn begin(&self, count: usize) -> Result<(), Rejection> {
-        let limit = self.shared.network.unanswered_operations;
-        if self.backlog.operations.fetch_add(count, Ordering::Relaxed) < limit {
-            return Ok(());
-        }
-        self.end(count);
-        let message = format!("this connection has {limit} unanswered operations; read their answers first");
-        Err(Rejection::new(ErrorCode::ResourceExhausted, message).limit(limit))
+    /// Queues a batch. The heartbeats of a batch count even if the node is too busy for the rest.
+    fn operations(&self, operations: Vec<ClientOperation>, reply: ReplyTo) -> Result<(), Rejection> {
+        let sessions: Vec<SessionId> = operations.iter().filter_map(heartbeat_of).collect();
+        self.request(Request::Operations(Operations { operations, reply })).inspect_err(|_| {
+            for session in sessions {
+                // If this is rejected too, the rejection of the batch tells the client.
+                let _ = self.beat(Heartbeat::Unanswered { session });
+            }
+        })
     }
 
-    fn end(&self, count: usize) {
-        self.backlog.operations.fetch_sub(count, Ordering::Relaxed);
+    fn request(&self, request: Request) -> Result<(), Rejection> {
+        self.shared.lanes.request(&self.queue, request, &self.shared.network, &self.shared.counting)
+    }
+
+    fn beat(&self, heartbeat: Heartbeat) -> Result<(), Rejection> {
+        self.shared.lanes.heartbeat(&self.queue, heartbeat, &self.shared.network, &self.shared.counting)
     }
 
     /// Returns the next delivery; `None` once the node has closed this connection and every delivery was read.
@@ -168,14 +169,7 @@ impl ClientConnection {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         let delivery = self.deliveries.poll_recv(context);
         if let Poll::Ready(Some(delivery)) = &delivery {
-            match delivery {
-                Delivery::Answers(answers) => self.backlog.operations.fetch_sub(answers.len(), Ordering::Relaxed),
-                Delivery::Heartbeat { .. } => self.backlog.operations.fetch_sub(1, Ordering::Relaxed),
-                Delivery::Notice(_) | Delivery::HeartbeatRejected { .. } => {
-                    self.backlog.notices.fetch_sub(1, Ordering::Relaxed)
-                }
-                Delivery::Closed(_) => 0,
-            };
+            self.queue.read(delivery);
         }
         delivery
     }
@@ -244,6 +238,13 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         // An error means that the node, and with it the connection, has ended.
         let _ = self.shared.signals.send(Signal::Disconnected(self.conn));
+    }
+}
+
+fn heartbeat_of(operation: &ClientOperation) -> Option<SessionId> {
+    match operation {
+        ClientOperation::Heartbeat { session } => Some(*session),
+        _ => None,
     }
 }
 

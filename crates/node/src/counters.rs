@@ -27,8 +27,10 @@ convoke_counters::atomic_counters! {
         sent_bytes,
         /// Bytes received from peers.
         received_bytes,
-        /// Requests rejected because the queue of the event loop was full.
+        /// Requests rejected because a queue of the event loop was full.
         inbox_full,
+        /// Heartbeats rejected because the connection had too many that waited.
+        heartbeats_rejected,
         /// Client connections closed because the client did not read its notices.
         clients_overflowed,
         /// Turns of the event loop.

@@ -15,6 +15,9 @@ const WAITING_MAX: usize = 64;
 pub struct Inbound {
     pub stream: TcpStream,
     pub address: SocketAddr,
+    /// Whether a peer of the registry was connected from or at this IP address before. Places can be reserved for such
+    /// connections.
+    pub known: bool,
 }
 
 /// The receivers of connections, by preamble.

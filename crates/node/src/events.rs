@@ -57,6 +57,7 @@ impl NodeEvent {
                 RegistryEvent::PeerLost { .. }
                     | RegistryEvent::PeerFailed { .. }
                     | RegistryEvent::PeerRejected { .. }
+                    | RegistryEvent::ClaimRejected { .. }
                     | RegistryEvent::IdInUse { .. }
                     | RegistryEvent::ReadyWithout { .. }
                     | RegistryEvent::OriginSilent { .. }
@@ -107,6 +108,12 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         RegistryEvent::PeerLeft { node } => write!(f, "peer {node} has left"),
         RegistryEvent::PeerRejected { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
+        RegistryEvent::ClaimRejected { node: Some(node), claim } => {
+            write!(f, "rejected a frame of peer {node}: {claim}")
+        }
+        RegistryEvent::ClaimRejected { node: None, claim } => {
+            write!(f, "rejected a frame of a peer connection: {claim}")
+        }
         RegistryEvent::IdInUse { timeout } => write!(
             f,
             "another process of the cluster uses this node id; this node stops if it still does after {:.0} s",
@@ -181,6 +188,10 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             write!(f, "peer rejected peer={node} reason={reason:?}")
         }
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
+        RegistryEvent::ClaimRejected { node: Some(node), claim } => {
+            write!(f, "peer frame rejected peer={node} reason=\"{claim}\"")
+        }
+        RegistryEvent::ClaimRejected { node: None, claim } => write!(f, "peer frame rejected reason=\"{claim}\""),
         RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
         RegistryEvent::Ready { alone } => write!(f, "node ready alone={alone}"),
         RegistryEvent::ReadyWithout { peers, grace } => {
@@ -214,6 +225,7 @@ fn loss_reason(reason: LossReason) -> &'static str {
         LossReason::OneWay => "pings are not answered",
         LossReason::Replaced => "replaced by a newer incarnation",
         LossReason::Malformed => "malformed frame",
+        LossReason::Excessive => "frame with an excessive claim",
     }
 }
 
@@ -221,6 +233,7 @@ fn restart_reason(reason: RestartReason) -> &'static str {
     match reason {
         RestartReason::PausedTooLong => "the process was paused for too long",
         RestartReason::IncarnationCollision => "its incarnation was used before",
+        RestartReason::WritesUnknown => "other nodes know writes of this incarnation that it does not know",
     }
 }
 

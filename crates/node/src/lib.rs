@@ -24,6 +24,7 @@
 //! ```
 
 mod changes;
+mod client_queue;
 mod clock;
 mod config;
 mod connection;

@@ -1,9 +1,10 @@
 //! Start of a node.
 
+use crate::client_queue::Lanes;
 use crate::config::Config;
 use crate::disk::DataDir;
 use crate::error::StartError;
-use crate::event_loop::{EventLoop, Launch};
+use crate::event_loop::{EventLoop, Inputs, Launch};
 use crate::handle::NodeHandle;
 use crate::links::{self, Acceptor};
 use crate::random;
@@ -37,15 +38,18 @@ impl Node {
         let local_address = listener.local_addr().map_err(bind_error(&config.bind))?;
         let peer_address = config.peer_address(local_address)?;
         let core_config = config.core(&peer_address, hash_seed, random_seed);
+        let (lanes, heartbeats, requests) = Lanes::new();
         let (inbox, inbox_end) = mpsc::channel(config.network.inbox);
+        let (peer_inbox, peer_inbox_end) = mpsc::channel(config.network.inbox);
         let (signals, signals_end) = mpsc::unbounded_channel();
         let view = Arc::new(View::new(hash_seed.rotate_left(32)));
         let publisher = Publisher::new(view.clone(), hash_seed.rotate_left(16));
-        let shared = Arc::new(Shared::new(Sharing { config, local_address, peer_address, inbox, signals, view }));
+        let sharing = Sharing { config, local_address, peer_address, lanes, inbox, peer_inbox, signals, view };
+        let shared = Arc::new(Shared::new(sharing));
         let owner = EventLoop::launch(Launch {
             core_config,
             shared: shared.clone(),
-            inbox: inbox_end,
+            inputs: Inputs { heartbeats, requests, peers: peer_inbox_end, calls: inbox_end },
             signals: signals_end,
             publisher,
             data_dir: data_dir.map(Arc::new),

@@ -1,6 +1,7 @@
-//! State that all parts of a node share: the channel to the event loop, the view, the timeline, counters and limits.
+//! State that all parts of a node share: the channels to the event loop, the view, the timeline, counters and limits.
 
 use crate::changes::Changes;
+use crate::client_queue::Lanes;
 use crate::config::NetworkLimits;
 use crate::counters::{Counting, add};
 use crate::dispatch::Dispatch;
@@ -59,8 +60,12 @@ pub(crate) struct Shared {
     pub(crate) network: NetworkLimits,
     pub(crate) frame_bytes: usize,
     pub(crate) session_timeout: Duration,
-    /// Bounded; the only channel to the event loop for inputs.
+    /// Requests and heartbeats of clients.
+    pub(crate) lanes: Lanes,
+    /// Bounded: calls and watches of the application and the server.
     pub(crate) inbox: mpsc::Sender<Input>,
+    /// Bounded: connections and frames of peers.
+    pub(crate) peer_inbox: mpsc::Sender<Input>,
     /// Unbounded, but each connection or watch that waits or ends sends at most one signal.
     pub(crate) signals: mpsc::UnboundedSender<Signal>,
     pub(crate) view: Arc<View>,
@@ -80,14 +85,16 @@ pub(crate) struct Sharing {
     pub(crate) config: crate::Config,
     pub(crate) local_address: SocketAddr,
     pub(crate) peer_address: String,
+    pub(crate) lanes: Lanes,
     pub(crate) inbox: mpsc::Sender<Input>,
+    pub(crate) peer_inbox: mpsc::Sender<Input>,
     pub(crate) signals: mpsc::UnboundedSender<Signal>,
     pub(crate) view: Arc<View>,
 }
 
 impl Shared {
     pub(crate) fn new(sharing: Sharing) -> Self {
-        let Sharing { config, local_address, peer_address, inbox, signals, view } = sharing;
+        let Sharing { config, local_address, peer_address, lanes, inbox, peer_inbox, signals, view } = sharing;
         Shared {
             timeline: Timeline::new(config.id.to_string(), config.network.events_kept),
             changes: Changes::new(config.network.changes_kept),
@@ -101,7 +108,9 @@ impl Shared {
             session_timeout: config.timers.heartbeat_timeout,
             places: Places::new(config.network.unidentified_links),
             network: config.network,
+            lanes,
             inbox,
+            peer_inbox,
             signals,
             view,
             counting: Counting::default(),

@@ -89,15 +89,15 @@ async fn the_loss_of_a_member_or_session_is_notified() {
 #[tokio::test]
 async fn a_busy_node_rejects_clients_and_keeps_running() {
     let mut config = Config::new("a").unwrap();
-    config.network.inbox = 8;
+    config.network.inbox = 64;
     config.network.unanswered_operations = 4;
     let node = Node::start(config).await.unwrap();
     let mut client = TestClient::attach(&node, "c", vec![]).await;
     // With one thread, the event loop does not run until this task waits.
     let heartbeats: Vec<_> = (0..20).map(|_| client.connection.heartbeat(client.session)).collect();
-    assert_eq!(heartbeats.iter().filter(|result| result.is_ok()).count(), 8);
+    assert_eq!(heartbeats.iter().filter(|result| result.is_ok()).count(), 4);
     let rejection = heartbeats[19].clone().unwrap_err();
-    assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(8)));
+    assert_eq!((rejection.code, rejection.limit), (ErrorCode::ResourceExhausted, Some(4)));
     assert_eq!(node.status().await.unwrap().sizes.sessions, 1);
     // One connection must not have too many unanswered operations either.
     let session = client.session;
@@ -109,7 +109,14 @@ async fn a_busy_node_rejects_clients_and_keeps_running() {
     }
     client.connection.submit(beat()).unwrap();
     let counters = node.counters().await.unwrap();
-    assert_eq!((counters.registry.heartbeats, counters.network.inbox_full), (13, 12));
+    assert_eq!((counters.registry.heartbeats, counters.network.heartbeats_rejected), (9, 16));
+    // One connection takes a share of the queue, and the rest is left to others.
+    let others: Vec<_> = (0..7).map(|_| node.connect().unwrap()).collect();
+    let started: Vec<_> = (0..20).map(|_| client.connection.start(vec![])).collect();
+    assert_eq!(started.iter().filter(|result| result.is_ok()).count(), 8);
+    assert!(others.iter().all(|other| other.start(vec![]).is_ok()));
+    drop(started);
+    assert_eq!(node.counters().await.unwrap().network.inbox_full, 12);
 }
 
 #[tokio::test]

@@ -31,6 +31,21 @@ async fn connections_are_passed_on_with_the_bytes_after_the_preamble() {
     assert_eq!((counters.connections_dispatched, counters.connections_malformed), (1, 0));
 }
 
+/// Reserved places of another plane need to know which connections come from peers.
+#[tokio::test]
+async fn connections_from_addresses_of_peers_are_marked() {
+    let cluster = convoke_testkit::Cluster::start(2).await;
+    let node = cluster.node(0);
+    let mut connections = node.connections(*b"CONVOKEX");
+    for (source, known) in [("127.0.0.1:0", true), ("127.0.0.2:0", false)] {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(source.parse().unwrap()).unwrap();
+        let mut stream = socket.connect(node.local_address()).await.unwrap();
+        stream.write_all(b"CONVOKEX").await.unwrap();
+        assert_eq!(connections.recv().await.unwrap().known, known, "{source}");
+    }
+}
+
 #[tokio::test]
 async fn connections_without_a_receiver_are_closed() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();

@@ -44,8 +44,12 @@ async fn garbage_is_closed_counted_and_reported_once() {
     let mut noise = vec![0; 100_000];
     fastrand::Rng::with_seed(7).fill(&mut noise);
     let framed = |frame: &[u8]| [PREAMBLE, &header(&[frame]), frame].concat();
-    // Not the preamble.
-    send_until_closed(&node, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    // Not the preamble. An HTTP client gets an answer.
+    let mut http = dial(&node).await;
+    http.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    let _ = http.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("client port"), "{answer:?}");
     send_until_closed(&node, &noise).await;
     // A length above the limit.
     send_until_closed(&node, &[PREAMBLE, &[0xff; 8]].concat()).await;

@@ -47,6 +47,8 @@ pub(crate) struct Plane {
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: watch::Sender<Option<String>>,
     pub(crate) connections: Arc<Semaphore>,
+    /// The part of them that connections from unknown addresses may use.
+    pub(crate) strangers: Arc<Semaphore>,
     /// Limits the log sessions of operator requests in progress; further requests wait.
     pub(crate) operating: Semaphore,
     /// The snapshot being received; only the latest one is accepted.
@@ -81,6 +83,7 @@ impl Plane {
     pub(crate) fn new(config: Config, dialer: Arc<dyn Dial>, disk: Option<Arc<dyn Disk>>, nonce: u64) -> Self {
         Plane {
             connections: Arc::new(Semaphore::new(config.limits.connections)),
+            strangers: Arc::new(Semaphore::new(config.limits.connections.div_ceil(2))),
             operating: Semaphore::new(OPERATING_MAX),
             config: Arc::new(config),
             dialer,

@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Why the log cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +120,19 @@ impl Drop for Replica {
 impl LogHandle {
     /// Serves a connection of the peer port whose first eight bytes were [`LOG_PREAMBLE`](crate::LOG_PREAMBLE).
     pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
+        self.accept_in(stream, from, None);
+    }
+
+    /// The same for a connection from an address where no peer is known. Such connections get half of the places, so
+    /// that they cannot keep replicas out.
+    pub fn accept_stranger(&self, stream: impl Duplex, from: SocketAddr) {
+        match self.plane.strangers.clone().try_acquire_owned() {
+            Ok(place) => self.accept_in(stream, from, Some(place)),
+            Err(_) => crate::counters::add(&self.plane.counting.connections_rejected, 1),
+        }
+    }
+
+    fn accept_in(&self, stream: impl Duplex, from: SocketAddr, place: Option<OwnedSemaphorePermit>) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
             crate::counters::add(&plane.counting.connections_rejected, 1);
@@ -128,7 +142,7 @@ impl LogHandle {
         let serving = server::serve(plane.clone(), Box::new(stream), from);
         plane.spawn(async move {
             serving.await;
-            drop(permit);
+            drop((permit, place));
         });
     }
 

@@ -21,6 +21,14 @@ function explained(filter, error) {
   ];
 }
 
+const FIELDS = ["drained", "routable", "id", "service", "locality", "revision", "client", "owner", "status", "meta", "not"];
+
+/** The filter of an input. A single word that is no field is a search in ids and services. */
+export function searched(input) {
+  if (!/^[\w.:/-]+$/.test(input) || FIELDS.includes(input) || input.startsWith("meta.")) return input;
+  return `id matches "*${input}*" or service matches "*${input}*"`;
+}
+
 /** Calls `changed(filter)` when the user has stopped typing, and puts the filter into the address of `page`. */
 export function filterBox({ label, placeholder, value, page, changed }) {
   let typing = 0;

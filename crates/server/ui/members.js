@@ -1,7 +1,7 @@
 // All members, or those that match a filter, live.
 
 import { eachFrame, h, text } from "./dom.js";
-import { filterBox } from "./filter.js";
+import { filterBox, searched } from "./filter.js";
 import { chip, count, memberLink, standing } from "./format.js";
 import { Rows } from "./rows.js";
 import { Stream } from "./stream.js";
@@ -73,7 +73,7 @@ export function mount(root, { query }) {
 
   const box = filterBox({
     label: "Filter",
-    placeholder: 'service == "orders" and status == down',
+    placeholder: 'orders, or service == "orders" and status == down',
     value: query.get("filter") ?? "",
     page: "members",
     changed: follow,
@@ -118,7 +118,7 @@ export function mount(root, { query }) {
   function follow(filter) {
     let begun = false;
     stream?.close();
-    stream = new Stream(`/api/v1/watch?filter=${encodeURIComponent(filter)}`, {
+    stream = new Stream(`/api/v1/watch?filter=${encodeURIComponent(searched(filter))}`, {
       events: take,
       state(name, error) {
         if (name === "rejected") {

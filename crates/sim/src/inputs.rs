@@ -223,6 +223,10 @@ impl World {
                 self.hosts[host].alone = false;
                 self.update_reach();
             }
+            RegistryEvent::ClaimRejected { node, claim } if !self.forged => {
+                let what = format!("n{host} rejected a frame of the correct node {node:?}: {claim}");
+                self.violate(Violation::new(NO_PANIC, self.now, what));
+            }
             RegistryEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
             RegistryEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
             RegistryEvent::NameLost { name, .. } => {
@@ -265,7 +269,7 @@ impl World {
             Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
             Effect::Restart { reason, incarnation, legacy } => {
                 self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
-                let collisions = self.hosts[host].collisions + u32::from(reason == RestartReason::IncarnationCollision);
+                let collisions = self.hosts[host].collisions + u32::from(reason != RestartReason::PausedTooLong);
                 self.take_down(host, Crash::Process);
                 self.hosts[host].collisions = collisions;
                 let has_disk = std::mem::replace(&mut self.hosts[host].has_disk, true);

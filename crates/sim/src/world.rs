@@ -155,6 +155,8 @@ pub struct World {
     pub stats: Stats,
     pub faults: Faults,
     pub violation: Option<Violation>,
+    /// A scenario sent frames in the name of a node, so that nodes may reject what correct nodes send (P10).
+    pub(crate) forged: bool,
     pub(crate) invariants: Vec<Box<dyn Invariant>>,
     heap: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
@@ -179,6 +181,7 @@ impl World {
             stats: Stats::default(),
             faults: Faults::default(),
             violation: None,
+            forged: false,
             invariants: invariants::all(),
             heap: BinaryHeap::new(),
             sequence: 0,

@@ -55,3 +55,18 @@ fn a_count_is_bounded_by_the_bytes_that_are_left() {
     assert_eq!(Reader::new(w.bytes()).count("items", 10, u64::MAX), too_large(5));
     assert_eq!(Reader::new(w.bytes()).count("items", 10, 3), too_large(3));
 }
+
+#[test]
+fn fuzz_framing() {
+    let frames: Vec<Vec<u8>> = [&b"one"[..], b"", &[7; 300]]
+        .iter()
+        .map(|frame| [&crate::framing::header(&[frame])[..], frame].concat())
+        .collect();
+    let corpus = [frames.concat(), frames[2].clone()];
+    convoke_fuzz::bytes(&corpus, |bytes| {
+        let mut buffer = bytes::BytesMut::from(bytes);
+        while let Ok(Some(frame)) = crate::framing::next_frame(&mut buffer, 256) {
+            assert!(frame.len() <= 256);
+        }
+    });
+}

@@ -25,8 +25,19 @@ pub(crate) enum NodesCommand {
 pub(crate) struct MembersArgs {
     /// Filter, such as: service == "orders" and meta.version != "v1"
     pub(crate) filter: Option<String>,
+    /// Members of one service
+    #[arg(long, value_name = "NAME", conflicts_with = "filter")]
+    pub(crate) service: Option<String>,
     #[command(flatten)]
     pub(crate) inspect: Inspect,
+}
+
+/// The filter of a command that takes either a filter or a service.
+pub(crate) fn filter_of(filter: Option<&str>, service: Option<&str>) -> String {
+    match service {
+        Some(name) => convoke_core::filter::Filter::service(name).to_string(),
+        None => filter.unwrap_or_default().to_owned(),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +64,9 @@ pub(crate) struct DrainArgs {
 pub(crate) struct WatchArgs {
     /// Filter, such as: service == "orders"
     pub(crate) filter: Option<String>,
+    /// Members of one service
+    #[arg(long, value_name = "NAME", conflicts_with = "filter")]
+    pub(crate) service: Option<String>,
     #[command(flatten)]
     pub(crate) inspect: Inspect,
 }
@@ -68,6 +82,9 @@ pub(crate) struct RegisterArgs {
     /// Address of the member
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,
+    /// Named address, such as metrics=10.0.0.5:9100; repeatable
+    #[arg(long = "endpoint", value_name = "NAME=HOST:PORT", value_parser = pair)]
+    pub(crate) endpoints: Vec<(String, String)>,
     /// Locality, from large to small: aws.us-east-1.a
     #[arg(long)]
     pub(crate) locality: Option<String>,

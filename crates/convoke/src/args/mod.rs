@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use convoke_cli::Inspect;
 use std::path::PathBuf;
 
-pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs};
+pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of};
 pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
 

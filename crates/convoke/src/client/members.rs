@@ -1,6 +1,6 @@
 //! `convoke members`, `convoke member`
 
-use crate::args::{Id, MembersArgs};
+use crate::args::{Id, MembersArgs, filter_of};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
 use convoke_cli::{AttemptError, NodeChannel, Result, call, call_until};
 use convoke_proto::json::{Member, MemberList, Status};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) async fn members(arguments: &MembersArgs) -> Result {
-    let filter = arguments.filter.clone().unwrap_or_default();
+    let filter = filter_of(arguments.filter.as_deref(), arguments.service.as_deref());
     let connect = &arguments.inspect.connect;
     let listing = async |node: NodeChannel, deadline: Instant| {
         let registry = node.registry();

@@ -108,6 +108,7 @@ fn what_to_do(error: Error) -> CommandError {
 fn spec(arguments: &RegisterArgs) -> MemberSpec {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     MemberSpec {
+        endpoints: arguments.endpoints.iter().cloned().collect(),
         locality: text(&arguments.locality),
         revision: text(&arguments.revision),
         address: text(&arguments.address),

@@ -1,7 +1,7 @@
 //! `convoke watch`: changes of members, one per line.
 
 use super::members::state;
-use crate::args::WatchArgs;
+use crate::args::{WatchArgs, filter_of};
 use convoke_cli::output::{Palette, Style, clock_time, print, print_json, stdout_closed, unix_ms};
 use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
 use convoke_client::{Client, Event, Member, ResetReason};
@@ -16,9 +16,9 @@ pub(crate) async fn watch(arguments: &WatchArgs) -> Result {
         client = attach(&arguments.inspect.connect, Client::builder()) => client?,
         _ = signals.next() => return Ok(()),
     };
-    let filter = arguments.filter.as_deref().unwrap_or_default();
+    let filter = filter_of(arguments.filter.as_deref(), arguments.service.as_deref());
     let shown = tokio::select! {
-        shown = show(&client, filter, arguments.inspect.json) => shown,
+        shown = show(&client, &filter, arguments.inspect.json) => shown,
         never = report_connection(&client) => match never {},
         () = stdout_closed() => Ok(()),
         _ = signals.next() => Ok(()),

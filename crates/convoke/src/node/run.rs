@@ -130,9 +130,9 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     let handle = replica.handle();
     tokio::spawn(stop_after_fault(handle.clone()));
     tokio::spawn(async move {
-        while let Some(Inbound { stream, address }) = connections.recv().await {
+        while let Some(Inbound { stream, address, known }) = connections.recv().await {
             let _ = stream.set_nodelay(true);
-            handle.accept(stream, address);
+            if known { handle.accept(stream, address) } else { handle.accept_stranger(stream, address) }
         }
     });
     Ok(replica)

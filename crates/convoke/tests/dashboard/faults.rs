@@ -26,6 +26,14 @@ fn an_invalid_filter_is_marked_at_its_position() {
     browser.write_filter("service == \"orders\"");
     browser.wait("the problem is gone", "document.querySelector('.problem').hidden");
     browser.wait("one matches", "document.querySelector('.vt').getAttribute('aria-rowcount') === '2'");
+    // A single word is a search.
+    members.put("web-1", &json!({"service": "web"}));
+    browser.write_filter("order");
+    browser.wait(
+        "the word is found in ids and services",
+        "document.querySelector('.vt').innerText.includes('orders-1') && document.querySelector('.problem').hidden \
+         && document.querySelector('.vt').getAttribute('aria-rowcount') === '2'",
+    );
     browser.open(&page(&nodes[0], "events"));
     browser.wait("events are listed", "document.querySelectorAll('.timeline li').length > 1");
     browser.write_filter("nonsense");

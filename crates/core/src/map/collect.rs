@@ -6,6 +6,7 @@ use crate::liveness::Inferred;
 use crate::member::{Member, Record, RecordKind};
 use crate::mutant::seam;
 use crate::time::{Clock, Duration, ReceivedAt, Time};
+use crate::wire::CLAIM_FLOOR_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -140,7 +141,7 @@ impl CausalMap {
 
     pub(super) fn remove_slot(&mut self, slot: u32) -> Arc<Record> {
         let record = self.slots.remove(slot);
-        self.claim_floor = self.claim_floor.max(record.claim);
+        self.claim_floor = self.claim_floor.max(record.claim.min(CLAIM_FLOOR_MAX));
         self.unindex(&record);
         if let Some(marks) = &mut self.marking {
             marks.clear(slot);

@@ -1,5 +1,6 @@
 //! Inputs and outputs of a node.
 
+use super::ExcessiveClaim;
 use crate::error::Rejection;
 use crate::filter::Filter;
 use crate::member::{Liveness, Member, MemberSpec, Record, Space};
@@ -250,6 +251,8 @@ pub(crate) struct KnownPeer {
 pub enum RestartReason {
     PausedTooLong,
     IncarnationCollision,
+    /// Other nodes know writes of this incarnation that it does not know (P10).
+    WritesUnknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,6 +283,11 @@ pub enum RegistryEvent {
     PeerRejected {
         node: Option<NodeId>,
         reason: String,
+    },
+    /// A peer sent a frame that claims more than a correct node can (P10).
+    ClaimRejected {
+        node: Option<NodeId>,
+        claim: ExcessiveClaim,
     },
     /// While this node starts: a peer reports another live process with its id. It retries until the timeout, in
     /// case that process has just died (N4).
@@ -346,6 +354,8 @@ pub enum LossReason {
     OneWay,
     Replaced,
     Malformed,
+    /// The peer claimed more than a correct node can (P10).
+    Excessive,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,13 +7,13 @@ use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
 use crate::version::{Version, moved, written_by};
-use crate::wire::{MAX_CLAIM, next_claim};
+use crate::wire::{CLAIM_FLOOR_MAX, MAX_CLAIM, next_claim};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A client increments its claim per attempt and cannot get further ahead of the known claim by that. Without a bound
-/// one client could use up all numbers.
+/// Above the highest claim floor, a client cannot get further ahead of the known claim in one step. Below it, any claim
+/// is accepted: after a restart of all nodes nobody knows how far the clients have counted.
 const CLAIM_JUMP_MAX: u64 = 1 << 20;
 
 impl Node {
@@ -100,7 +100,7 @@ impl Node {
         let named = ids.iter().copied().chain(request.unregistered.iter().map(String::as_str));
         let known = named.map(|id| self.map.known_claim(Space::Member, id)).chain(session.map(|s| s.claim)).max();
         let known = known.unwrap_or(0);
-        let reachable = known.max(self.map.claim_floor()).saturating_add(CLAIM_JUMP_MAX);
+        let reachable = known.max(CLAIM_FLOOR_MAX).saturating_add(CLAIM_JUMP_MAX);
         if request.claim > reachable {
             let message = format!("claim {} is too far above {known}", request.claim);
             return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("claim").limit(reachable));

@@ -7,6 +7,8 @@ convoke_counters::counters! {
         frames_received,
         /// Malformed frames received from peers; each one closes its link.
         frames_malformed,
+        /// Frames received from peers that claimed more than a correct node can; each one closes its link.
+        frames_excessive,
         /// Peer handshakes rejected.
         handshakes_rejected,
         /// Records received from peers that changed the registry.

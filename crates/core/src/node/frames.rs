@@ -21,6 +21,12 @@ impl Node {
         } else {
             Message::decode(frame)
         };
+        if let Ok(message) = &decoded
+            && let Err(claim) = self.check_claims(message)
+        {
+            self.reject_claim(link, claim, out);
+            return;
+        }
         let handled = decoded.and_then(|message| self.handle(link, message, frame, out));
         if let Err(error) = handled {
             self.counters.frames_malformed += 1;

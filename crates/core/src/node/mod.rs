@@ -10,7 +10,10 @@ mod counters;
 mod exchange;
 mod expiry;
 mod explain;
+mod frame_claims;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod handshake;
 mod health;
@@ -34,6 +37,7 @@ mod topology;
 pub use api::*;
 pub use counters::Counters;
 pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
+pub use frame_claims::ExcessiveClaim;
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
 pub use replication::{Replicated, Unreplicated};
@@ -48,7 +52,7 @@ use crate::peer::Peers;
 use crate::sessions::Sessions;
 use crate::time::{Clock, Duration, Time};
 use crate::timers::{Timer, Timers};
-use crate::version::{Incarnation, OriginId};
+use crate::version::{Incarnation, NodeId, OriginId};
 use crate::watch::Watchers;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +116,8 @@ pub struct Node {
     restated_at: u64,
     /// [`Legacy::ends`], until they are restated.
     inherited_tombstones: Vec<Arc<Record>>,
+    /// Nodes that know writes of this incarnation that it does not know (P10).
+    witnesses: BTreeSet<NodeId>,
     guard: guard::Guard,
     /// While it is starting: the registries it has received (N3).
     received: readiness::Received,
@@ -184,6 +190,7 @@ impl Node {
             own_names: BTreeMap::new(),
             names_settled: false,
             restated_at: 0,
+            witnesses: BTreeSet::new(),
             guard: guard::Guard::default(),
             received: readiness::Received::default(),
             to_ask: BTreeSet::new(),

@@ -131,4 +131,13 @@ mod tests {
             assert!(bad.parse::<Version>().is_err(), "{bad:?}");
         }
     }
+
+    #[test]
+    fn fuzz_versions() {
+        convoke_fuzz::texts(&["1.2.0000000a", "281474976710656.7.deadbeef.down", "3.4.00000001.left"], |text| {
+            if let Ok(version) = text.parse::<Version>() {
+                assert_eq!(version.to_string().parse(), Ok(version));
+            }
+        });
+    }
 }

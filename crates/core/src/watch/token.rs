@@ -212,6 +212,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fuzz_tokens() {
+        let corpus = [
+            token(false).encode(),
+            token(true).encode(),
+            Token { written_off: token(true).clock, ..token(true) }.encode(),
+        ];
+        convoke_fuzz::bytes(&corpus, |bytes| {
+            if let Ok(token) = Token::decode(bytes) {
+                assert_eq!(Token::decode(&token.encode()), Ok(token));
+            }
+        });
+    }
+
     /// Watchers resume with tokens from before an upgrade.
     #[test]
     fn tokens_are_fixed_byte_for_byte() {

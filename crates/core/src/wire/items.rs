@@ -113,6 +113,11 @@ impl<'a> Items<'a> {
         self.count
     }
 
+    /// The origins that the items refer to.
+    pub(crate) fn origins(&self) -> &[OriginId] {
+        &self.origins
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
         let mut body = self.body;
         (0..self.count).map(move |_| {

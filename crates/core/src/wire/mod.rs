@@ -26,6 +26,10 @@ pub(crate) const PAIRS_MAX: u64 = 4 * 1024;
 /// Claims, sequences and counters above these cannot be reached by counting; they are rejected as hostile.
 pub(crate) const MAX_CLAIM: u64 = 1 << 48;
 
+/// Highest claim floor. Records may carry higher claims: the floor of all other keys stays below, so that one client
+/// cannot use up the claims of everybody.
+pub(crate) const CLAIM_FLOOR_MAX: u64 = MAX_CLAIM / 2;
+
 pub(crate) const MAX_DRAIN: u32 = u32::MAX / 2;
 
 /// The next owner of a member increments its sequence and its drain counter. Received values are therefore accepted

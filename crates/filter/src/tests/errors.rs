@@ -15,9 +15,13 @@ fn unknown_fields_get_a_suggestion() {
     rejected(r#"drained and Status == up"#, "column 13: unknown field `Status`, did you mean `status`?");
     rejected(r#"metadata.zone == "a""#, "column 1: unknown field `metadata.zone`, did you mean `meta.zone`?");
     rejected(
-        "labels",
-        "column 1: unknown field `labels`, expected one of id, service, locality, revision, \
+        "drained or labels",
+        "column 12: unknown field `labels`, expected one of id, service, locality, revision, \
          status, drained, routable, client, owner, meta.KEY",
+    );
+    rejected(
+        " web ",
+        "column 2: unknown field `web`; for a service write `service == \"web\"`, for an id write `id matches \"*web*\"`",
     );
     rejected("metta", "column 1: unknown field `metta`, did you mean `meta.KEY` or `meta[\"KEY\"]`?");
 }

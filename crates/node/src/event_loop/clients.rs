@@ -1,15 +1,38 @@
 //! Execution of client operations.
 
 use super::{EventLoop, Executed, Operations, REPLICATION_WAIT, Reply, ReplyTo};
+use crate::client_queue::{Heartbeat, Request};
 use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
 use convoke_core::node::{ConnId, Replicated, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
+use std::sync::Arc;
 
 impl EventLoop {
+    pub(super) fn request(&mut self, conn: ConnId, request: Request, now: Time, wall: u64) {
+        match request {
+            Request::Connect(outbox) => {
+                if !outbox.sender.is_closed() {
+                    self.clients.insert(conn, Arc::new(outbox));
+                }
+            }
+            Request::Operations(batch) => self.operations(conn, batch, now, wall),
+        }
+        self.settle();
+    }
+
+    pub(super) fn heartbeat(&mut self, conn: ConnId, heartbeat: Heartbeat, now: Time, wall: u64) {
+        match heartbeat {
+            Heartbeat::Unanswered { session } => self.execute_heartbeat(conn, session, None, now),
+            Heartbeat::Echoed { session, echo } => self.execute_heartbeat(conn, session, Some(echo), now),
+            Heartbeat::Batch(batch) => self.operations(conn, batch, now, wall),
+        }
+        self.settle();
+    }
+
     /// Executes a batch in order. Its answers are sent before the notices that it causes.
-    pub(super) fn operations(&mut self, batch: Operations, now: Time, wall: u64) {
-        let Operations { conn, operations, reply } = batch;
+    fn operations(&mut self, conn: ConnId, batch: Operations, now: Time, wall: u64) {
+        let Operations { operations, reply } = batch;
         let outbox = self.clients.get(&conn).cloned();
         let mut answers = Vec::with_capacity(operations.len());
         let written = self.core.last_dot().n;
@@ -49,7 +72,7 @@ impl EventLoop {
     }
 
     /// Executes a heartbeat. Without an echo, it is answered only if rejected.
-    pub(super) fn heartbeat(&mut self, conn: ConnId, session: SessionId, echo: Option<u64>, now: Time) {
+    fn execute_heartbeat(&mut self, conn: ConnId, session: SessionId, echo: Option<u64>, now: Time) {
         if !self.clients.contains_key(&conn) {
             return;
         }

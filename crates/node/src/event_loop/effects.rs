@@ -121,7 +121,10 @@ impl EventLoop {
                 self.names.remove(name);
             }
             // These events can repeat with every retry.
-            RegistryEvent::PeerRejected { .. } | RegistryEvent::Conflict { .. } | RegistryEvent::Late { .. }
+            RegistryEvent::PeerRejected { .. }
+            | RegistryEvent::ClaimRejected { .. }
+            | RegistryEvent::Conflict { .. }
+            | RegistryEvent::Late { .. }
                 if !self.log_throttle.is_new(&NodeEvent::Registry(event.clone()).to_string()) =>
             {
                 return;

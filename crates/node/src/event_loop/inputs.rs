@@ -1,11 +1,10 @@
 //! Inputs of the event loop.
 
 use super::EventLoop;
-use crate::connection::Outbox;
 use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
-use convoke_core::node::{ClientOperation, ConnId, DialId, LinkId, OperationResult, Resume, SessionId, WatchSelection};
+use convoke_core::node::{ClientOperation, ConnId, DialId, LinkId, OperationResult, Resume, WatchSelection};
 use convoke_core::version::Dot;
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -13,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 /// Returns a function that sends the reply once the turn's changes are published.
 pub(crate) type Call = Box<dyn FnOnce(&mut EventLoop, Time) -> Box<dyn FnOnce() + Send> + Send>;
 
+/// An input of a peer or of the application. Requests of clients have queues of their own: see [`crate::client_queue`].
 pub(crate) enum Input {
     /// A peer connected.
     Accepted(Box<Connected>),
@@ -30,17 +30,6 @@ pub(crate) enum Input {
     Closed {
         link: LinkId,
     },
-    Connect {
-        conn: ConnId,
-        outbox: Outbox,
-    },
-    Operations(Operations),
-    Heartbeat {
-        conn: ConnId,
-        session: SessionId,
-        /// Returned by the answer, if one is requested.
-        echo: Option<u64>,
-    },
     Watch(Box<WatchRequest>),
     Call(Call),
     Stop,
@@ -54,9 +43,6 @@ impl std::fmt::Debug for Input {
             Input::DialFailed { .. } => "DialFailed",
             Input::Frames(_) => "Frames",
             Input::Closed { .. } => "Closed",
-            Input::Connect { .. } => "Connect",
-            Input::Operations(_) => "Operations",
-            Input::Heartbeat { .. } => "Heartbeat",
             Input::Watch(_) => "Watch",
             Input::Call(_) => "Call",
             Input::Stop => "Stop",
@@ -75,9 +61,9 @@ pub(crate) struct Frames {
     pub(crate) _unidentified: Option<OwnedSemaphorePermit>,
 }
 
+/// A batch of operations of a client.
 #[derive(Debug)]
 pub(crate) struct Operations {
-    pub(crate) conn: ConnId,
     pub(crate) operations: Vec<ClientOperation>,
     pub(crate) reply: ReplyTo,
 }

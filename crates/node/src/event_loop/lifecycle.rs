@@ -7,7 +7,7 @@ use crate::counters::add;
 use crate::disk::DataDir;
 use crate::error::StartError;
 use crate::event_loop::streams::Streams;
-use crate::event_loop::{Input, Signal};
+use crate::event_loop::{Inputs, Signal};
 use crate::events::NodeEvent;
 use crate::links::{LinkTasks, LogThrottle};
 use crate::random;
@@ -15,7 +15,7 @@ use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
 use convoke_core::node::{Legacy, Replicated, RestartReason, Start, StopReason, Unreplicated};
 use convoke_core::{Node, Output};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Launch {
     pub(crate) core_config: convoke_core::Config,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) inbox: mpsc::Receiver<Input>,
+    pub(crate) inputs: Inputs,
     pub(crate) signals: mpsc::UnboundedReceiver<Signal>,
     pub(crate) publisher: Publisher,
     pub(crate) data_dir: Option<Arc<DataDir>>,
@@ -45,7 +45,7 @@ fn is_full(error: &io::Error) -> bool {
 
 impl EventLoop {
     pub(crate) fn launch(launch: Launch) -> Result<Self, StartError> {
-        let Launch { core_config, shared, inbox, signals, publisher, data_dir, nonce } = launch;
+        let Launch { core_config, shared, inputs, signals, publisher, data_dir, nonce } = launch;
         let clock = Clock::start();
         let persisted = data_dir.as_ref().map_or(0, |data_dir| data_dir.incarnation());
         let core = new_core(&core_config, Start { persisted, nonce, ..Start::default() }, clock)?;
@@ -72,8 +72,7 @@ impl EventLoop {
             generation: 1,
             collisions: 0,
             shared,
-            inbox,
-            waiting: VecDeque::new(),
+            inputs,
             signals,
             publisher,
             links: Numbered::default(),
@@ -123,7 +122,7 @@ impl EventLoop {
         });
         self.release_answers(self.clock.now(), Replicated::Alone);
         self.generation += 1;
-        self.collisions += u32::from(reason == RestartReason::IncarnationCollision);
+        self.collisions += u32::from(reason != RestartReason::PausedTooLong);
         self.close_all_clients(CloseReason::NodePaused);
         self.dials.abort_all();
         for (_, link) in self.links.drain() {

@@ -1,15 +1,18 @@
-//! The event loop: the only code that accesses the core. All inputs arrive through one bounded channel. A turn handles
-//! the queued inputs, calls the core, publishes the changes, and then sends the answers.
+//! The event loop: the only code that accesses the core. Inputs arrive through bounded queues: heartbeats, requests of
+//! clients, peers, and calls. A turn handles all heartbeats first, then the other inputs in turns, publishes the changes,
+//! and then sends the answers.
 
 mod clients;
 mod effects;
 mod inputs;
 mod lifecycle;
+mod queues;
 mod streams;
 
 pub use inputs::Executed;
 pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, WatchRequest};
 pub(crate) use lifecycle::Launch;
+pub(crate) use queues::Inputs;
 
 use crate::clock::{Clock, wall_ms};
 use crate::connection::{Delivery, Outbox};
@@ -21,7 +24,8 @@ use crate::view::Publisher;
 use convoke_core::node::{ConnId, LinkId, OperationResult, StopReason, Unreplicated};
 use convoke_core::{Node, Output, Time};
 use foldhash::fast::FixedState;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use queues::Work;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
@@ -50,9 +54,7 @@ pub(crate) struct EventLoop {
     /// Restarts because the incarnation number was already used.
     collisions: u32,
     shared: Arc<Shared>,
-    inbox: mpsc::Receiver<Input>,
-    /// Taken from the inbox and not handled yet.
-    waiting: VecDeque<Input>,
+    inputs: Inputs,
     signals: mpsc::UnboundedReceiver<Signal>,
     publisher: Publisher,
     links: Numbered<LinkId, Link>,
@@ -93,12 +95,11 @@ impl std::fmt::Debug for Reply {
 impl EventLoop {
     /// Runs the node until it stops.
     pub(crate) async fn run(mut self) -> Ending {
-        let mut inputs = Vec::with_capacity(TURN_INPUTS);
         let mut signals = Vec::with_capacity(TURN_INPUTS);
         let timer = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(timer);
         let mut armed = Time::ZERO;
-        self.turn(&mut signals);
+        self.turn(None, &mut signals);
         let reason = loop {
             if let Some(reason) = self.ended {
                 break reason;
@@ -110,41 +111,33 @@ impl EventLoop {
                 timer.as_mut().reset(tokio::time::Instant::now() + delay);
                 armed = due;
             }
-            let (full, busy) = (!self.waiting.is_empty(), self.streams.has_work() || !self.waiting.is_empty());
-            tokio::select! {
+            let busy = self.streams.has_work();
+            let first = tokio::select! {
                 biased;
-                _ = self.inbox.recv_many(&mut inputs, TURN_INPUTS), if !full => self.waiting.extend(inputs.drain(..)),
-                _ = self.signals.recv_many(&mut signals, TURN_INPUTS) => {}
-                () = &mut timer => {}
-                () = std::future::ready(()), if busy => {}
-            }
+                work = self.inputs.next() => work,
+                _ = self.signals.recv_many(&mut signals, TURN_INPUTS) => None,
+                () = &mut timer => None,
+                () = std::future::ready(()), if busy => None,
+            };
             // Other tasks run on this thread first. The tasks that are about to submit something share this turn then: its
             // pushes, its publication and its wake-ups cost little more for many inputs than for one.
             tokio::task::yield_now().await;
-            self.collect_inputs();
-            self.turn(&mut signals);
+            self.turn(first, &mut signals);
         };
         self.finish().await;
         Ending::from(reason)
     }
 
-    /// Takes the inputs that arrived since the loop woke.
-    fn collect_inputs(&mut self) {
-        while self.waiting.len() < TURN_INPUTS
-            && let Ok(input) = self.inbox.try_recv()
-        {
-            self.waiting.push_back(input);
-        }
-    }
-
-    /// One turn: handles all queued inputs, then their consequences.
-    fn turn(&mut self, signals: &mut Vec<Signal>) {
+    /// One turn: handles the queued inputs, beginning with the one that woke the loop, then their consequences.
+    fn turn(&mut self, mut first: Option<Work>, signals: &mut Vec<Signal>) {
         while signals.len() < TURN_INPUTS
             && let Ok(signal) = self.signals.try_recv()
         {
             signals.push(signal);
         }
         let now = self.clock.now();
+        // Before the timers: a session is not judged while its heartbeat waits here.
+        self.heartbeats(&mut first, now);
         if self.core.next_wake() <= now {
             self.core.wake(now, &mut self.out);
             self.settle();
@@ -157,14 +150,24 @@ impl EventLoop {
         let mut handled = 0;
         let end = now + TURN_MAX;
         let mut now = now;
-        while now <= end
-            && let Some(input) = self.waiting.pop_front()
+        while handled < TURN_INPUTS
+            && now <= end
+            && let Some(work) = first.take().or_else(|| self.inputs.take(handled))
         {
-            self.input(input, now, wall);
+            match work {
+                Work::Input(input) => self.input(input, now),
+                Work::Requests(scheduled) => {
+                    if let Some((conn, request)) = self.shared.lanes.take_request(scheduled) {
+                        self.request(conn, request, now, wall);
+                    }
+                }
+                // Handled at the beginning of the turn.
+                Work::Heartbeats(_) => {}
+            }
             handled += 1;
             now = self.clock.now();
         }
-        add(&self.shared.counting.inputs, handled);
+        add(&self.shared.counting.inputs, handled as u64);
         self.core.flush(now, &mut self.out);
         self.settle();
         self.publish();
@@ -181,7 +184,7 @@ impl EventLoop {
         self.publisher.publish(&mut self.out.changes, kept);
     }
 
-    fn input(&mut self, input: Input, now: Time, wall: u64) {
+    fn input(&mut self, input: Input, now: Time) {
         match input {
             Input::Frames(Frames { link, frames, _unidentified: unidentified, .. }) => {
                 for frame in frames {
@@ -194,8 +197,6 @@ impl EventLoop {
                     self.shared.places.known(link.address.ip());
                 }
             }
-            Input::Operations(operations) => self.operations(operations, now, wall),
-            Input::Heartbeat { conn, session, echo } => self.heartbeat(conn, session, echo, now),
             Input::Accepted(connected) => {
                 let link = LinkId(self.shared.number());
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
@@ -214,11 +215,6 @@ impl EventLoop {
             Input::Closed { link } => {
                 if self.links.remove(&link).is_some() {
                     self.core.closed(now, link, &mut self.out);
-                }
-            }
-            Input::Connect { conn, outbox } => {
-                if !outbox.sender.is_closed() {
-                    self.clients.insert(conn, Arc::new(outbox));
                 }
             }
             Input::Watch(request) => self.watch(*request, now),

@@ -9,7 +9,7 @@ use convoke_base::framing::{PREAMBLE_PREFIX, Preamble};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -64,10 +64,42 @@ async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: Owned
             send_input(&shared, Input::Accepted(Box::new(connected))).await;
         }
         Ok(Ok(_)) if preamble.starts_with(PREAMBLE_PREFIX) => {
-            let dispatched = shared.dispatch.send(preamble, Inbound { stream, address });
+            let known = shared.places.is_known(address.ip());
+            let dispatched = shared.dispatch.send(preamble, Inbound { stream, address, known });
             let counting = &shared.counting;
             add(if dispatched { &counting.connections_dispatched } else { &counting.connections_undispatched }, 1);
         }
+        Ok(Ok(_)) if is_http(&preamble) => {
+            shared.garbage(address, "it speaks HTTP on the peer port; clients use the client port");
+            let answered = answer_http(stream, &shared.client_address);
+            let _ = tokio::time::timeout(shared.network.handshake_timeout, answered).await;
+        }
         Ok(Ok(_)) => shared.garbage(address, "it does not use the peer protocol"),
     }
+}
+
+/// Whether a connection begins with an HTTP request, or with the preface of HTTP/2.
+fn is_http(preamble: &Preamble) -> bool {
+    [&b"GET "[..], b"PUT ", b"POST ", b"HEAD ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"PRI * "]
+        .iter()
+        .any(|method| preamble.starts_with(method))
+}
+
+/// Answers an HTTP request. The rest of the request is read first: a connection that is closed with unread bytes is
+/// reset, and the client might not get the answer. Errors mean that the client has gone.
+async fn answer_http(mut stream: TcpStream, client_address: &str) {
+    if stream.write_all(misdirected(client_address).as_bytes()).await.is_ok() && stream.shutdown().await.is_ok() {
+        let mut rest = [0; 4096];
+        while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}
+    }
+}
+
+/// The answer to an HTTP request on the peer port.
+fn misdirected(client_address: &str) -> String {
+    let port = if client_address.is_empty() { String::new() } else { format!(", {client_address}") };
+    let text = format!("this is the peer port of a Convoke node; use its client port{port}\n");
+    let length = text.len();
+    format!(
+        "HTTP/1.1 421 Misdirected Request\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{text}"
+    )
 }

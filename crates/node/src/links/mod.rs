@@ -95,5 +95,5 @@ fn prepare(stream: &TcpStream) {
 
 /// Sends an input to the event loop. Returns false if the event loop has ended.
 async fn send_input(shared: &Shared, input: Input) -> bool {
-    shared.inbox.send(input).await.is_ok()
+    shared.peer_inbox.send(input).await.is_ok()
 }

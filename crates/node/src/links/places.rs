@@ -34,12 +34,15 @@ impl Places {
         }
     }
 
+    pub(super) fn is_known(&self, address: IpAddr) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&address)
+    }
+
     /// A place for a connection from this address, if there is one.
     pub(super) fn enter(&self, address: IpAddr) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = self.open.clone().try_acquire_owned() {
             return Some(permit);
         }
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&address);
-        if known { self.reserved.clone().try_acquire_owned().ok() } else { None }
+        if self.is_known(address) { self.reserved.clone().try_acquire_owned().ok() } else { None }
     }
 }

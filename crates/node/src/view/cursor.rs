@@ -42,4 +42,13 @@ mod tests {
             assert_eq!(Cursor::parse(bad).map_err(|rejection| rejection.field), Err(Some("cursor")), "{bad}");
         }
     }
+
+    #[test]
+    fn fuzz_cursors() {
+        convoke_fuzz::texts(&["6:orderso-1", "0:", "7:größeü", "18446744073709551615:x"], |text| {
+            if let Ok(cursor) = Cursor::parse(text) {
+                assert_eq!(Cursor::parse(&cursor.to_string()), Ok(cursor));
+            }
+        });
+    }
 }

@@ -489,4 +489,30 @@ mod tests {
             assert!(Probed::decode(&bytes[..len]).is_err(), "cut at {len}");
         }
     }
+
+    #[test]
+    fn fuzz_messages() {
+        let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
+        let notes = Notes { seen: vec![(1, seen), (7, seen)], stalled: true, unreachable: [3, 9].into() };
+        let entries = vec![Entry { log_id: at(3, 5), payload: Payload::Blank }];
+        let append = Append { vote: a_vote(3), prev_log_id: Some(at(1, 4)), entries, leader_commit: Some(at(1, 1)) };
+        let to = Some(Target { log: u128::MAX, replica: 3 });
+        let adopt = Adopt { target: Target { log: 1, replica: 2 }, node: "n".into(), state: vec![1, 2] };
+        let corpus = [
+            encode_append(&append, &notes),
+            encode_appended(&Appended::PartialSuccess(Some(at(1, 2)))),
+            encode_appended(&Appended::HigherVote(a_vote(9))),
+            encode_ballot(&Ballot::new(a_vote(4), Some(at(2, 2))), Some(seen)),
+            encode_voted(&Voted { vote: a_vote(1), vote_granted: true, last_log_id: Some(at(1, 7)) }),
+            encode_transfer(&Transfer::new(a_vote(1), 7, Some(at(1, 1)))),
+            Hello { cluster: "c".into(), node: "n".into(), client: "h:2".into(), to }.encode(),
+            adopt.encode(),
+        ];
+        // A frame may arrive where another kind is expected.
+        convoke_fuzz::bytes(&corpus, |bytes| {
+            let _ = (Hello::decode(bytes), Adopt::decode(bytes), Probed::decode(bytes));
+            let _ = (decode_append(bytes), decode_appended(bytes), decode_ballot(bytes), decode_voted(bytes));
+            let _ = (decode_transfer(bytes), decode_transferred(bytes), decode_snapshot(bytes), decode_vote(bytes));
+        });
+    }
 }

@@ -414,4 +414,25 @@ mod tests {
         assert!(later.begin(6).await);
         assert!(next.frames.next().await.unwrap().is_none());
     }
+
+    #[tokio::test]
+    async fn strangers_leave_places_for_known_peers() {
+        let mut config = Config::new("a", "127.0.0.1:1");
+        config.limits.connections = 4;
+        let replica = Replica::start(config).await.unwrap();
+        let handle = replica.handle();
+        let mut strangers = Vec::new();
+        for _ in 0..10 {
+            let (ours, theirs) = tokio::io::duplex(1_024);
+            handle.accept_stranger(theirs, "127.0.0.2:1".parse().unwrap());
+            strangers.push(ours);
+        }
+        let mut known = Peer::connect(&handle).await;
+        assert!(known.begin(5).await, "strangers keep replicas out");
+        // A stranger that ends makes room for another one.
+        strangers.clear();
+        while handle.plane.strangers.available_permits() < 2 {
+            tokio::task::yield_now().await;
+        }
+    }
 }

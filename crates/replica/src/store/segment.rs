@@ -280,3 +280,63 @@ fn later(bytes: &[u8], from: usize, salt: u32, next: u64) -> Option<usize> {
             && matches!(batch(bytes, *offset, salt), Ok(Found::Batch { .. }))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::{Entry, LeaderId, LogId, Payload, Vote};
+    use crate::store::record::Opening;
+    use std::borrow::Cow;
+
+    /// Checksums hide most of the decoder from mutated bytes, so records are mutated before they are framed as well.
+    #[test]
+    fn fuzz_segments() {
+        let leader_id = LeaderId { term: 2, node_id: 1 };
+        let at = |index| LogId { leader_id, index };
+        let (vote, salt) = (Vote { leader_id, committed: true }, 7);
+        let records = [
+            Record::Opening(Opening { vote: Some(vote), purged: Some(at(1)), committed: None, last: Some(at(3)) }),
+            Record::Entry(Cow::Owned(Entry { log_id: at(4), payload: Payload::Blank })),
+            Record::Vote(vote),
+            Record::Truncate(9),
+            Record::Purge(at(4)),
+            Record::Committed(at(4)),
+        ];
+        let framed = |batches: &[Batch]| {
+            let mut bytes = Preface { sequence: 3, salt }.encode().to_vec();
+            for (sequence, batch) in batches.iter().enumerate() {
+                let offset = bytes.len() as u64;
+                batch.write(&mut bytes, offset, sequence as u64, salt);
+            }
+            bytes
+        };
+        let batch = |records: &[Record<'_>]| {
+            let mut batch = Batch::default();
+            records.iter().for_each(|record| batch.push(record));
+            batch
+        };
+        let whole = framed(&[batch(&records[..2]), batch(&records[2..]), batch(&records)]);
+        let mut found = 0;
+        assert!(matches!(
+            scan(&whole, Some(0), true, |_| {
+                found += 1;
+                Ok(())
+            }),
+            Ok(Some(_))
+        ));
+        assert_eq!(found, 12);
+        let scan_all = |bytes: &[u8]| {
+            for last in [false, true] {
+                let _ = scan(bytes, None, last, |_| Ok(()));
+            }
+        };
+        convoke_fuzz::bytes(&[whole], scan_all);
+        let contents: Vec<Vec<u8>> =
+            records.iter().map(|record| batch(std::slice::from_ref(record)).records.bytes().to_vec()).collect();
+        convoke_fuzz::bytes(&contents, |content| {
+            let mut mutated = Batch::default();
+            mutated.records.raw(content);
+            scan_all(&framed(&[mutated]));
+        });
+    }
+}

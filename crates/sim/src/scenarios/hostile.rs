@@ -104,7 +104,8 @@ pub(super) fn hostile_lengths(world: &mut World) -> ScenarioResult {
         world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
     }
 
-    // Well-formed, but with the receiving node as its writer: not stored, and no reason to close the link.
+    // Well-formed, but with the receiving node as its writer: not stored.
+    world.forged = true;
     let (peer, victim) = (world.node(1).origin().clone(), world.node(0).origin().clone());
     inject(world, Frame::push(&peer, &victim, 1 << 40, (1 << 40) + 1, 1 << 47))?;
     world.pass(SECOND)?;
@@ -127,12 +128,16 @@ pub(super) fn hostile_lengths(world: &mut World) -> ScenarioResult {
 
 /// Puts a frame into the link from n1 to n0.
 fn inject(world: &mut World, frame: Frame) -> ScenarioResult {
-    let conns = world.connections_between(0, 1);
+    inject_between(world, 1, 0, frame)
+}
+
+fn inject_between(world: &mut World, from: usize, to: usize, frame: Frame) -> ScenarioResult {
+    let conns = world.connections_between(to, from);
     let open = |conn: &&u64| world.network.connections[*conn].ends.iter().all(|end| end.open);
     let found = conns.iter().find(open).copied();
     world.require(found.is_some(), "there is no link")?;
     if let Some(conn) = found {
-        let side = usize::from(world.network.connections[&conn].ends[1].place == Place::Host(1));
+        let side = usize::from(world.network.connections[&conn].ends[1].place == Place::Host(from));
         world.push(conn, side, Item::Frame(Bytes::from(frame.0)));
     }
     Ok(())
@@ -141,7 +146,7 @@ fn inject(world: &mut World, frame: Frame) -> ScenarioResult {
 /// Clients with claims that cannot be reached by counting are rejected. A client that is merely far ahead harms no
 /// other client, even after its records have been collected.
 pub(super) fn hostile_claim_jumps(world: &mut World) -> ScenarioResult {
-    const AHEAD: u64 = 1000;
+    const AHEAD: u64 = 1 << 40;
     world.begin()?;
     let client = world.add_client_at("c", &["m"], 1);
     world.up(&["m"])?;
@@ -152,7 +157,7 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> ScenarioResult {
         members: vec![AttachMember { spec: MemberSpec::new("evil", "s"), takeover: true }],
         ..Attach::default()
     };
-    for claim in [0, 1 << 32, 1 << 48, (1 << 48) + 1, u64::MAX] {
+    for claim in [0, 1 << 48, (1 << 48) + 1, u64::MAX] {
         let rejected =
             world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(claim), out).err());
         let code = rejected.map(|rejection| rejection.code);
@@ -204,6 +209,59 @@ pub(super) fn hostile_counters(world: &mut World) -> ScenarioResult {
     world.require((0..3).all(|host| world.node(host).counters().frames_malformed == 0), "a frame was malformed")?;
     world.require(world.node(0).counters().records_rejected >= 3, "a counter at the limit was accepted")?;
     world.up(&["m", "evil"])?;
+    world.settle()
+}
+
+/// Frames that claim more than a correct node can: each is rejected and counted, the link is closed and re-established.
+fn excessive(world: &World) -> Vec<(&'static str, Frame)> {
+    const HUGE: u64 = 1 << 56;
+    let (me, peer) = (world.node(0).origin().clone(), world.node(1).origin().clone());
+    let run = |origin: &OriginId, number| OriginId { incarnation: Incarnation { number, nonce: 9 }, ..origin.clone() };
+    let want = |clock: &[(&OriginId, u64)], written_off: &[(&OriginId, u64)], floor| {
+        let entries = |frame: Frame, clock: &[(&OriginId, u64)]| {
+            let frame = frame.number(clock.len() as u64);
+            clock.iter().fold(frame, |frame, (origin, n)| frame.origin(origin).number(*n))
+        };
+        let frame = entries(entries(Frame::of(5).number(1), clock).number(0), written_off);
+        frame.number(floor).number(0)
+    };
+    let evidence = |counter, written| want(&[], &[], 0).number(1).origin(&me).number(counter).number(written).number(0);
+    vec![
+        ("more writes of the receiver", want(&[(&me, 1 << 30)], &[], 0).number(0)),
+        ("more written-off writes of the receiver", want(&[], &[(&me, 1 << 30)], 0).number(0)),
+        ("a push of the receiver", Frame::push(&me, &peer, 0, 1 << 30, 1)),
+        ("a record of the receiver", Frame::push(&peer, &me, 1 << 40, (1 << 40) + 1, 1)),
+        ("evidence of more writes of the receiver", evidence(0, 1 << 30)),
+        ("a higher liveness counter of the receiver", evidence(1 << 30, 0)),
+        ("a far incarnation of the receiver", want(&[(&run(&me, 1 << 50), 1)], &[], 0).number(0)),
+        ("a far incarnation of the sender", want(&[(&run(&peer, 1 << 50), 1)], &[], 0).number(0)),
+        ("a far write of the sender", want(&[(&peer, HUGE)], &[], 0).number(0)),
+        ("a far claim floor", want(&[], &[], 1 << 48).number(0)),
+    ]
+}
+
+/// A frame that claims too much closes its link and changes nothing. If a forged push has raised the contexts of the
+/// other nodes above the writes of a node, that node begins a new incarnation, and its writes count again (P10).
+pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.forged = true;
+    let first = world.node(0).origin().clone();
+    for (what, frame) in excessive(world) {
+        let before = world.node(0).counters().frames_excessive;
+        inject(world, frame)?;
+        world.pass(SECOND / 10)?;
+        let counted = world.node(0).counters().frames_excessive == before + 1;
+        world.require(counted, &format!("{what} was not rejected"))?;
+        world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
+    }
+    world.require(world.node(0).origin() == &first, "one lying peer makes a node restart")?;
+    let mute = Frame::of(4).origin(&first).number(0).number(1 << 20).number(0).number(0).number(0);
+    inject_between(world, 2, 1, mute)?;
+    world.run_until(|w| w.node(0).origin() != &first, 60 * SECOND)?;
+    world.add_client_at("d", &["late"], 0);
+    world.up(&["m", "late"])?;
     world.settle()
 }
 

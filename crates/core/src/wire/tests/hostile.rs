@@ -4,9 +4,10 @@ use super::samples::{self, Plain, Sample};
 use super::{push_of, walk};
 use crate::wire::*;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: convoke_fuzz::cases_u32(64), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Decodes and reads everything in the frame.
@@ -66,6 +67,16 @@ proptest! {
             let _ = survive(&flipped);
         }
     }
+}
+
+#[test]
+fn fuzz_frames() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut sample = || samples::sample().new_tree(&mut runner).expect("a sample").current().encode();
+    let corpus: Vec<Vec<u8>> = (0..200).map(|_| sample()).collect();
+    convoke_fuzz::bytes(&corpus, |frame| {
+        let _ = survive(frame);
+    });
 }
 
 /// A frame that is valid up to a count, which is absurd. If anything were allocated for it, the test would not end.

@@ -13,7 +13,7 @@ fn decode(bytes: &[u8]) -> Result<Command, CodecError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: convoke_fuzz::cases_u32(96), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn commands_round_trip(command in samples::command()) {

@@ -80,7 +80,8 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::PeerLost { node, .. }
         | RegistryEvent::PeerFailed { node, .. }
         | RegistryEvent::PeerLeft { node }
-        | RegistryEvent::PeerRejected { node: Some(node), .. } => node.as_str(),
+        | RegistryEvent::PeerRejected { node: Some(node), .. }
+        | RegistryEvent::ClaimRejected { node: Some(node), .. } => node.as_str(),
         RegistryEvent::OriginSilent { origin }
         | RegistryEvent::OriginReturned { origin }
         | RegistryEvent::OriginRetired { origin } => origin.node.as_str(),
@@ -88,6 +89,7 @@ fn subject(what: &NodeEvent) -> &str {
         RegistryEvent::Conflict { id, .. } => id,
         RegistryEvent::NameLost { name, .. } => name,
         RegistryEvent::PeerRejected { node: None, .. }
+        | RegistryEvent::ClaimRejected { node: None, .. }
         | RegistryEvent::IdInUse { .. }
         | RegistryEvent::Ready { .. }
         | RegistryEvent::ReadyWithout { .. }

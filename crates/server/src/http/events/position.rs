@@ -53,4 +53,13 @@ mod tests {
             assert_eq!(HistoryPosition::read(0xabc, other), None, "{other}");
         }
     }
+
+    #[test]
+    fn fuzz_event_positions() {
+        convoke_fuzz::texts(&["abc.7.12", "abc.18446744073709551615.0", "abc.0.0"], |text| {
+            if let Some(position) = HistoryPosition::read(0xabc, text) {
+                assert_eq!(HistoryPosition::read(0xabc, &position.to_string()), Some(position));
+            }
+        });
+    }
 }

@@ -208,6 +208,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fuzz_watch_positions() {
+        let scope = Scope::of(&Filter::all());
+        let mut position = Position::Start;
+        position.mark(vec![7; 40].into());
+        position.sent("abc", version(1));
+        position.sent("def", version(9));
+        let good = URL_SAFE_NO_PAD.decode(text(scope, &position)).unwrap();
+        convoke_fuzz::bytes(&[good], |bytes| {
+            if let Some((position, held)) = scope.read(&URL_SAFE_NO_PAD.encode(bytes)) {
+                let mut text = String::new();
+                scope.write(&position, &held, &mut text);
+                assert_eq!(scope.read(&text), Some((position, held)));
+            }
+        });
+        convoke_fuzz::texts(&[&text(scope, &position)], |text| drop(scope.read(text)));
+    }
+
     /// Readers resume with positions from before an upgrade.
     #[test]
     fn the_format_of_positions_is_fixed() {
