@@ -30,7 +30,14 @@ fn put(address: &str, log: &str) -> u16 {
 fn fd4_a_founder_that_lost_its_disk_creates_no_second_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
-    until("the log has three voters", || log_status(&cluster, 0)["voters"].as_array().map(Vec::len) == Some(3));
+    for index in 0..3 {
+        until("every replica follows a leader", || {
+            let status = log_status(&cluster, index);
+            status["available"] == true
+                && status["settled"] == true
+                && status["voters"].as_array().map(Vec::len) == Some(3)
+        });
+    }
     let log = text(&log_status(&cluster, 1), "log");
     cluster.kill(0);
     std::fs::remove_dir_all(cluster.data_dir(0)).unwrap();

@@ -8,12 +8,20 @@ use convoke_testkit::{NodeProcess, until};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{convoke, fails, output, query, start};
+use support::{convoke, output, query, start};
 
 fn check(dir: &Path, arguments: &[&str]) -> (i32, Value) {
     let mut command = convoke(&["log", "check", "--json"]);
     let done = command.arg(dir).args(arguments).output().unwrap();
     (done.status.code().unwrap(), serde_json::from_slice(&done.stdout).unwrap_or_default())
+}
+
+/// Returns the error of a check without `--json`.
+#[track_caller]
+fn rejected(dir: &Path, arguments: &[&str], code: i32) -> String {
+    let done = convoke(&["log", "check"]).arg(dir).args(arguments).output().unwrap();
+    assert_eq!(done.status.code(), Some(code));
+    String::from_utf8(done.stderr).unwrap()
 }
 
 fn run_and_stop(dir: &Path, act: impl Fn(&NodeProcess)) {
@@ -36,7 +44,7 @@ fn tears_and_damage_are_found_and_an_unsynced_tail_is_cut() {
     let put = |node: &NodeProcess| drop(output(&["kv", "put", "k", "v", "--addr", &node.clients]));
     run_and_stop(dir, |node| {
         put(node);
-        assert!(fails(&["log", "check", dir.to_str().unwrap()], 1).contains("another process uses"));
+        assert!(rejected(dir, &[], 1).contains("another process uses"));
     });
     let (code, fine) = check(dir, &[]);
     assert_eq!((code, &fine["node"], &fine["damage"]), (0, &"n1".into(), &serde_json::json!([])), "{fine}");
@@ -54,7 +62,7 @@ fn tears_and_damage_are_found_and_an_unsynced_tail_is_cut() {
     fs::write(&segment, [&whole[..], &[0x5a; 512]].concat()).unwrap();
     let (code, damaged) = check(dir, &[]);
     assert!(code == 1 && damaged["damage"][0]["what"].as_str().unwrap().contains("at byte"), "{damaged}");
-    assert!(fails(&["log", "check", dir.to_str().unwrap()], 1).contains("--cut-tail"));
+    assert!(rejected(dir, &[], 1).contains("--cut-tail"));
     let (code, cut) = check(dir, &["--cut-tail"]);
     assert_eq!((code, &cut["cut"]["after"]), (0, &whole.len().into()), "{cut}");
     assert_eq!(fs::read(cut["cut"]["kept_in"].as_str().unwrap()).unwrap(), [0x5a; 512]);
@@ -67,7 +75,7 @@ fn tears_and_damage_are_found_and_an_unsynced_tail_is_cut() {
     bytes[40] ^= 1;
     fs::write(&segment, &bytes).unwrap();
     assert_eq!(check(dir, &[]).0, 1);
-    assert!(fails(&["log", "check", "--cut-tail", dir.to_str().unwrap()], 1).contains("damaged"));
+    assert!(rejected(dir, &["--cut-tail"], 1).contains("damaged"));
     bytes[40] ^= 1;
     fs::write(&segment, &bytes).unwrap();
 
@@ -75,5 +83,5 @@ fn tears_and_damage_are_found_and_an_unsynced_tail_is_cut() {
     let (code, missing) = check(dir, &[]);
     assert!(code == 1 && missing["damage"][0]["path"].as_str().unwrap().ends_with("identity"), "{missing}");
     assert_eq!(check(&dir.join("log"), &[]).1, missing, "the log directory itself");
-    assert!(fails(&["log", "check", dir.join("none").to_str().unwrap()], 4).contains("contains no log"));
+    assert!(rejected(&dir.join("none"), &[], 4).contains("contains no log"));
 }

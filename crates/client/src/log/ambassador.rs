@@ -55,6 +55,8 @@ pub(super) struct Shared {
     rejection: Mutex<Option<Error>>,
     /// Number of reads that wait for an answer of the leader.
     asking: AtomicUsize,
+    /// When the leader answered a read last, or the first read began to wait, in milliseconds since the start.
+    read_at: AtomicU64,
     /// Time of the last request without a link, in milliseconds since the start.
     asked_at: AtomicU64,
     /// Connections to nodes that are read from locally.
@@ -153,6 +155,7 @@ impl Ambassador {
             log: Mutex::default(),
             rejection: Mutex::default(),
             asking: AtomicUsize::new(0),
+            read_at: AtomicU64::new(0),
             asked_at: AtomicU64::new(0),
             channels: Mutex::default(),
             answers: watch::Sender::new(0),
@@ -351,7 +354,7 @@ impl Shared {
 
     /// Starts a search for the leader soon.
     fn request_link(&self) {
-        self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.asked_at.store(self.millis(), Ordering::Release);
         self.link_requested.notify_one();
     }
 
@@ -372,19 +375,33 @@ impl Shared {
     /// Returns the answer to a request over a link, or `None` if the link is lost first. A leader that stays silent is
     /// suspected while such a request waits.
     pub(super) async fn answer_over<T>(&self, link: LinkId, asking: impl Future<Output = T>) -> Option<T> {
+        if self.asking.load(Ordering::Acquire) == 0 {
+            self.read_at.store(self.millis(), Ordering::Release);
+        }
         let _asking = Waiting::begin(&self.asking);
         let mut linked = self.linked.subscribe();
         let lost = linked.wait_for(|linked| linked.as_ref().is_none_or(|present| present.link != link));
         tokio::select! {
             biased;
-            answer = asking => Some(answer),
+            answer = asking => {
+                self.read_at.store(self.millis(), Ordering::Release);
+                Some(answer)
+            }
             _ = lost => None,
         }
     }
 
-    /// Returns whether a read waits for an answer of the leader.
-    pub(super) fn is_asking(&self) -> bool {
-        self.asking.load(Ordering::Acquire) > 0
+    /// Returns how long requests or reads have waited for the leader without any answer.
+    pub(super) fn unanswered_for(&self) -> Duration {
+        let now = self.now();
+        let asking = self.asking.load(Ordering::Acquire) > 0;
+        let read_at = asking.then(|| Duration::from_millis(self.read_at.load(Ordering::Acquire)));
+        let since = self.lock().core.unanswered_since().into_iter().chain(read_at).min();
+        since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Returns a connection to a node, whether it leads or not.

@@ -75,8 +75,12 @@ struct LeaderProbe {
 }
 
 impl Search {
-    /// Asks all nodes and waits for answers until the end of the round.
-    pub(super) async fn round(&mut self, shared: &Shared) -> ProbeResult {
+    /// Asks all nodes and waits for answers until the end of the round. With `after`, only a leader of a later epoch
+    /// counts: a leader that was deposed without knowing it answers, too.
+    pub(super) async fn round(&mut self, shared: &Shared, after: Option<v1::Epoch>) -> ProbeResult {
+        let is_later = |epoch: &v1::Epoch| {
+            after.as_ref().is_none_or(|after| (epoch.term, epoch.replica) > (after.term, after.replica))
+        };
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
         tokio::pin!(end);
@@ -85,9 +89,9 @@ impl Search {
             tokio::select! {
                 biased;
                 result = self.next_result(shared) => match result {
-                    ProbeResult::Leader(leader) => return ProbeResult::Leader(leader),
+                    ProbeResult::Leader(leader) if is_later(&leader.epoch) => return ProbeResult::Leader(leader),
                     ProbeResult::NewMembers => new_members = true,
-                    ProbeResult::None => {}
+                    ProbeResult::Leader(_) | ProbeResult::None => {}
                 },
                 () = &mut end => break,
             }
