@@ -47,7 +47,7 @@ impl<const DEV: bool> Args for KeyFlags<DEV> {
                 (true, _) => arg.action(ArgAction::SetTrue),
                 // The number is optional: alone is the usual case.
                 _ if key.name == "bootstrap" => {
-                    arg.value_name(key.value_name).num_args(0..=1).require_equals(true).default_missing_value("1")
+                    arg.value_name(key.value_name).num_args(0..=1).default_missing_value("1")
                 }
                 (false, "" | "[]") => arg.value_name(key.value_name),
                 (false, default) => arg.value_name(key.value_name).default_value(default.to_owned()),
