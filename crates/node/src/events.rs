@@ -46,6 +46,15 @@ pub enum NodeEvent {
     PersistFailed {
         error: String,
     },
+    /// The cluster has two logs.
+    LogConflict {
+        conflict: String,
+    },
+    LogConflictEnded,
+    /// The state of this node's replica of the log differs from the state of its leader.
+    LogDiverged {
+        divergence: String,
+    },
 }
 
 impl NodeEvent {
@@ -66,12 +75,14 @@ impl NodeEvent {
                     | RegistryEvent::Degraded { .. }
                     | RegistryEvent::Late { .. }
             ),
-            NodeEvent::Started { .. } => false,
+            NodeEvent::Started { .. } | NodeEvent::LogConflictEnded => false,
             NodeEvent::Stopped { reason } => *reason != StopReason::Graceful,
             NodeEvent::Restarted { .. }
             | NodeEvent::Garbage { .. }
             | NodeEvent::LinkOverflow { .. }
-            | NodeEvent::PersistFailed { .. } => true,
+            | NodeEvent::PersistFailed { .. }
+            | NodeEvent::LogConflict { .. }
+            | NodeEvent::LogDiverged { .. } => true,
         }
     }
 }
@@ -94,6 +105,9 @@ impl fmt::Display for NodeEvent {
                 write!(f, "closed the link to the peer at {address}: the peer reads too slowly")
             }
             NodeEvent::PersistFailed { error } => write!(f, "cannot write the incarnation to disk: {error}"),
+            NodeEvent::LogConflict { conflict } => f.write_str(conflict),
+            NodeEvent::LogConflictEnded => f.write_str("the cluster has one log again"),
+            NodeEvent::LogDiverged { divergence } => write!(f, "this replica of the log differs: {divergence}"),
         }
     }
 }
@@ -170,6 +184,9 @@ impl fmt::Display for LogLine<'_> {
                 write!(f, "peer link closed address={address} reason=\"the peer reads too slowly\"")
             }
             NodeEvent::PersistFailed { error } => write!(f, "incarnation not persisted error={error:?}"),
+            NodeEvent::LogConflict { conflict } => write!(f, "log conflict reason={conflict:?}"),
+            NodeEvent::LogConflictEnded => f.write_str("log conflict ended"),
+            NodeEvent::LogDiverged { divergence } => write!(f, "log replica diverged reason={divergence:?}"),
         }
     }
 }

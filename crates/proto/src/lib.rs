@@ -41,5 +41,8 @@ pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Approximate size of the parts into which larger contents are split.
 pub const PART_BYTES: usize = 1024 * 1024;
 
+/// Header of a gRPC or HTTP request that names the log it is for.
+pub const LOG_HEADER: &str = "convoke-log";
+
 /// Service of the members that nodes register for themselves. Clients connect to the `address` of such a member.
 pub const NODE_SERVICE: &str = "convoke";

@@ -70,7 +70,7 @@ async fn start(replicas: u64, dir: &std::path::Path) -> Vec<Replica> {
         let node = format!("n{place}");
         let mut config = Config::new(&node, &join[place]);
         config.data_dir = Some(dir.join(&node));
-        config.join = join.clone();
+        config.join = if replicas > 1 { join.clone() } else { Vec::new() };
         let replica = Replica::start(config).await.unwrap();
         let handle = replica.handle();
         tokio::spawn(async move {

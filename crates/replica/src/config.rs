@@ -1,5 +1,6 @@
 //! Configuration of a replica.
 
+use crate::mutant::Mutation;
 use convoke_log::LogLimits;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,14 +17,33 @@ pub struct Config {
     /// Address at which clients reach this node; empty if there is none. Replicas tell it each other, so that a node can
     /// name the leader before the registry knows its address.
     pub client_address: String,
-    /// Peer addresses at which to look for a log. If empty, this node creates its own log.
+    /// Peer addresses at which to look for a log.
     pub join: Vec<String>,
+    /// When this node may create a log.
+    pub founding: Founding,
     /// Directory for log and snapshots. `None` keeps everything in memory, and a restart makes a new replica.
     pub data_dir: Option<PathBuf>,
     /// Limits of the state. Used only by the node that creates a log; afterwards they are part of the state (LH4).
     pub state: LogLimits,
     pub timers: LogTimers,
     pub limits: ReplicaLimits,
+    /// A deliberate bug, for tests.
+    pub mutation: Mutation,
+}
+
+/// When a node that finds no log may create one (FD1 to FD4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Founding {
+    /// Alone and at once if the join list is empty, otherwise as `Listed`. Only for a node that no other node can know
+    /// yet, because a node that lost its disk would create a second log.
+    #[default]
+    AtOnce,
+    /// Together with all nodes of the join list, if it has at least two entries.
+    Listed,
+    /// Alone, if no node with a log is known for this time.
+    Alone { after: Duration },
+    /// Together with the nodes behind the join list, once there are exactly so many.
+    Expected(usize),
 }
 
 /// Timers of the log.
@@ -119,10 +139,12 @@ impl Config {
             address: address.into(),
             client_address: String::new(),
             join: Vec::new(),
+            founding: Founding::default(),
             data_dir: None,
             state: LogLimits::default(),
             timers: LogTimers::default(),
             limits: ReplicaLimits::default(),
+            mutation: Mutation::none(),
         }
     }
 

@@ -52,6 +52,8 @@ convoke_counters::atomic_counters! {
         elections_early,
         /// Early elections that this replica did not start because too few voters confirmed the end of the leader.
         elections_early_declined,
+        /// Differences between the state of this replica and the state of its leader at the same entry.
+        divergences,
         /// RPCs to other replicas that were not sent or not answered in time.
         rpc_errors,
     }

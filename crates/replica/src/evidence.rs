@@ -1,9 +1,11 @@
 //! Collects and uses the evidence of what replicas have acknowledged (M6).
 
 use crate::engine::Engine;
+use crate::mutant::seam;
 use crate::net::message::{Ballot, Notes};
 use crate::plane::Plane;
 use crate::raft::Vote;
+use crate::state_hashes::Divergence;
 use crate::store::disk::{Disk, read, replace};
 use crate::witness::{RolledBack, Seen, Witness};
 use openraft::Instant as _;
@@ -18,6 +20,8 @@ const FILE: &str = "evidence";
 const COLLECT_INTERVAL: Duration = Duration::from_millis(50);
 /// How often changed evidence is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Shortest time between two comparisons of state hashes. They cost as much as encoding all log sessions.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads saved evidence. It is a help and not a part of the log, so a damaged file is ignored.
 pub(crate) fn load(disk: &dyn Disk, witness: &Witness) {
@@ -44,6 +48,9 @@ pub(crate) async fn keep(plane: Arc<Plane>, engine: Arc<Engine>) {
     let mut stall = Stall::default();
     loop {
         engine.collect_evidence(&mut stall);
+        if let Some(divergence) = engine.witness.hashes.compute(engine.config.mutation) {
+            engine.report(&divergence);
+        }
         if saved.elapsed() >= SAVE_INTERVAL {
             saved = Instant::now();
             save(&plane, &engine).await;
@@ -83,6 +90,9 @@ pub(crate) struct Stall {
     since: Option<(u64, Instant)>,
     /// Since when this replica leads.
     led: Option<Instant>,
+    /// When it last named an index for state hashes, and its last entry at the last collection.
+    checked: Option<Instant>,
+    last: u64,
 }
 
 impl Stall {
@@ -119,6 +129,7 @@ impl Engine {
         let commit = index(metrics.local_committed.map(|log_id| log_id.index));
         let last = index(metrics.last_log_index);
         self.witness.set_stalled(stall.is_stalled(commit, last, 2 * self.contact_timeout()));
+        self.name_check(stall);
         let me = self.state.me().0;
         let (timeout, is_new) = (self.contact_timeout(), stall.led_for() < self.contact_timeout());
         let heartbeats = metrics.heartbeat.iter().flatten();
@@ -137,6 +148,28 @@ impl Engine {
         }
     }
 
+    /// Names the next index at which replicas compare their states (LH6). It must be an index that no message contains
+    /// yet, so a busy leader adds what it may append before its next message.
+    fn name_check(&self, stall: &mut Stall) {
+        let last = self.store.last().map_or(0, |last| last.index + 1);
+        let grown = last.saturating_sub(std::mem::replace(&mut stall.last, last));
+        let is_due = stall.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
+        if is_due && last >= self.witness.hashes.wanted() {
+            stall.checked = Some(Instant::now());
+            self.witness.hashes.want(last + 1 + 2 * grown);
+        }
+    }
+
+    fn report(&self, divergence: &Divergence) {
+        crate::counters::add(&self.counting.divergences, 1);
+        let Divergence { index, own, leader } = divergence;
+        tracing::error!(
+            node = %self.config.node, replica = %self.state.me(), index,
+            own = %format_args!("{own:032x}"), leader = %format_args!("{leader:032x}"),
+            "replica state differs from the leader"
+        );
+    }
+
     /// Returns the index up to which this replica has entries or state.
     fn has(&self) -> u64 {
         let last = self.store.last().map_or(0, |last| last.index + 1);
@@ -145,6 +178,7 @@ impl Engine {
 
     /// Adds evidence about this replica, and rejects the message that carried it if this replica has lost data.
     fn check_own_data(&self, about_me: Option<Seen>) -> Result<(), String> {
+        seam!(in self.config.mutation, EvidenceIgnored => return Ok(()));
         if let Some(seen) = about_me {
             // First the entries, then the vote: a later leader may truncate in between.
             let has = self.has();
@@ -157,6 +191,7 @@ impl Engine {
 
     /// Rejects a candidate that has lost data.
     fn check_candidate(&self, vote: &Vote, has: u64) -> Result<(), String> {
+        seam!(in self.config.mutation, EvidenceIgnored => return Ok(()));
         let candidate = vote.leader_id.node_id;
         let Some(seen) = self.witness.of(candidate) else { return Ok(()) };
         seen.check_candidate(has).map_err(|lost| format!("the data of replica {candidate} went back in time: {lost}"))
@@ -169,6 +204,10 @@ impl Engine {
         if self.store.vote().is_none_or(|own| own <= *vote) {
             self.witness.set_stalled(notes.stalled);
             self.witness.set_unreachable(notes.unreachable.clone());
+            self.witness.hashes.want(notes.check);
+            if let Some(divergence) = notes.checked.and_then(|checked| self.witness.hashes.hear(checked)) {
+                self.report(&divergence);
+            }
         }
         for (replica, seen) in &notes.seen {
             self.witness.record(*replica, *seen);

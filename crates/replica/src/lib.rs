@@ -4,6 +4,7 @@
 //! log and snapshot files store them, and replicas use their own connections. [`LogHandle`] is the interface for the
 //! rest of a node. Only one module names openraft, and the public interface does not expose it.
 
+pub mod check;
 mod codec;
 mod config;
 mod counters;
@@ -13,6 +14,7 @@ mod evidence;
 mod group;
 mod handle;
 mod housekeeping;
+mod mutant;
 mod net;
 pub mod offline;
 mod plane;
@@ -21,19 +23,21 @@ mod rejection;
 mod replica;
 mod runtime;
 mod state;
+mod state_hashes;
 mod status;
 mod store;
 mod term_watch;
 mod traces;
 mod witness;
 
-pub use config::{Config, ConfigError, LogTimers, ReplicaLimits};
+pub use config::{Config, ConfigError, Founding, LogTimers, ReplicaLimits};
 pub use counters::Counters;
 pub use entropy::seed_thread;
 pub use handle::{Answered, Backup, Consistency, Edit, LogHandle, OpenAnswered};
-pub use net::{Dial, DialWithLookup, Duplex, LOG_PREAMBLE, TcpDial};
+pub use mutant::{Mutant, Mutation};
+pub use net::{Dial, DialWithLookup, Duplex, LOG_PREAMBLE, Lookup, NodeLog, TcpDial};
 pub use rejection::{ChangeError, LogRejection, SubmitError};
 pub use replica::{Replica, StartError};
-pub use status::{Group, GroupReplica, ReplicaStatus, Role};
+pub use status::{Group, GroupReplica, LogConflict, ReplicaStatus, Role};
 pub use store::StoreError;
 pub use store::disk::{Disk, DiskFile};

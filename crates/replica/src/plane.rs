@@ -1,13 +1,13 @@
 //! State shared by the tasks of a node's log.
 
-use crate::config::Config;
+use crate::config::{Config, Founding};
 use crate::counters::Counting;
 use crate::engine::Engine;
 use crate::net::Dial;
 use crate::net::message::{Adopt, Probed};
 use crate::raft::Vote;
 use crate::rejection::LogRejection;
-use crate::status::Group;
+use crate::status::{Group, LogConflict};
 use crate::store::disk::Disk;
 use crate::store::identity::Identity;
 use arc_swap::ArcSwapOption;
@@ -59,6 +59,10 @@ pub(crate) struct Plane {
     known: Mutex<Group>,
     /// Whether a replica reported a leader with a majority in the last round, while this node is not a replica.
     group_available: AtomicBool,
+    /// Ids of the nodes behind the join list, as of the last round of the search for a log.
+    sees: Mutex<Vec<SmolStr>>,
+    /// Set while the cluster has two logs.
+    pub(crate) conflict: ArcSwapOption<LogConflict>,
     /// Addresses for clients that other nodes reported, by node id.
     client_addresses: Mutex<BTreeMap<SmolStr, SmolStr>>,
 }
@@ -103,6 +107,8 @@ impl Plane {
             installing: Arc::new(Semaphore::new(1)),
             known: Mutex::default(),
             group_available: AtomicBool::new(false),
+            sees: Mutex::default(),
+            conflict: ArcSwapOption::empty(),
             client_addresses: Mutex::default(),
         }
     }
@@ -140,6 +146,19 @@ impl Plane {
         join.sort();
         join.dedup();
         join
+    }
+
+    /// Returns the number of nodes with which this node creates a log: 1 for alone, 0 if the join list decides.
+    pub(crate) fn expected(&self) -> u64 {
+        match self.config.founding {
+            Founding::AtOnce | Founding::Listed => 0,
+            Founding::Alone { .. } => 1,
+            Founding::Expected(nodes) => nodes as u64,
+        }
+    }
+
+    pub(crate) fn see(&self, nodes: Vec<SmolStr>) {
+        *self.sees.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
 
     pub(crate) fn become_replica(&self, local: LocalReplica) {
@@ -245,6 +264,8 @@ impl Plane {
             address: SmolStr::new(&self.config.address),
             nonce: self.nonce,
             join: self.join(),
+            expected: self.expected(),
+            sees: self.sees.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             log: engine.as_ref().map(|engine| engine.log),
             group: engine.as_ref().map_or_else(|| self.known(), |engine| engine.group()),
             available: engine.as_ref().is_some_and(|engine| engine.is_available()),

@@ -1,6 +1,6 @@
 //! Rejections, and errors with an unknown outcome.
 
-use crate::status::Group;
+use crate::status::{Group, LogConflict};
 use convoke_base::ErrorCode;
 use convoke_log::codec::CodecError;
 use convoke_log::leader::NotAppended;
@@ -39,6 +39,8 @@ pub enum LogRejection {
     Unreadable(CodecError),
     #[error("log session {session} does not exist yet; the last applied entry is {applied}")]
     NoSession { session: LogSessionId, applied: u64 },
+    #[error("the request names no log, or not the log of this node, and {0}")]
+    Conflict(LogConflict),
     #[error("the log of this node has stopped; use another node")]
     Stopped,
 }
@@ -69,6 +71,7 @@ impl LogRejection {
             LogRejection::SessionNotOpen | LogRejection::NotOwner | LogRejection::OtherLog { .. } => {
                 ErrorCode::SessionGone
             }
+            LogRejection::Conflict(_) => ErrorCode::FailedPrecondition,
             LogRejection::NoRoom(why) => why.code(),
             LogRejection::Abandoned { .. } => ErrorCode::Superseded,
             LogRejection::Busy { .. } => ErrorCode::ResourceExhausted,

@@ -1,6 +1,6 @@
 //! Start and stop of a node's replica.
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Founding};
 use crate::engine::{self, Engine, Parts};
 use crate::group::{driver, founding, removal, seek};
 use crate::handle::LogHandle;
@@ -48,8 +48,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts in the current tokio runtime. It continues as the replica of an earlier start, creates a log if the join
-    /// list is empty, or looks for other nodes.
+    /// Starts in the current tokio runtime. It continues as the replica of an earlier start, creates a log if
+    /// `config.founding` allows it, or looks for other nodes.
     pub async fn start(config: Config) -> Result<Replica, StartError> {
         Self::start_with(config, Arc::new(TcpDial)).await
     }
@@ -94,7 +94,7 @@ impl Replica {
                 let path = plane.config.data_dir.clone().unwrap_or_default();
                 return Err(StoreError::NoIdentity { path }.into());
             }
-            None if plane.config.join.is_empty() => {
+            None if plane.config.join.is_empty() && plane.config.founding == Founding::AtOnce => {
                 let identity = founder(&plane, vec![plane.place()])?;
                 match begin(&plane, identity).await {
                     Err(StartError::Store(error)) if error.is_full() => plane.fail(error.to_string()),
@@ -251,7 +251,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
     let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
     let machine = StateMachine::new(state.clone(), snapshots, store.clone());
-    let witness = Arc::new(Witness::default());
+    let witness = Arc::new(Witness::new(state.hashes.clone()));
     if let Some(disk) = plane.disk() {
         evidence::load(&*disk, &witness);
     }

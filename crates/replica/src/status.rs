@@ -2,6 +2,8 @@
 
 use convoke_log::{Epoch, LogTime, ReplicaId};
 use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Role of a replica in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,4 +109,37 @@ pub struct ReplicaStatus {
     pub fault: Option<String>,
     /// Whether this replica takes no part in the group because its disk went back in time (M6).
     pub refused: bool,
+    /// How the state of this replica differs from the state of its leader (LH6).
+    pub divergence: Option<String>,
+    /// The logs of this cluster, if there is more than one (FD6).
+    pub conflict: Option<LogConflict>,
+}
+
+/// Two or more logs in one cluster (FD6).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogConflict {
+    /// The ids of the logs, each with the nodes that hold a replica of it.
+    pub logs: BTreeMap<u128, BTreeSet<String>>,
+}
+
+impl LogConflict {
+    /// Returns the conflict between the logs of nodes, if they belong to more than one log.
+    pub fn between(nodes: impl IntoIterator<Item = (u128, String)>) -> Option<LogConflict> {
+        let mut logs: BTreeMap<u128, BTreeSet<String>> = BTreeMap::new();
+        for (log, node) in nodes {
+            logs.entry(log).or_default().insert(node);
+        }
+        (logs.len() > 1).then_some(LogConflict { logs })
+    }
+}
+
+impl fmt::Display for LogConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cluster has {} logs: ", self.logs.len())?;
+        for (place, (log, nodes)) in self.logs.iter().enumerate() {
+            let nodes = nodes.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            write!(f, "{}{log:032x} on {nodes}", if place == 0 { "" } else { "; " })?;
+        }
+        f.write_str("; stop the nodes of the wrong log, move their log directories away, and replace or add them")
+    }
 }

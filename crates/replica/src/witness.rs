@@ -4,11 +4,12 @@
 //! other. A replica that later has less than it acknowledged has lost data, and must neither vote nor acknowledge.
 
 use crate::raft::{LeaderId, Vote};
+use crate::state_hashes::StateHashes;
 use convoke_log::codec::{CodecError, Reader, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Replicas in one table.
 const REPLICAS_MAX: u64 = 1024;
@@ -80,9 +81,14 @@ pub(crate) struct Witness {
     stalled: AtomicBool,
     /// Replicas that the leader does not reach.
     unreachable: Mutex<BTreeSet<u64>>,
+    pub(crate) hashes: Arc<StateHashes>,
 }
 
 impl Witness {
+    pub(crate) fn new(hashes: Arc<StateHashes>) -> Self {
+        Witness { hashes, ..Witness::default() }
+    }
+
     pub(crate) fn of(&self, replica: u64) -> Option<Seen> {
         self.lock().get(&replica).copied()
     }

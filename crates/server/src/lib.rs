@@ -39,5 +39,5 @@ pub use config::{Config, ServerLimits, Timeouts};
 pub use error::StartError;
 pub use grpc::log_service;
 pub use http::served as routes;
-pub use log::Directory;
+pub use log::{Directory, registered_logs};
 pub use server::{Bound, Server};

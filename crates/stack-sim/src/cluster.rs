@@ -1,6 +1,6 @@
 //! The nodes and their faults.
 
-use crate::disk::DiskFault;
+use crate::disk::{DiskFault, DiskImage};
 use crate::drive::machine_name;
 use crate::faults::Fault;
 use crate::links::{LinkFault, Links, set_latency};
@@ -19,6 +19,22 @@ use turmoil::Sim;
 const ACTIVE_MAX: usize = 3;
 /// How often replicas are compared.
 const LOOK: Duration = Duration::from_secs(1);
+/// Faults of runs with many membership changes. The group changes while replicas crash, fall behind and receive
+/// snapshots, which is where stale memberships would show.
+const CHURN: &[Fault] = &[
+    Fault::Replace,
+    Fault::Grow,
+    Fault::Shrink,
+    Fault::Replace,
+    Fault::Grow,
+    Fault::Shrink,
+    Fault::Transfer,
+    Fault::CrashLeader,
+    Fault::Crash,
+    Fault::LongOutage,
+    Fault::IsolateLeader,
+    Fault::Split,
+];
 /// Longer than a run.
 const UNTIL_HEALED: Duration = Duration::from_secs(100_000);
 const USUAL_LATENCY: Duration = Duration::from_millis(30);
@@ -119,7 +135,8 @@ impl<'a> Cluster<'a> {
         if self.active.len() + self.down.len() >= ACTIVE_MAX {
             return Ok(());
         }
-        let fault = Fault::ALL[self.random.usize(..Fault::ALL.len())];
+        let kinds = if self.shared.plan.churn && self.random.u8(0..4) > 0 { CHURN } else { Fault::ALL };
+        let fault = kinds[self.random.usize(..kinds.len())];
         self.inject(fault);
         Ok(())
     }
@@ -189,8 +206,9 @@ impl<'a> Cluster<'a> {
                 self.on_links(fault, &name(node), LinkFault::Held(pairs), 0.2, 6.0);
             }
             Fault::Transfer | Fault::Replace | Fault::Grow | Fault::Shrink => self.give_order(fault),
-            // Consequences of other faults, or actions of clients.
+            // Consequences of other faults, actions of clients, or the end of a run.
             Fault::UnsyncedLost
+            | Fault::Rollback
             | Fault::SnapshotInstalled
             | Fault::Abandoned
             | Fault::OutcomeUnknown
@@ -204,6 +222,48 @@ impl<'a> Cluster<'a> {
         self.record_fault(Fault::CrashLeader, &name(leader));
         self.stop(leader, UNTIL_HEALED);
         true
+    }
+
+    /// Cuts the leader off from all other nodes, but not from the clients, until [`heal`](Self::heal). Returns false if no
+    /// leader is visible.
+    pub(crate) fn isolate_leader(&mut self) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let pairs = self.others(leader).flat_map(|other| [(name(leader), name(other)), (name(other), name(leader))]);
+        let links = LinkFault::Cut(pairs.collect());
+        self.record_fault(Fault::IsolateLeader, &name(leader));
+        self.links.begin(&self.sim, &links);
+        self.active.push((self.elapsed() + UNTIL_HEALED, Undo::Links(links)));
+        true
+    }
+
+    /// Returns a follower that can be replaced by the spare node, with an image of its disk and its applied index.
+    pub(crate) fn image_of_a_follower(&mut self) -> Option<(usize, DiskImage, u64)> {
+        self.spare?;
+        let leader = self.leader()?;
+        let followers: Vec<usize> = self.members.iter().copied().filter(|place| *place != leader).collect();
+        let place = *followers.get(self.random.usize(..followers.len().max(1)))?;
+        Some((place, self.shared.disks[place].image(), self.applied(place)?))
+    }
+
+    pub(crate) fn applied(&self, place: usize) -> Option<u64> {
+        Some(self.shared.handle(place)?.status().applied)
+    }
+
+    /// Restarts a node with an earlier image of its disk.
+    pub(crate) fn roll_back(&mut self, place: usize, image: DiskImage) {
+        self.record_fault(Fault::Rollback, &name(place));
+        self.turn_off(place, Duration::from_millis(500));
+        self.shared.disks[place].roll_back(image);
+    }
+
+    pub(crate) fn is_refused(&self, place: usize) -> bool {
+        self.shared.handle(place).is_some_and(|handle| handle.status().refused)
+    }
+
+    /// Lets the operator replace a node by the spare one.
+    pub(crate) fn replace(&mut self, old: usize) {
+        let Some(new) = self.spare else { return };
+        self.send_order(Order::Replace { old, new });
     }
 
     fn record_fault(&self, fault: Fault, what: &str) {
@@ -347,6 +407,10 @@ impl<'a> Cluster<'a> {
             (Fault::Shrink, None) => Order::Shrink { old: member },
             _ => return,
         };
+        self.send_order(order);
+    }
+
+    fn send_order(&mut self, order: Order) {
         self.shared.book.note(self.now(), &format!("order of the operator: {order:?}"));
         self.order = Some(order);
         self.shared.book.lock().orders_left += 1;
@@ -387,7 +451,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Returns the leading node, as far as it is visible from outside.
-    fn leader(&self) -> Option<usize> {
+    pub(crate) fn leader(&self) -> Option<usize> {
         let leading = self.handles().into_iter().filter_map(|(place, handle)| {
             let status = handle.status();
             (status.role == Role::Leader).then_some((status.group.epoch, place))

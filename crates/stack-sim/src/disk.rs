@@ -43,6 +43,10 @@ pub(crate) enum DiskFault {
     Full,
 }
 
+/// The content of a disk at some time.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskImage(BTreeMap<String, Vec<u8>>);
+
 #[derive(Clone, Debug, Default)]
 struct Content {
     written: Vec<u8>,
@@ -99,6 +103,26 @@ impl SimDisk {
         state.files.clear();
         state.names.clear();
         state.durable_names.clear();
+    }
+
+    /// Returns an image of the synced content.
+    pub(crate) fn image(&self) -> DiskImage {
+        let state = self.lock();
+        let content = |id: &u64| state.files.get(id).map(|content| content.durable.clone()).unwrap_or_default();
+        DiskImage(state.durable_names.iter().map(|(name, id)| (name.clone(), content(id))).collect())
+    }
+
+    /// Replaces the content by an earlier image.
+    pub(crate) fn roll_back(&self, image: DiskImage) {
+        self.wipe();
+        let mut state = self.lock();
+        for (name, bytes) in image.0 {
+            state.next += 1;
+            let id = state.next;
+            state.files.insert(id, Content { written: bytes.clone(), durable: bytes });
+            state.names.insert(name, id);
+        }
+        state.durable_names = state.names.clone();
     }
 
     pub(crate) fn set_fault(&self, fault: Option<DiskFault>) {

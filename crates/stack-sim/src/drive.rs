@@ -28,6 +28,15 @@ pub const RECOVERY_P99: Duration = Duration::from_secs(5);
 const LEADER_LOSS_MAX: Duration = Duration::from_secs(5);
 /// Within this time in 99 of 100 runs.
 pub const LEADER_LOSS_P99: Duration = Duration::from_secs(3);
+/// The same for a leader that is cut off from the other replicas, but not from the clients. Clients doubt it after 2 s.
+const LEADER_CUT_MAX: Duration = Duration::from_secs(8);
+pub const LEADER_CUT_P99: Duration = Duration::from_secs(5);
+/// Deadline for other replicas to notice a disk that went back in time (M6).
+const ROLLBACK_PATIENCE: Duration = Duration::from_secs(20);
+/// Entries that a replica acknowledges between the image of its disk and the rollback.
+const ROLLBACK_ENTRIES: u64 = 10;
+/// The evidence spreads within this time.
+const EVIDENCE: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_secs(8);
 const ORDERS_PATIENCE: Duration = Duration::from_secs(200);
 const CLIENTS_PATIENCE: Duration = Duration::from_secs(180);
@@ -123,7 +132,9 @@ impl Run<'_> {
         if !self.until(ORDERS_PATIENCE, |run| run.shared.book.lock().orders_left == 0)? {
             return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
         }
-        self.crash_leader()?;
+        self.roll_back()?;
+        self.lose_leader(LeaderLoss::Crash)?;
+        self.lose_leader(LeaderLoss::Cut)?;
         self.shared.book.lock().closing = true;
         if !self.until(CLIENTS_PATIENCE, |run| run.shared.book.lock().workers_left == 0)? {
             return Err(format!("clients finish: not within {CLIENTS_PATIENCE:?}"));
@@ -153,21 +164,59 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Crashes the leader of the healthy cluster and requires that writes resume in time without it.
-    fn crash_leader(&mut self) -> Result<(), String> {
-        let lost = self.cluster.elapsed();
-        if !self.cluster.crash_leader() {
+    /// Restores an earlier image of a follower's disk and requires that the others refuse it; then it is replaced.
+    fn roll_back(&mut self) -> Result<(), String> {
+        // Without a spare node it could not be replaced.
+        let Some((place, image, before)) = self.cluster.image_of_a_follower() else { return Ok(()) };
+        let grown = |run: &mut Self| run.cluster.applied(place).is_some_and(|now| now >= before + ROLLBACK_ENTRIES);
+        if !self.until(RECOVERY_MAX, grown)? {
+            return Err(format!("a healthy replica follows: n{place} not within {RECOVERY_MAX:?}"));
+        }
+        let spread = self.cluster.elapsed() + EVIDENCE;
+        while self.cluster.elapsed() < spread {
+            self.step()?;
+        }
+        self.cluster.roll_back(place, image);
+        if !self.until(ROLLBACK_PATIENCE, |run| run.cluster.is_refused(place))? {
+            return Err(format!("a disk that went back is refused: n{place} not within {ROLLBACK_PATIENCE:?}"));
+        }
+        self.cluster.replace(place);
+        if !self.until(ORDERS_PATIENCE, |run| run.shared.book.lock().orders_left == 0)? {
+            return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
+        }
+        *self.shared.book.lock().stats.checks.entry("a disk that went back is refused").or_default() += 1;
+        Ok(())
+    }
+
+    /// Takes the leader of the healthy cluster away and requires that writes resume in time without it.
+    fn lose_leader(&mut self, loss: LeaderLoss) -> Result<(), String> {
+        if !self.until(RECOVERY_MAX, |run| run.cluster.leader().is_some())? {
             return Err("a healthy cluster has a leader: none is visible".to_owned());
         }
-        self.shared.book.lock().leader_lost = Some(micros(lost));
-        if !self.until(LEADER_LOSS_MAX, |run| run.shared.book.lock().leader_replaced.is_some())? {
-            return Err(format!("writes resume without the lost leader: not within {LEADER_LOSS_MAX:?}"));
+        let lost = self.cluster.elapsed();
+        {
+            let mut record = self.shared.book.lock();
+            (record.leader_lost, record.leader_replaced) = (Some(micros(lost)), None);
+        }
+        let (_, limit, check) = match loss {
+            LeaderLoss::Crash => {
+                (self.cluster.crash_leader(), LEADER_LOSS_MAX, "writes resume without the lost leader")
+            }
+            LeaderLoss::Cut => {
+                (self.cluster.isolate_leader(), LEADER_CUT_MAX, "writes resume without the leader that is cut off")
+            }
+        };
+        if !self.until(limit, |run| run.shared.book.lock().leader_replaced.is_some())? {
+            return Err(format!("{check}: not within {limit:?}"));
         }
         self.cluster.heal();
         let mut record = self.shared.book.lock();
         let took = Duration::from_micros(record.leader_replaced.unwrap_or_default()).saturating_sub(lost);
-        record.stats.leader_losses.push(took);
-        *record.stats.checks.entry("writes resume without the lost leader").or_default() += 1;
+        match loss {
+            LeaderLoss::Crash => record.stats.leader_losses.push(took),
+            LeaderLoss::Cut => record.stats.leader_cuts.push(took),
+        }
+        *record.stats.checks.entry(check).or_default() += 1;
         Ok(())
     }
 
@@ -189,6 +238,14 @@ impl Run<'_> {
         }
         self.shared.book.lock().violation.take().map_or(Ok(()), Err)
     }
+}
+
+/// How the leader of a healthy cluster is lost.
+#[derive(Clone, Copy, Debug)]
+enum LeaderLoss {
+    Crash,
+    /// It is cut off from the other replicas, but not from the clients.
+    Cut,
 }
 
 /// Machines that clients run on.

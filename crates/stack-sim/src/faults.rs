@@ -33,6 +33,7 @@ faults! {
     SyncFails: "an fsync fails";
     DiskFull: "a disk is full";
     DiskSlow: "a disk is slow";
+    Rollback: "a disk goes back in time";
     ClockJumps: "a node's clock jumps ahead";
     ClientCut: "clients are cut off from a node";
     ClientLate: "messages of clients are delayed, then delivered at once";

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use convoke_harness::seeds::{cores, progress, run_many};
-use convoke_stack_sim::drive::{self, LEADER_LOSS_P99, RECOVERY_P99, RunOutcome};
+use convoke_stack_sim::drive::{self, LEADER_CUT_P99, LEADER_LOSS_P99, RECOVERY_P99, RunOutcome};
 use convoke_stack_sim::stats::{Stats, quantile};
 use convoke_stack_sim::{Mutant, Plan};
 use std::process::ExitCode;
@@ -118,6 +118,10 @@ fn run(seeds: std::ops::Range<u64>, threads: Option<usize>, keep_going: bool, at
         println!("writes did not resume within {LEADER_LOSS_P99:?} of a crash of the leader in 99 of 100 runs");
         return Ok(ExitCode::from(1));
     }
+    if quantile(&total.leader_cuts, 0.99) > LEADER_CUT_P99 {
+        println!("writes did not resume within {LEADER_CUT_P99:?} of a cut of the leader in 99 of 100 runs");
+        return Ok(ExitCode::from(1));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -138,6 +142,7 @@ fn summary(total: &Stats, seconds: f64) {
     }
     println!("writes resume       {}", spread(&total.recoveries));
     println!("leader crashed      {}", spread(&total.leader_losses));
+    println!("leader cut off      {}", spread(&total.leader_cuts));
     println!("wall time           {seconds:.1} s");
 }
 

@@ -1,9 +1,10 @@
 //! A simulated node: its replica, its peer port and its client port.
 
 use crate::net::{CLIENT_PORT, PEER_PORT, ReplicaDial};
+use crate::plan::Mutant;
 use crate::world::Shared;
 use convoke_proto::Error;
-use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Replica};
+use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Mutation, Replica};
 use convoke_server::Directory;
 use futures_util::future::BoxFuture;
 use hyper::server::conn::http2;
@@ -34,6 +35,14 @@ fn config(shared: &Shared, place: usize) -> Config {
     config.limits.segment_bytes = 16 * 1024;
     config.limits.snapshot_log_bytes = 24 * 1024;
     config.limits.catch_up_bytes = 8 * 1024;
+    if shared.plan.churn {
+        config.limits.segment_bytes = 4 * 1024;
+        config.limits.snapshot_log_bytes = 4 * 1024;
+        config.limits.catch_up_bytes = 1024;
+    }
+    if shared.plan.has(Mutant::RollbackIgnored) {
+        config.mutation = Mutation::of(convoke_replica::Mutant::EvidenceIgnored);
+    }
     config
 }
 

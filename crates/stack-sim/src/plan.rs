@@ -13,11 +13,18 @@ pub enum Mutant {
     UnknownMeansFailed,
     /// A client sends a retry with a new number instead of the same one.
     RetriesAreNew,
+    /// Replicas ignore evidence that a disk went back in time (M6).
+    RollbackIgnored,
 }
 
 impl Mutant {
-    pub const ALL: &'static [Mutant] =
-        &[Mutant::DisksLie, Mutant::ReadsAreLocal, Mutant::UnknownMeansFailed, Mutant::RetriesAreNew];
+    pub const ALL: &'static [Mutant] = &[
+        Mutant::DisksLie,
+        Mutant::ReadsAreLocal,
+        Mutant::UnknownMeansFailed,
+        Mutant::RetriesAreNew,
+        Mutant::RollbackIgnored,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -25,6 +32,7 @@ impl Mutant {
             Mutant::ReadsAreLocal => "reads-are-local",
             Mutant::UnknownMeansFailed => "unknown-means-failed",
             Mutant::RetriesAreNew => "retries-are-new",
+            Mutant::RollbackIgnored => "rollback-ignored",
         }
     }
 }
@@ -41,6 +49,9 @@ pub struct Plan {
     pub fault_period: Duration,
     /// Mean time between two faults.
     pub between_faults: Duration,
+    /// Whether most faults are membership changes and crashes, with small logs, so that most new replicas receive a
+    /// snapshot while the group changes.
+    pub churn: bool,
     pub mutant: Option<Mutant>,
 }
 
@@ -53,6 +64,7 @@ impl Plan {
             workers: random.u64(1..=3),
             fault_period: Duration::from_secs(random.u64(100..200)),
             between_faults: Duration::from_millis(random.u64(2_000..9_000)),
+            churn: random.u8(0..4) == 0,
             mutant: None,
         }
     }

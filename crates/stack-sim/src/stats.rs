@@ -20,6 +20,8 @@ pub struct Stats {
     pub recoveries: Vec<Duration>,
     /// Times from the loss of the leader to the next write, in an otherwise healthy cluster.
     pub leader_losses: Vec<Duration>,
+    /// The same for a leader that clients still reach.
+    pub leader_cuts: Vec<Duration>,
 }
 
 impl Stats {
@@ -31,6 +33,7 @@ impl Stats {
         merge(&mut self.checks, &other.checks);
         self.recoveries.extend(&other.recoveries);
         self.leader_losses.extend(&other.leader_losses);
+        self.leader_cuts.extend(&other.leader_cuts);
     }
 
     pub fn hours(&self) -> f64 {

@@ -72,6 +72,11 @@ fn reads_without_confirmation_are_detected() {
 }
 
 #[test]
+fn ignored_evidence_of_a_rollback_is_detected() {
+    found(Mutant::RollbackIgnored, 1..6);
+}
+
+#[test]
 fn unknown_outcomes_taken_for_failures_are_detected() {
     found(Mutant::UnknownMeansFailed, 1..30);
 }

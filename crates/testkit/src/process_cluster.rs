@@ -252,6 +252,9 @@ impl ProcessCluster {
         command.args(["--dns-port", "0"]);
         if self.plan.network.is_some() {
             command.arg("--insecure-public");
+            if member.join.is_empty() {
+                command.arg("--bootstrap");
+            }
         }
         command.args(&self.plan.arguments);
         command.envs(self.plan.environment.iter().cloned()).envs(member.environment.iter().cloned());

@@ -8,13 +8,16 @@ use crate::connect::{Connect, LogChannel, TcpConnect};
 use crate::connection::{connect_by, endpoint};
 use crate::session::Time;
 use crate::{Error, ErrorCode};
-use convoke_proto::v1;
+use convoke_proto::{LOG_HEADER, v1};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::{Request, Status};
 
 /// Maximum number of connections kept for local reads.
 const CHANNELS_MAX: usize = 64;
@@ -46,8 +49,14 @@ pub(super) struct Shared {
     peers: Mutex<Peers>,
     /// Number of reads that wait for a link.
     readers: AtomicUsize,
+    /// The log that this process uses: the one it named, or the one of its last link.
+    log: Mutex<Option<v1::LogId>>,
+    /// Why nodes reject this client itself, while they do: it names no log, and there are two.
+    rejection: Mutex<Option<Error>>,
     /// Number of reads that wait for an answer of the leader.
     asking: AtomicUsize,
+    /// When the leader answered a read last, or the first read began to wait, in milliseconds since the start.
+    read_at: AtomicU64,
     /// Time of the last request without a link, in milliseconds since the start.
     asked_at: AtomicU64,
     /// Connections to nodes that are read from locally.
@@ -64,6 +73,19 @@ struct State {
     waiting: HashMap<CallId, oneshot::Sender<Result<Decided, Error>>>,
     /// Messages to the leader. The core bounds their number.
     outgoing: Option<mpsc::UnboundedSender<v1::SubmitRequest>>,
+}
+
+/// Adds the header that names a log.
+#[derive(Clone, Debug)]
+pub(super) struct NameLog(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for NameLog {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(log) = &self.0 {
+            request.metadata_mut().insert(LOG_HEADER, log.clone());
+        }
+        Ok(request)
+    }
 }
 
 /// A link to a leader.
@@ -130,7 +152,10 @@ impl Ambassador {
             timers: Notify::new(),
             peers: Mutex::new(Peers::new(seeds)),
             readers: AtomicUsize::new(0),
+            log: Mutex::default(),
+            rejection: Mutex::default(),
             asking: AtomicUsize::new(0),
+            read_at: AtomicU64::new(0),
             asked_at: AtomicU64::new(0),
             channels: Mutex::default(),
             answers: watch::Sender::new(0),
@@ -139,6 +164,14 @@ impl Ambassador {
         tokio::spawn(linking::run(shared.clone()));
         let task = Task(shared.clone());
         Ok(Ambassador { shared, _task: Arc::new(task) })
+    }
+
+    /// Names the log that this ambassador uses. Without it, the ambassador names the log of its last leader.
+    ///
+    /// While a cluster has two logs by mistake, nodes reject requests that name none, so that no client uses the wrong
+    /// one.
+    pub fn use_log(&self, log: v1::LogId) {
+        *self.shared.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
     }
 
     /// Leaves the current leader if its epoch is before this one: another node leads now. For nodes, whose replicas learn
@@ -291,6 +324,8 @@ impl Shared {
         state.outgoing = Some(outgoing);
         let link = self.decide(&mut state, |core, now, out| core.link_up(now, epoch, log, out));
         self.linked.send_replace(Some(Linked { link, epoch, channel }));
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+        self.set_rejection(None);
         link
     }
 
@@ -319,7 +354,7 @@ impl Shared {
 
     /// Starts a search for the leader soon.
     fn request_link(&self) {
-        self.asked_at.store(u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.asked_at.store(self.millis(), Ordering::Release);
         self.link_requested.notify_one();
     }
 
@@ -340,19 +375,33 @@ impl Shared {
     /// Returns the answer to a request over a link, or `None` if the link is lost first. A leader that stays silent is
     /// suspected while such a request waits.
     pub(super) async fn answer_over<T>(&self, link: LinkId, asking: impl Future<Output = T>) -> Option<T> {
+        if self.asking.load(Ordering::Acquire) == 0 {
+            self.read_at.store(self.millis(), Ordering::Release);
+        }
         let _asking = Waiting::begin(&self.asking);
         let mut linked = self.linked.subscribe();
         let lost = linked.wait_for(|linked| linked.as_ref().is_none_or(|present| present.link != link));
         tokio::select! {
             biased;
-            answer = asking => Some(answer),
+            answer = asking => {
+                self.read_at.store(self.millis(), Ordering::Release);
+                Some(answer)
+            }
             _ = lost => None,
         }
     }
 
-    /// Returns whether a read waits for an answer of the leader.
-    pub(super) fn is_asking(&self) -> bool {
-        self.asking.load(Ordering::Acquire) > 0
+    /// Returns how long requests or reads have waited for the leader without any answer.
+    pub(super) fn unanswered_for(&self) -> Duration {
+        let now = self.now();
+        let asking = self.asking.load(Ordering::Acquire) > 0;
+        let read_at = asking.then(|| Duration::from_millis(self.read_at.load(Ordering::Acquire)));
+        let since = self.lock().core.unanswered_since().into_iter().chain(read_at).min();
+        since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Returns a connection to a node, whether it leads or not.
@@ -368,6 +417,22 @@ impl Shared {
         }
         channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
+    }
+
+    pub(super) fn set_rejection(&self, rejection: Option<Error>) {
+        *self.rejection.lock().unwrap_or_else(PoisonError::into_inner) = rejection;
+    }
+
+    /// Replaces an error that says only that no leader was found, if the reason is known.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let rejection = self.rejection.lock().unwrap_or_else(PoisonError::into_inner);
+        rejection.clone().filter(|_| error.code == ErrorCode::Timeout).unwrap_or(error)
+    }
+
+    /// Returns the interceptor that names the log of this process in every request.
+    pub(super) fn name_log(&self) -> NameLog {
+        let log = *self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        NameLog(log.and_then(|log| log.to_string().parse().ok()))
     }
 
     pub(super) fn peers(&self) -> MutexGuard<'_, Peers> {

@@ -4,14 +4,16 @@ use super::ambassador::Shared;
 use super::peers;
 use super::search::{LeaderLink, ProbeResult, Search};
 use crate::Error;
+use convoke_proto::v1;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-/// If the leader leaves a message unanswered and sends nothing for this time, another node may lead, so all nodes are
-/// asked.
+/// If requests wait for an answer and none is answered for this time, another node may lead, so all nodes are asked.
 const LEADER_SILENCE: Duration = Duration::from_secs(2);
+/// How often this is checked.
+const SILENCE_CHECK: Duration = Duration::from_millis(500);
 
 /// How long the ambassador runs after its last handle was dropped, so that sessions can end.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
@@ -74,7 +76,7 @@ async fn keep_linked(shared: &Shared) {
 async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<LeaderLink> {
     let (mut search, begun, mut hurried) = (Search::default(), Instant::now(), false);
     while shared.wants_link() {
-        let mut result = search.round(shared).await;
+        let mut result = search.round(shared, None).await;
         // At most once in a row: nodes that contradict each other must not cause rounds without a pause.
         hurried = !hurried && matches!(result, ProbeResult::NewMembers);
         if !hurried && !matches!(result, ProbeResult::Leader(_)) && shared.wants_link() {
@@ -121,16 +123,14 @@ async fn listen(shared: &Shared, found: LeaderLink) -> Option<LeaderLink> {
         let _ = linked.wait_for(|linked| linked.as_ref().is_none_or(|present| present.link != link)).await;
     };
     tokio::pin!(link_left);
-    let mut search = None;
+    let later = later_leader(shared, epoch);
+    tokio::pin!(later);
     let found = loop {
         tokio::select! {
             biased;
             () = &mut link_left => break None,
             message = incoming.next() => match message {
-                Some(Ok(message)) => {
-                    search = None;
-                    shared.with(|core, now, out| core.received(now, link, message, out));
-                }
+                Some(Ok(message)) => shared.with(|core, now, out| core.received(now, link, message, out)),
                 Some(Err(status)) => {
                     let error = Error::from(status);
                     shared.peers().learn(&error.log.map(|log| log.members).unwrap_or_default());
@@ -138,25 +138,25 @@ async fn listen(shared: &Shared, found: LeaderLink) -> Option<LeaderLink> {
                 }
                 None => break None,
             },
-            () = leader_silent(shared) => {
-                match search.get_or_insert_with(Search::default).round(shared).await {
-                    ProbeResult::Leader(other) if (other.epoch.term, other.epoch.replica) > (epoch.term, epoch.replica) => break Some(*other),
-                    _ => {}
-                }
-            }
+            later = &mut later => break Some(later),
         }
     };
     shared.link_down(link);
     found
 }
 
-/// Ends when a request or a read is unanswered and the leader was silent for [`LEADER_SILENCE`]. Every message restarts
-/// it. A request can be sent at any time, so the check is at the end of the interval.
-async fn leader_silent(shared: &Shared) {
+/// Returns a leader of a later epoch, once requests or reads have waited for the present one for [`LEADER_SILENCE`].
+///
+/// A leader that is cut off from the other replicas, but not from this client, answers keep-alives and welcomes new
+/// links until it notices. Neither ends the doubt about it.
+async fn later_leader(shared: &Shared, epoch: v1::Epoch) -> LeaderLink {
+    let mut search = Search::default();
     loop {
-        tokio::time::sleep(LEADER_SILENCE).await;
-        if shared.is_asking() || shared.with(|core, _, _| core.has_unanswered()) {
-            return;
+        tokio::time::sleep(SILENCE_CHECK).await;
+        if shared.unanswered_for() < LEADER_SILENCE {
+            search = Search::default();
+        } else if let ProbeResult::Leader(later) = search.round(shared, Some(epoch)).await {
+            return *later;
         }
     }
 }

@@ -56,7 +56,7 @@ impl Ambassador {
         let resolving = async {
             loop {
                 let linked = link(&self.shared).await;
-                let mut leader = client(linked.channel);
+                let mut leader = client(&self.shared, linked.channel);
                 let asking = leader.resolve(v1::ResolveRequest { request: Some(request) });
                 match self.shared.answer_over(linked.link, asking).await {
                     Some(Ok(response)) => return Ok(response.into_inner().fate.unwrap_or_default()),
@@ -77,7 +77,7 @@ impl Ambassador {
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
-                let mut leader = client(linked.channel);
+                let mut leader = client(&self.shared, linked.channel);
                 match self.shared.answer_over(linked.link, leader.status(v1::LogStatusRequest {})).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
                     Some(Err(status)) => retry(&self.shared, linked.link, status.into()).await?,
@@ -98,7 +98,7 @@ impl Ambassador {
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
-                let mut leader = client(linked.channel);
+                let mut leader = client(&self.shared, linked.channel);
                 let asked = leader.sessions(v1::SessionsRequest { after, limit });
                 match self.shared.answer_over(linked.link, asked).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
@@ -120,7 +120,7 @@ impl Ambassador {
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
-                let mut leader = client(linked.channel);
+                let mut leader = client(&self.shared, linked.channel);
                 let asked = leader.end_sessions(v1::EndSessionsRequest { session, opened_by: opened_by.clone() });
                 match self.shared.answer_over(linked.link, asked).await {
                     Some(Ok(response)) => return Ok(response.into_inner().ended),
@@ -174,7 +174,7 @@ impl Ambassador {
 
                 let request = v1::MembersRequest { replaces: Some(replaces), wait_ms, change: Some(change.wire()) };
                 let linked = link(&self.shared).await;
-                match client(linked.channel).members(request).await {
+                match client(&self.shared, linked.channel).members(request).await {
                     Ok(response) => return Ok(response.into_inner()),
                     // An answer of a node has details. Without them the connection failed, and the change may have been
                     // recorded.
@@ -202,7 +202,7 @@ impl Ambassador {
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
-                let mut leader = client(linked.channel);
+                let mut leader = client(&self.shared, linked.channel);
                 match self.shared.answer_over(linked.link, leader.backup(v1::BackupRequest {})).await {
                     Some(Ok(response)) => return Ok(response.into_inner()),
                     Some(Err(status)) => match Error::from(status) {

@@ -104,7 +104,7 @@ impl Future for PendingWrite {
             State::Answered(answered) => *answered,
             State::Over => Err(gone()),
         };
-        Poll::Ready(result.map(Written::from))
+        Poll::Ready(result.map(Written::from).map_err(|error| self.shared().explain(error)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads. They change nothing, so they can be repeated.
 
-use super::ambassador::{Linked, Shared};
+use super::ambassador::{Linked, NameLog, Shared};
 use super::kv::Handle;
 use super::{KeyValue, core};
 use crate::connect::LogChannel;
@@ -10,6 +10,7 @@ use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::read_request::What;
 use prost::bytes::Bytes;
 use std::time::Duration;
+use tonic::service::interceptor::InterceptedService;
 
 /// Pause before a read is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -44,11 +45,12 @@ pub struct KeyPage {
 /// Performs a read for a handle.
 pub(super) async fn read(handle: &Handle, what: What, consistency: Consistency) -> Result<v1::ReadResponse, Error> {
     let (shared, timeout) = (handle.shared(), handle.timeout);
-    match consistency {
+    let read = match consistency {
         Consistency::Local => within(timeout, || silent("any replica"), local(shared, what)).await,
         Consistency::Linearizable => within(timeout, no_leader, at_leader(shared, what, None)).await,
         Consistency::Barrier => within(timeout, no_leader, at_leader(shared, what, Some(handle.lane))).await,
-    }
+    };
+    read.map_err(|error| shared.explain(error))
 }
 
 /// Reads at the current leader. With a lane, the read is a barrier read of that lane.
@@ -76,7 +78,7 @@ pub(super) async fn at_leader(
             log: None,
             what: Some(what.clone()),
         };
-        match shared.answer_over(linked.link, client(linked.channel).read(request)).await {
+        match shared.answer_over(linked.link, client(shared, linked.channel).read(request)).await {
             Some(Ok(response)) => {
                 if let (Some(lane), Some(barrier)) = (lane, barrier) {
                     shared.with(|core, _, _| core.barrier_passed(lane, barrier.below));
@@ -158,7 +160,7 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
         };
         let asked = async {
             let channel = shared.channel(address).await?;
-            client(channel).read(request).await.map_err(Error::from)
+            client(shared, channel).read(request).await.map_err(Error::from)
         };
         // A silent node must not block the others; only the last one has no deadline.
         let timeout = (left > 1).then_some(LOCAL_TIMEOUT);
@@ -173,8 +175,8 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
     Err(last)
 }
 
-pub(super) fn client(channel: LogChannel) -> LogClient<LogChannel> {
-    LogClient::new(channel).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX)
+pub(super) fn client(shared: &Shared, channel: LogChannel) -> LogClient<InterceptedService<LogChannel, NameLog>> {
+    LogClient::with_interceptor(channel, shared.name_log()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX)
 }
 
 /// Returns the result, or `late` on a timeout.

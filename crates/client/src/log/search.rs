@@ -1,6 +1,6 @@
 //! Search for the leader: asks all known nodes, round by round.
 
-use super::ambassador::Shared;
+use super::ambassador::{NameLog, Shared};
 use crate::Error;
 use crate::connect::{Answers, Connect, LogChannel};
 use crate::connection::connect_by;
@@ -75,8 +75,12 @@ struct LeaderProbe {
 }
 
 impl Search {
-    /// Asks all nodes and waits for answers until the end of the round.
-    pub(super) async fn round(&mut self, shared: &Shared) -> ProbeResult {
+    /// Asks all nodes and waits for answers until the end of the round. With `after`, only a leader of a later epoch
+    /// counts: a leader that was deposed without knowing it answers, too.
+    pub(super) async fn round(&mut self, shared: &Shared, after: Option<v1::Epoch>) -> ProbeResult {
+        let is_later = |epoch: &v1::Epoch| {
+            after.as_ref().is_none_or(|after| (epoch.term, epoch.replica) > (after.term, after.replica))
+        };
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
         tokio::pin!(end);
@@ -85,9 +89,9 @@ impl Search {
             tokio::select! {
                 biased;
                 result = self.next_result(shared) => match result {
-                    ProbeResult::Leader(leader) => return ProbeResult::Leader(leader),
+                    ProbeResult::Leader(leader) if is_later(&leader.epoch) => return ProbeResult::Leader(leader),
                     ProbeResult::NewMembers => new_members = true,
-                    ProbeResult::None => {}
+                    ProbeResult::Leader(_) | ProbeResult::None => {}
                 },
                 () = &mut end => break,
             }
@@ -116,6 +120,9 @@ impl Search {
         match answer {
             Ok(Ok(leader)) => ProbeResult::Leader(Box::new(leader)),
             Ok(Err(error)) => {
+                if error.code == crate::ErrorCode::FailedPrecondition {
+                    shared.set_rejection(Some(error.clone()));
+                }
                 let members = error.log.map(|log| log.members).unwrap_or_default();
                 if shared.peers().learn(&members) { ProbeResult::NewMembers } else { ProbeResult::None }
             }
@@ -133,7 +140,13 @@ impl Search {
             let candidate = self.candidates.entry(address.clone()).or_default();
             if !candidate.asked {
                 candidate.asked = true;
-                self.asking.spawn(ask(shared.connect.clone(), address, candidate.channel.clone(), timeout));
+                self.asking.spawn(ask(
+                    shared.connect.clone(),
+                    address,
+                    candidate.channel.clone(),
+                    shared.name_log(),
+                    timeout,
+                ));
             }
         }
     }
@@ -144,6 +157,7 @@ async fn ask(
     connect: Arc<dyn Connect>,
     address: String,
     mut channel: Option<LogChannel>,
+    name_log: NameLog,
     timeout: Duration,
 ) -> LeaderProbe {
     let asking = async {
@@ -151,19 +165,19 @@ async fn ask(
             Some(channel) => channel.clone(),
             None => channel.insert(connect_by(&*connect, &address).await?).clone(),
         };
-        ask_over(channel, &address).await
+        ask_over(channel, name_log, &address).await
     };
     let answer = tokio::time::timeout(timeout, asking).await;
     LeaderProbe { address, channel, answer }
 }
 
-async fn ask_over(channel: LogChannel, address: &str) -> Result<LeaderLink, Error> {
+async fn ask_over(channel: LogChannel, name_log: NameLog, address: &str) -> Result<LeaderLink, Error> {
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut incoming: Answers = match &channel {
         LogChannel::Local(node) => node.submit(messages)?,
         LogChannel::Remote(channel) => {
-            let mut client =
-                LogClient::new(channel.clone()).max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
+            let mut client = LogClient::with_interceptor(channel.clone(), name_log)
+                .max_decoding_message_size(convoke_proto::MESSAGE_BYTES_MAX);
             Box::pin(client.submit(UnboundedReceiverStream::new(messages)).await?.into_inner())
         }
     };

@@ -88,6 +88,14 @@ pub(crate) struct LogArgs {
 pub(crate) enum LogCommand {
     /// Show leader, group and progress of the log as one node sees them
     Status,
+    /// Check the log of a stopped node for damage; exit 1 if there is some
+    Check {
+        /// Data directory of the node, or its log directory
+        directory: PathBuf,
+        /// Cut the last segment after its last complete batch first
+        #[arg(long)]
+        cut_tail: bool,
+    },
     /// Add a running node as a learner, which does not vote
     Add {
         /// Node id

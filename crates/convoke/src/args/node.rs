@@ -45,6 +45,10 @@ impl<const DEV: bool> Args for KeyFlags<DEV> {
             let default = key.read(&defaults);
             command.arg(match (default.is_boolean(), default.as_str().unwrap_or(&default.to_string())) {
                 (true, _) => arg.action(ArgAction::SetTrue),
+                // The number is optional: alone is the usual case.
+                _ if key.name == "bootstrap" => {
+                    arg.value_name(key.value_name).num_args(0..=1).default_missing_value("1")
+                }
                 (false, "" | "[]") => arg.value_name(key.value_name),
                 (false, default) => arg.value_name(key.value_name).default_value(default.to_owned()),
             })
@@ -81,7 +85,7 @@ mod tests {
 
     #[test]
     fn every_flag_sets_its_key() {
-        let line = "convoke start --id a --data-dir d --join x:1 --region r --cluster c --bind b --client-port 1 \
+        let line = "convoke start --id a --data-dir d --join x:1 --bootstrap=3 --region r --cluster c --bind b --client-port 1 \
                     --peer-port 2 --dns-port 3 --advertise h --insecure-public --log-level debug --log-format json \
                     --otlp-endpoint http://h:1";
         let Command::Start(arguments) = Arguments::parse_from(line.split_whitespace()).command else { panic!() };
@@ -91,7 +95,13 @@ mod tests {
             let source = loaded.source(key.name).map(ToString::to_string);
             assert_eq!(source.as_deref(), key.flag, "{}", key.name);
         }
-        assert!(loaded.settings.insecure_public);
+        assert!(loaded.settings.insecure_public && loaded.settings.bootstrap == 3);
+        let Command::Start(arguments) = Arguments::parse_from(["convoke", "start", "--bootstrap"]).command else {
+            panic!()
+        };
+        let mut alone = Loaded::default();
+        alone.flags(&arguments.settings.0).unwrap();
+        assert_eq!(alone.settings.bootstrap, 1);
         let Command::Start(arguments) = Arguments::parse_from(["convoke", "start"]).command else { panic!() };
         assert!(arguments.settings.0.is_empty(), "defaults are not flags");
     }

@@ -6,7 +6,9 @@ use super::settings::Settings;
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
 use convoke_core::ConfigError;
 use convoke_node::StartError;
-use std::net::SocketAddr;
+use convoke_replica::Founding;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// The configurations of the components.
 #[derive(Clone, Debug)]
@@ -72,10 +74,12 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         address: String::new(),
         client_address: String::new(),
         join: node.join.clone(),
+        founding: founding(settings, node.timers.peer_retry_interval),
         data_dir: Some(settings.data_dir.join(LOG_DIRECTORY)),
         state: settings.log_state.build(),
         timers: settings.log_timers.build(),
         limits: settings.log_limits.build(),
+        mutation: convoke_replica::Mutation::none(),
     });
     if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {
         return Err(rejected(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
@@ -132,6 +136,21 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     })?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
+}
+
+/// When this node may create a log (FD1 to FD4).
+fn founding(settings: &Settings, peer_retry_interval: Duration) -> Founding {
+    let is_loopback = match settings.bind.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => settings.bind == "localhost",
+    };
+    match settings.bootstrap {
+        // Nobody but processes on this machine can know the node.
+        0 | 1 if settings.join.is_empty() && is_loopback => Founding::AtOnce,
+        0 => Founding::Listed,
+        1 => Founding::Alone { after: 2 * peer_retry_interval },
+        nodes => Founding::Expected(nodes),
+    }
 }
 
 /// Directory of the log in the data directory.
@@ -243,6 +262,21 @@ mod tests {
         let parts = build(&Loaded::default(), "n1").unwrap();
         assert_eq!((parts.node.bind.as_str(), parts.server.bind.as_str()), ("127.0.0.1:7701", "127.0.0.1:7700"));
         assert_eq!(parts.node.advertise, None);
+    }
+
+    #[test]
+    fn fd1_only_a_node_on_loopback_without_seeds_creates_a_log_at_once() {
+        let founding =
+            |values: &[(&'static str, &'static str, &str)]| build(&loaded(values), "n1").unwrap().log.unwrap().founding;
+        let public = [("bind", "-", "10.0.0.1"), ("insecure_public", "-", "true")];
+        assert_eq!(founding(&[]), Founding::AtOnce);
+        assert_eq!(founding(&[("bootstrap", "-", "1")]), Founding::AtOnce);
+        assert_eq!(founding(&[("bind", "-", "localhost")]), Founding::AtOnce);
+        assert_eq!(founding(&[("join", "-", "a")]), Founding::Listed);
+        assert_eq!(founding(&public), Founding::Listed);
+        let alone = [public[0], public[1], ("bootstrap", "-", "1")];
+        assert_eq!(founding(&alone), Founding::Alone { after: Duration::from_secs(10) });
+        assert_eq!(founding(&[("join", "-", "a"), ("bootstrap", "-", "3")]), Founding::Expected(3));
     }
 
     #[test]

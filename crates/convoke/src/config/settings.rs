@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "path")]
     pub(crate) data_dir: PathBuf,
     pub(crate) join: Vec<String>,
+    pub(crate) bootstrap: usize,
     pub(crate) bind: String,
     pub(crate) client_port: u16,
     pub(crate) peer_port: u16,
@@ -175,6 +176,7 @@ impl Default for Settings {
             region: core.region,
             data_dir: PathBuf::from("./convoke-data"),
             join: Vec::new(),
+            bootstrap: 0,
             bind: "127.0.0.1".to_owned(),
             client_port: CLIENT_PORT,
             peer_port: PEER_PORT,

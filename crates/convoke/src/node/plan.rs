@@ -41,6 +41,7 @@ impl Plan {
         let defaults = crate::config::Settings::default();
         settings.bind = defaults.bind;
         settings.join.clear();
+        settings.bootstrap = 0;
         settings.advertise.clear();
         let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
         let yielding = unset(&loaded, &["client_port", "peer_port", "dns_port"]);

@@ -5,7 +5,7 @@ use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, Inbound, Node, NodeHandle};
-use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, Replica};
+use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, Lookup, NodeLog, Replica};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     node.handle().client_address().clone_into(&mut config.client_address);
     let mut connections = node.connections(LOG_PREAMBLE);
     let registry = node.handle();
-    let dial = DialWithLookup(move |node: &str| registered_peer_address(&registry, node));
+    let dial = DialWithLookup(Registry(registry));
     let replica = Replica::start_with(config, Arc::new(dial)).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
@@ -138,10 +138,18 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     Ok(replica)
 }
 
-/// The peer address that a node has registered.
-fn registered_peer_address(registry: &NodeHandle, node: &str) -> Option<String> {
-    let record = registry.member(&format!("{NODE_ID_PREFIX}{node}"))?;
-    record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
+/// What the registry knows about the replicas of other nodes.
+struct Registry(NodeHandle);
+
+impl Lookup for Registry {
+    fn find(&self, node: &str) -> Option<String> {
+        let record = self.0.member(&format!("{NODE_ID_PREFIX}{node}"))?;
+        record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
+    }
+
+    fn logs(&self) -> Vec<NodeLog> {
+        convoke_server::registered_logs(&self.0)
+    }
 }
 
 async fn bind(plan: &Plan) -> Result<Bound> {

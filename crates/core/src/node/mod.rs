@@ -110,6 +110,8 @@ pub struct Node {
     liveness_counter: u64,
     /// Names registered by the application, kept to be claimed again if an older incarnation of this node had them.
     own_names: BTreeMap<SmolStr, SmolStr>,
+    /// Id of the log that this node holds a replica of; empty for none.
+    log: SmolStr,
     /// Names of older incarnations have been processed (N2).
     names_settled: bool,
     /// Own writes up to which others may have written this node off and it has not restated them (D10).
@@ -188,6 +190,7 @@ impl Node {
             collisions: start.collisions,
             liveness_counter: 0,
             own_names: BTreeMap::new(),
+            log: SmolStr::default(),
             names_settled: false,
             restated_at: 0,
             witnesses: BTreeSet::new(),

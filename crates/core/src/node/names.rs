@@ -214,17 +214,27 @@ impl Node {
     pub(super) fn write_node_record(&mut self, out: &mut Output) {
         let id = self.member_id.clone();
         let incarnation = self.me.incarnation.number.to_string();
-        let metadata = Metadata::from_sorted(
-            [
-                ("incarnation", incarnation.as_str()),
-                ("peer_address", self.config.peer_address.as_str()),
-                ("region", self.config.region.as_str()),
-            ]
-            .into_iter(),
-        );
+        let log = Some(("log", self.log.as_str())).filter(|(_, log)| !log.is_empty());
+        let metadata = [("incarnation", incarnation.as_str())]
+            .into_iter()
+            .chain(log)
+            .chain([("peer_address", self.config.peer_address.as_str()), ("region", self.config.region.as_str())]);
+        let metadata = Metadata::from_sorted(metadata.collect::<Vec<_>>().into_iter());
         let address = self.config.client_address.clone();
         let draft = self.own_record(Space::Member, &id, NODE_SERVICE, &address, metadata);
         self.write(draft, out);
+    }
+
+    /// Publishes the id of the log that this node holds a replica of, empty for none, in its member record.
+    pub fn set_log(&mut self, now: Time, log: &str, out: &mut Output) {
+        self.observe(now, out);
+        if self.log == log {
+            return;
+        }
+        self.log = SmolStr::new(log);
+        if matches!(self.phase, Phase::Ready { .. }) {
+            self.write_node_record(out);
+        }
     }
 
     /// Sets or clears the drain mark of a member, wherever its owner is.

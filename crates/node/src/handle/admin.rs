@@ -1,6 +1,7 @@
 //! Operations for operators.
 
 use super::NodeHandle;
+use crate::events::NodeEvent;
 use convoke_core::Rejection;
 use convoke_core::node::{Coverage, Explanation, PeerView, SessionOwner};
 use convoke_core::version::{Dot, NodeId, OriginId};
@@ -23,6 +24,21 @@ impl NodeHandle {
             core.drain_node(now, drained, out)
         })
         .await?
+    }
+
+    /// Publishes the id of the log that this node holds a replica of, empty for none, in the member record of the node.
+    pub async fn set_log(&self, log: &str) -> Result<(), Rejection> {
+        let log = log.to_owned();
+        self.run_in_event_loop(move |event_loop, now| {
+            let (core, out) = event_loop.core();
+            core.set_log(now, &log, out);
+        })
+        .await
+    }
+
+    /// Adds an event of a component around the node, such as its log, to the timeline.
+    pub fn record_event(&self, what: NodeEvent) {
+        self.shared.timeline.record(what);
     }
 
     /// Explains a member's status, including that of a tombstone; `None` if the id is unknown.

@@ -5,6 +5,7 @@
 
 use crate::counters::add;
 use crate::engine::Engine;
+use crate::mutant::seam;
 use crate::net::client::{ANSWER_TIMEOUTS, link};
 use crate::net::message::{Ballot, Lost, Target, kind};
 use crate::plane::Plane;
@@ -82,6 +83,7 @@ async fn campaign(plane: &Plane, engine: &Engine, leader: LeaderId) {
     });
     let mut agreed: BTreeSet<u64> = join_all(asking).await.into_iter().flatten().collect();
     agreed.insert(me);
+    seam!(in engine.config.mutation, LossUnconfirmed => agreed = candidates);
     let is_majority = |config: &BTreeSet<u64>| 2 * config.intersection(&agreed).count() > config.len();
     if !is_current() {
         return;
@@ -125,6 +127,7 @@ impl Engine {
     /// Lets the engine vote although the lease of its leader has not expired, if this replica has evidence that the
     /// leader has ended.
     pub(crate) fn waive_lease(&self, ballot: &mut Ballot) {
+        seam!(in self.config.mutation, LossUnconfirmed => ballot.leadership_transfer = true);
         if self.store.vote().is_some_and(|vote| vote.committed && self.has_lost(&vote.leader_id)) {
             ballot.leadership_transfer = true;
         }

@@ -5,6 +5,7 @@ pub(crate) mod founding;
 pub(crate) mod loss;
 pub(crate) mod removal;
 pub(crate) mod seek;
+mod verdict;
 
 use crate::net::client::{ANSWER_TIMEOUTS, link};
 use crate::net::link::LinkError;

@@ -132,7 +132,17 @@ mod tests {
     fn report(node: u64, log: u128, group: Group) -> Probed {
         let node = format!("n{node}");
         let address = format!("{node}:1").into();
-        Probed { node: node.into(), address, nonce: 0, join: Vec::new(), log: Some(log), group, available: true }
+        Probed {
+            node: node.into(),
+            address,
+            nonce: 0,
+            join: Vec::new(),
+            expected: 0,
+            sees: Vec::new(),
+            log: Some(log),
+            group,
+            available: true,
+        }
     }
 
     #[test]

@@ -4,11 +4,14 @@ use super::LogHandle;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::raft;
-use crate::status::{Group, GroupReplica, ReplicaStatus, Role};
+use crate::rejection::LogRejection;
+use crate::state_hashes::Divergence;
+use crate::status::{Group, GroupReplica, LogConflict, ReplicaStatus, Role};
 use convoke_log::{Epoch, LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use prometheus_client::metrics::histogram::Histogram;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a node without a replica checks whether it has one.
@@ -21,13 +24,36 @@ impl LogHandle {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
                 let obstacle = engine.refused().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
-                ReplicaStatus { obstacle, ..status }
+                ReplicaStatus { obstacle, conflict: self.conflict(), ..status }
             }
             None => {
                 let status = outside(self.plane.known(), stopped, self.plane.fault());
-                ReplicaStatus { available: status.available && self.plane.is_group_available(), ..status }
+                let available = status.available && self.plane.is_group_available();
+                ReplicaStatus { available, obstacle: self.plane.obstacle(), conflict: self.conflict(), ..status }
             }
         }
+    }
+
+    /// Returns the logs of this cluster, if there is more than one (FD6).
+    pub fn conflict(&self) -> Option<LogConflict> {
+        self.plane.conflict.load_full().map(|conflict| LogConflict::clone(&conflict))
+    }
+
+    /// Sets or ends the conflict between two logs. While it lasts, requests that name no log are rejected.
+    pub fn set_conflict(&self, conflict: Option<LogConflict>) {
+        self.plane.conflict.store(conflict.map(Arc::new));
+    }
+
+    /// Returns whether this node may serve a request that names this log, or none: always, unless the cluster has two
+    /// logs and the request does not name the one of this node (FD6).
+    pub fn check_conflict(&self, named: Option<u128>) -> Result<(), LogRejection> {
+        let Some(conflict) = self.plane.conflict.load_full() else { return Ok(()) };
+        let own = self.plane.engine.load().as_ref().map(|engine| engine.log);
+        if named.is_some() && named == own {
+            return Ok(());
+        }
+        crate::counters::add(&self.plane.counting.commands_rejected, 1);
+        Err(LogRejection::Conflict(LogConflict::clone(&conflict)))
     }
 
     /// Returns the address of a node for clients, as the node itself told this replica.
@@ -70,6 +96,11 @@ impl LogHandle {
     pub fn evidence_of(&self, replica: ReplicaId) -> Option<u64> {
         let seen = self.engine().ok()?.witness.of(replica.0)?;
         Some(seen.matched.max(seen.committed))
+    }
+
+    /// Returns the last index at which this replica compared its state with that of its leader (LH6).
+    pub fn compared_states(&self) -> Option<u64> {
+        self.engine().ok()?.witness.hashes.compared()
     }
 
     pub fn counters(&self) -> Counters {
@@ -115,6 +146,8 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         matched: Vec::new(),
         fault,
         refused: false,
+        divergence: None,
+        conflict: None,
     }
 }
 
@@ -198,6 +231,11 @@ impl Engine {
                 .collect(),
             fault,
             refused: self.refused().is_some(),
+            divergence: self.witness.hashes.divergence().map(|divergence| {
+                let Divergence { index, own, leader } = divergence;
+                format!("the state after entry {index} has hash {own:032x}, that of the leader {leader:032x}")
+            }),
+            conflict: None,
         }
     }
 }

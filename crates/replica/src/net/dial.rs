@@ -21,6 +21,44 @@ pub trait Dial: Debug + Send + Sync + 'static {
     fn find(&self, _node: &str) -> Option<String> {
         None
     }
+
+    /// Returns the nodes that are known to hold a replica of a log (FD5).
+    fn logs(&self) -> Vec<NodeLog> {
+        Vec::new()
+    }
+
+    /// Returns all addresses behind `host:port`. A name may lead to several nodes.
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<String>>> {
+        Box::pin(async move { Ok(vec![address.to_owned()]) })
+    }
+}
+
+/// A node that holds a replica of a log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeLog {
+    /// Id of the log.
+    pub log: u128,
+    /// Id of the node.
+    pub node: String,
+    /// Peer address of the node; empty if it is not known.
+    pub address: String,
+}
+
+/// A registry of nodes.
+pub trait Lookup: Send + Sync + 'static {
+    /// Returns the current peer address of a node, if it is known.
+    fn find(&self, node: &str) -> Option<String>;
+
+    /// Returns the nodes that are known to hold a replica of a log.
+    fn logs(&self) -> Vec<NodeLog> {
+        Vec::new()
+    }
+}
+
+impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> Lookup for F {
+    fn find(&self, node: &str) -> Option<String> {
+        self(node)
+    }
 }
 
 /// TCP connections. Names are resolved at every attempt.
@@ -35,24 +73,39 @@ impl Dial for TcpDial {
             Ok(Box::new(stream) as Box<dyn Duplex>)
         })
     }
+
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<String>>> {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host(address).await?;
+            Ok(found.map(|address| address.to_string()).collect())
+        })
+    }
 }
 
-/// TCP connections with a function that finds nodes.
+/// TCP connections with a registry of nodes.
 #[derive(Clone, Copy)]
-pub struct DialWithLookup<F>(pub F);
+pub struct DialWithLookup<L>(pub L);
 
-impl<F> Debug for DialWithLookup<F> {
+impl<L> Debug for DialWithLookup<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DialWithLookup")
     }
 }
 
-impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> Dial for DialWithLookup<F> {
+impl<L: Lookup> Dial for DialWithLookup<L> {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
         TcpDial.dial(address)
     }
 
     fn find(&self, node: &str) -> Option<String> {
-        (self.0)(node)
+        self.0.find(node)
+    }
+
+    fn logs(&self) -> Vec<NodeLog> {
+        self.0.logs()
+    }
+
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<String>>> {
+        TcpDial.resolve(address)
     }
 }

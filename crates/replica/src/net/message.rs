@@ -2,6 +2,7 @@
 
 use crate::codec::{leader, meta, put_entry, put_leader, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{LeaderId, LogId, SnapshotMeta, Types, Vote};
+use crate::state_hashes::StateHash;
 use crate::status::{Group, GroupReplica};
 use crate::witness::{Seen, Witness, put_seen, put_table, seen, table};
 use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
@@ -21,7 +22,7 @@ pub(crate) type Transfer = TransferLeaderRequest<Types>;
 pub(crate) type Transferred = TransferLeaderResponse<Types>;
 
 /// Version of this protocol, sent in the first frame.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// Kinds of frames. An answer has the kind of its request with the highest bit set.
 pub(crate) mod kind {
@@ -106,11 +107,21 @@ pub(crate) struct Notes {
     pub(crate) stalled: bool,
     /// Replicas that the leader does not reach.
     pub(crate) unreachable: BTreeSet<u64>,
+    /// The index at which replicas compute the hash of their state (LH6).
+    pub(crate) check: u64,
+    /// The leader's last such index and hash.
+    pub(crate) checked: Option<StateHash>,
 }
 
 impl Notes {
     pub(crate) fn of(witness: &Witness) -> Self {
-        Notes { seen: witness.all(), stalled: witness.is_stalled(), unreachable: witness.unreachable() }
+        Notes {
+            seen: witness.all(),
+            stalled: witness.is_stalled(),
+            unreachable: witness.unreachable(),
+            check: witness.hashes.wanted(),
+            checked: witness.hashes.last(),
+        }
     }
 }
 
@@ -122,6 +133,11 @@ pub(crate) fn encode_append(append: &Append, notes: &Notes) -> Vec<u8> {
     for replica in &notes.unreachable {
         w.varint(*replica);
     }
+    w.varint(notes.check);
+    w.option(notes.checked, |w, checked| {
+        w.varint(checked.index);
+        w.fixed128(checked.hash);
+    });
     put_vote(&mut w, &append.vote);
     put_some_log_id(&mut w, append.prev_log_id.as_ref());
     put_some_log_id(&mut w, append.leader_commit.as_ref());
@@ -137,7 +153,9 @@ pub(crate) fn decode_append(bytes: &[u8]) -> Result<(Append, Notes), CodecError>
     let (seen, stalled) = (table(&mut r)?, r.flag("stalled")?);
     let count = r.count("unreachable", 1, GROUP_MAX)?;
     let unreachable = (0..count).map(|_| r.varint("replica")).collect::<Result<_, _>>()?;
-    let notes = Notes { seen, stalled, unreachable };
+    let check = r.counter("check")?;
+    let checked = r.option("checked", |r| Ok(StateHash { index: r.counter("index")?, hash: r.fixed128("hash")? }))?;
+    let notes = Notes { seen, stalled, unreachable, check, checked };
     let (vote, prev_log_id, leader_commit) = (vote(&mut r)?, some_log_id(&mut r)?, some_log_id(&mut r)?);
     let count = r.count("entries", 4, u64::MAX)?;
     let mut entries = Vec::with_capacity(count);
@@ -320,6 +338,10 @@ pub(crate) struct Probed {
     pub(crate) nonce: u64,
     /// The node's join list, sorted and without duplicates.
     pub(crate) join: Vec<SmolStr>,
+    /// The number of nodes with which the node creates a log: 1 for alone, 0 if the join list decides.
+    pub(crate) expected: u64,
+    /// Ids of the nodes that the node found behind its join list, sorted.
+    pub(crate) sees: Vec<SmolStr>,
     /// The log of which the node is a replica, if any.
     pub(crate) log: Option<u128>,
     pub(crate) group: Group,
@@ -336,6 +358,11 @@ impl Probed {
         w.count(self.join.len());
         for address in &self.join {
             w.sized(address.as_bytes());
+        }
+        w.varint(self.expected);
+        w.count(self.sees.len());
+        for node in &self.sees {
+            w.sized(node.as_bytes());
         }
         w.option(self.log, Writer::fixed128);
         w.option(self.group.epoch, put_epoch);
@@ -360,6 +387,11 @@ impl Probed {
         for _ in 0..r.count("join", 1, GROUP_MAX)? {
             join.push(text(r, "join")?);
         }
+        let expected = r.varint("expected")?;
+        let mut sees = Vec::new();
+        for _ in 0..r.count("sees", 1, GROUP_MAX)? {
+            sees.push(text(r, "sees")?);
+        }
         let log = r.option("log", |r| r.fixed128("log"))?;
         let epoch: Option<Epoch> = r.option("epoch", epoch)?;
         let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
@@ -375,7 +407,8 @@ impl Probed {
         }
         let available = r.flag("available")?;
         r.end()?;
-        Ok(Probed { node, address, nonce, join, log, group: Group { epoch, leader, members }, available })
+        let group = Group { epoch, leader, members };
+        Ok(Probed { node, address, nonce, join, expected, sees, log, group, available })
     }
 }
 
@@ -433,7 +466,13 @@ mod tests {
             leader_commit: None,
         };
         let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
-        let notes = Notes { seen: vec![(1, seen), (7, seen)], stalled: true, unreachable: [3, 9].into() };
+        let notes = Notes {
+            seen: vec![(1, seen), (7, seen)],
+            stalled: true,
+            unreachable: [3, 9].into(),
+            check: 7,
+            checked: Some(StateHash { index: 6, hash: u128::MAX - 1 }),
+        };
         let (found, notes_found) = decode_append(&encode_append(&append, &notes)).unwrap();
         assert_eq!(notes_found, notes);
         assert_eq!((found.vote, found.prev_log_id, found.entries), (append.vote, append.prev_log_id, append.entries));
@@ -479,6 +518,8 @@ mod tests {
             address: "h:1".into(),
             nonce: 7,
             join: vec!["h:1".into(), "h:2".into()],
+            expected: 3,
+            sees: vec!["a".into(), "b".into()],
             log: Some(5),
             group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
             available: true,

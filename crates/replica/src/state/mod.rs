@@ -12,6 +12,7 @@ pub(crate) use snapshots::Snapshots;
 pub(crate) use term::{Term, deposed};
 
 use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
+use crate::state_hashes::StateHashes;
 use convoke_base::Time;
 use convoke_log::machine::Applied;
 use convoke_log::{Epoch, LogTime, Machine, ReplicaId};
@@ -39,6 +40,8 @@ pub(crate) struct State {
     progress: watch::Sender<u64>,
     /// Number of the recorded configuration, for waiting tasks.
     configured: watch::Sender<u64>,
+    /// Hashes to compare with other replicas.
+    pub(crate) hashes: Arc<StateHashes>,
 }
 
 impl State {
@@ -51,6 +54,7 @@ impl State {
             configured: watch::Sender::new(machine.configuration().number),
             machine: Mutex::new(Arc::new(machine)),
             term: Mutex::default(),
+            hashes: Arc::default(),
         }
     }
 
@@ -164,7 +168,9 @@ impl StateMachine {
         let (mut term, now) = (shared.term(), shared.now());
         let mut answers = Vec::with_capacity(entries.len());
         for (entry, responder) in entries {
+            let index = raft::position(&entry.log_id).index;
             let effect = self.apply_one(entry, &mut term, now)?;
+            shared.hashes.applied(index, || shared.machine());
             answers.push((responder, Effect(effect)));
         }
         drop(term);

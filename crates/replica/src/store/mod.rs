@@ -6,9 +6,9 @@
 pub(crate) mod disk;
 mod entries;
 pub(crate) mod identity;
-mod open;
+pub(crate) mod open;
 mod record;
-mod segment;
+pub(crate) mod segment;
 pub(crate) mod snapshot_file;
 #[cfg(test)]
 mod tests;
@@ -16,6 +16,7 @@ mod writer;
 
 pub(crate) use entries::{Entries, entry_bytes};
 pub use open::StoreError;
+pub(crate) use writer::segment_name;
 
 use crate::counters::Counting;
 use crate::raft::{Entry, LogId, Types, Vote};

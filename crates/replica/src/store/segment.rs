@@ -220,6 +220,23 @@ pub(crate) fn scan(
     }
 }
 
+/// Returns the end of the last complete batch. Fails if a complete batch follows later, or if there is none at all.
+pub(crate) fn complete(bytes: &[u8]) -> Result<usize, Damage> {
+    let Some(preface) = Preface::decode(bytes)? else { return Err(damage(0, "the segment preface is missing")) };
+    let (mut end, mut next) = (PREFACE_BYTES, 0);
+    while let Ok(Found::Batch { sequence, content }) = batch(bytes, end, preface.salt) {
+        end += HEAD_BYTES + content.len() + padding(content.len());
+        next = sequence + 1;
+    }
+    if next == 0 {
+        return Err(damage(end, "the segment has no complete batch"));
+    }
+    match later(bytes, end, preface.salt, next) {
+        Some(offset) => Err(damage(end, format!("a batch is missing before the batch at byte {offset}"))),
+        None => Ok(end.min(bytes.len())),
+    }
+}
+
 enum Found<'a> {
     Batch {
         sequence: u64,

@@ -3,7 +3,7 @@
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together, together_with};
 use convoke_log::command::{Body, Open, Request};
 use convoke_log::machine::Outcome;
-use convoke_replica::{Dial, Duplex, LogRejection, SubmitError, TcpDial};
+use convoke_replica::{Dial, Duplex, LogRejection, Mutation, SubmitError, TcpDial};
 use convoke_testkit::eventually;
 use futures_util::future::BoxFuture;
 use std::collections::BTreeSet;
@@ -202,16 +202,20 @@ impl Dial for Scissors {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn m7_a_cut_link_to_the_leader_causes_no_election() {
-    let disks = Disks::new();
+/// Three hosts of which a follower and the leader lose each other, as if by a firewall that resets connections. Returns
+/// the hosts, the follower, the leader, its epoch and a client.
+pub(crate) async fn cut_from_leader(
+    disks: &Disks,
+    mutation: Mutation,
+) -> (Vec<Host>, usize, usize, convoke_log::Epoch, Client) {
     let nodes = ["a", "b", "c"];
-    let mut configs: Vec<_> = nodes.iter().map(|node| config(&disks, node)).collect();
+    let mut configs: Vec<_> = nodes.iter().map(|node| config(disks, node)).collect();
     let join: Vec<String> = configs.iter().map(|config| config.address.clone()).collect();
     let dialers: Vec<Arc<Scissors>> = nodes.iter().map(|_| Arc::default()).collect();
     let mut hosts = Vec::new();
     for (config, dialer) in configs.iter_mut().zip(&dialers) {
         config.join = join.clone();
+        config.mutation = mutation;
         patient(config);
         hosts.push(Host::start_with(config.clone(), dialer.clone() as Arc<dyn Dial>).await);
     }
@@ -220,10 +224,16 @@ async fn m7_a_cut_link_to_the_leader_causes_no_election() {
     let mut client = Client::open(&hosts).await;
     client.put(&hosts, "k", "before").await;
     agree(&hosts).await;
-    // One follower and the leader lose each other, as if by a firewall that resets connections.
     let follower = (leads + 1) % 3;
     dialers[follower].cut.send_modify(|cut| cut.extend([join[leads].clone()]));
     dialers[leads].cut.send_modify(|cut| cut.extend([join[follower].clone()]));
+    (hosts, follower, leads, epoch, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m7_a_cut_link_to_the_leader_causes_no_election() {
+    let disks = Disks::new();
+    let (hosts, follower, leads, epoch, mut client) = cut_from_leader(&disks, Mutation::none()).await;
     let counters = || hosts[follower].handle().counters();
     eventually("the follower finds no confirmation", async || counters().elections_early_declined > 0).await;
     assert_eq!((counters().leaders_lost, counters().elections_early), (1, 0));

@@ -1,7 +1,7 @@
 //! M6: a disk that went back in time.
 
-use crate::cluster::{Client, Disks, Host, agree, get, leader, together};
-use convoke_replica::{Edit, LogRejection};
+use crate::cluster::{Client, Disks, Host, agree, get, leader, together, together_with};
+use convoke_replica::{Edit, LogRejection, Mutation};
 use convoke_testkit::eventually;
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +24,8 @@ async fn write(hosts: &[Host], client: &mut Client, from: usize, until: usize) {
 
 /// Stops a follower, replaces its data by an older image, and starts it again. Returns the hosts: the leader, the other
 /// follower, and the one that was rolled back.
-async fn rolled_back(disks: &Disks) -> Vec<Host> {
-    let mut hosts = together(disks, &["a", "b", "c"]).await;
+pub(crate) async fn rolled_back(disks: &Disks, mutation: Mutation) -> Vec<Host> {
+    let mut hosts = together_with(disks, &["a", "b", "c"], |config| config.mutation = mutation).await;
     let mut client = Client::open(&hosts).await;
     write(&hosts, &mut client, 0, 10).await;
     agree(&hosts).await;
@@ -55,7 +55,7 @@ async fn rolled_back(disks: &Disks) -> Vec<Host> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_whose_disk_went_back_is_refused_and_can_be_replaced() {
     let disks = Disks::new();
-    let mut hosts = rolled_back(&disks).await;
+    let mut hosts = rolled_back(&disks, Mutation::none()).await;
     let back = hosts[2].handle();
     eventually("it is refused", async || back.status().refused).await;
     let status = back.status();

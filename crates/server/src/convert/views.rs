@@ -48,8 +48,15 @@ pub(crate) fn status(
 pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
     let status = log.status();
     match status.role {
+        _ if status.conflict.is_some() => status.conflict.map(|conflict| conflict.to_string()),
+        _ if status.divergence.is_some() => {
+            Some(format!("this replica of the log differs: {}", status.divergence.unwrap_or_default()))
+        }
         Role::Failed => Some(format!("the log plane has stopped: {}", status.fault.unwrap_or_default())),
-        Role::Outside if status.group.members.is_empty() => Some("the log has not begun yet".to_owned()),
+        Role::Outside if status.group.members.is_empty() => Some(match status.obstacle {
+            Some(why) => format!("the log has not begun yet: {why}"),
+            None => "the log has not begun yet".to_owned(),
+        }),
         _ if !status.available => Some("the log has no leader with a majority".to_owned()),
         _ => None,
     }

@@ -37,13 +37,16 @@ impl log_server::Log for Log {
     type BackupStream = BackupStream;
 
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
+        let named = named(&request)?;
         let client = request.extensions().get::<Arc<ClientConnection>>().and_then(|connection| connection.address);
         let address = client.map(|address| address.ip());
-        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()), address)?))
+        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()), address, named)?))
     }
 
     async fn read(&self, request: Request<v1::ReadRequest>) -> Answer<v1::ReadResponse> {
+        let named = named(&request)?;
         let request = request.into_inner();
+        self.service()?.check_conflict(request.log.map(Into::into).or(named))?;
         let consistency = match request.consistency() {
             v1::Consistency::Unspecified | v1::Consistency::Linearizable => Consistency::Linearizable,
             v1::Consistency::Local => Consistency::Local,
@@ -64,7 +67,9 @@ impl log_server::Log for Log {
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {
+        let header = named(&request)?;
         let named = request.into_inner().request;
+        self.service()?.check_conflict(named.and_then(|id| id.log).map(Into::into).or(header))?;
         self.service()?.check_named(named.and_then(|id| id.log))?;
         let id = request_id(named)?;
         let fate = self.service()?.resolve(id).await?;
@@ -72,14 +77,17 @@ impl log_server::Log for Log {
     }
 
     async fn members(&self, request: Request<v1::MembersRequest>) -> Answer<v1::MembersResponse> {
+        self.service()?.check_conflict(named(&request)?)?;
         Ok(Response::new(self.service()?.change(request.into_inner()).await?))
     }
 
     async fn sessions(&self, request: Request<v1::SessionsRequest>) -> Answer<v1::SessionsResponse> {
+        self.service()?.check_conflict(named(&request)?)?;
         Ok(Response::new(self.service()?.sessions(request.into_inner()).await?))
     }
 
     async fn end_sessions(&self, request: Request<v1::EndSessionsRequest>) -> Answer<v1::EndSessionsResponse> {
+        self.service()?.check_conflict(named(&request)?)?;
         Ok(Response::new(self.service()?.end_sessions(request.into_inner()).await?))
     }
 
@@ -87,12 +95,21 @@ impl log_server::Log for Log {
         Ok(Response::new(self.service()?.status()))
     }
 
-    async fn backup(&self, _: Request<v1::BackupRequest>) -> Answer<BackupStream> {
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<BackupStream> {
         let service = self.service()?;
+        service.check_conflict(named(&request)?)?;
         let permit = service.enter_backup()?;
         let backup = service.handle.backup().await.map_err(|why| service.rejected(&why))?;
         Ok(Response::new(BackupStream::new(backup, permit)))
     }
+}
+
+/// Returns the log that the client names in the header `convoke-log` (FD6).
+fn named<T>(request: &Request<T>) -> Result<Option<u128>, Error> {
+    let Some(value) = request.metadata().get(convoke_proto::LOG_HEADER) else { return Ok(None) };
+    let log = value.to_str().ok().and_then(|text| text.parse::<v1::LogId>().ok());
+    let log = log.ok_or_else(|| invalid(convoke_proto::LOG_HEADER, "expected a log id of 32 hexadecimal digits"))?;
+    Ok(Some(log.into()))
 }
 
 fn read_state(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {

@@ -4,6 +4,7 @@
 use super::body;
 use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
+use super::named_log::NamedLog;
 use crate::error::invalid;
 use crate::log::record;
 use crate::surface::Surface;
@@ -87,6 +88,7 @@ fn check_revision(wanted: Option<u64>, present: u64) -> Result<(), Error> {
 
 pub(crate) async fn get(
     State(surface): Shared,
+    _: NamedLog,
     Segments(key): Segments<String>,
     Query(query): Query<ReadQuery>,
 ) -> Result<Response, HttpError> {
@@ -120,6 +122,7 @@ pub(crate) async fn get(
 
 pub(crate) async fn list_all(
     State(surface): Shared,
+    _: NamedLog,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<json::KeyList>, HttpError> {
     list(&surface, query).await
@@ -190,6 +193,7 @@ async fn read_page(
 
 pub(crate) async fn put(
     State(surface): Shared,
+    _: NamedLog,
     Segments(key): Segments<String>,
     Query(query): Query<PutQuery>,
     request: Request,
@@ -210,6 +214,7 @@ pub(crate) async fn put(
 
 pub(crate) async fn delete(
     State(surface): Shared,
+    _: NamedLog,
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
     _: JsonBody<Nothing>,

@@ -2,6 +2,7 @@
 
 use super::extract::{JsonBody, Nothing, Query, Segments};
 use super::http_error::{HttpError, Json};
+use super::named_log::NamedLog;
 use crate::error::invalid;
 use crate::log::{fate, request_id};
 use crate::surface::Surface;
@@ -41,6 +42,7 @@ pub(crate) async fn peek(
     Query(query): Query<PeekQuery>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number, log: named(query.log.as_deref())? };
+    surface.log()?.service.check_conflict(id.log.map(Into::into))?;
     let fate = match query.consistency.as_deref() {
         Some("local") => {
             surface.log()?.service.check_named(id.log)?;
@@ -66,6 +68,7 @@ pub(crate) async fn resolve(
     _: JsonBody<Nothing>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number, log: named(query.log.as_deref())? };
+    surface.log()?.service.check_conflict(id.log.map(Into::into))?;
     let timeout = surface.config.timeouts.request;
     let fate = surface.log()?.ambassador.resolve(id, Some(timeout)).await?;
     Ok(Json(RequestFate::new(id, fate)))
@@ -85,6 +88,7 @@ pub(crate) struct SessionsQuery {
 
 pub(crate) async fn sessions(
     State(surface): Shared,
+    _: NamedLog,
     Query(query): Query<SessionsQuery>,
 ) -> Answer<v1::SessionsResponse> {
     let timeout = surface.config.timeouts.request;
@@ -94,6 +98,7 @@ pub(crate) async fn sessions(
 
 pub(crate) async fn end_session(
     State(surface): Shared,
+    _: NamedLog,
     Segments(session): Segments<u64>,
     _: JsonBody<Nothing>,
 ) -> Answer<v1::EndSessionsResponse> {
@@ -108,6 +113,7 @@ pub(crate) async fn end_session(
 
 pub(crate) async fn members(
     State(surface): Shared,
+    _: NamedLog,
     JsonBody(wanted): JsonBody<MembersChange>,
 ) -> Answer<v1::MembersResponse> {
     let change = change(&wanted)?;

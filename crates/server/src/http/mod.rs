@@ -8,6 +8,7 @@ mod extract;
 mod http_error;
 mod kv;
 mod log;
+mod named_log;
 mod node_reads;
 mod observe;
 mod peer_client;

@@ -43,7 +43,11 @@ pub(crate) struct ReadyQuery {
 /// Succeeds while the registry is complete at this node and, with `?log`, while the log has a leader.
 pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery>) -> Answer<Ready> {
     if query.log.0 {
-        return if surface.log()?.handle.is_available() {
+        let log = &surface.log()?.handle;
+        if let Some(conflict) = log.conflict() {
+            return Err(Error::new(ErrorCode::NotReady, conflict.to_string()).into());
+        }
+        return if log.is_available() {
             Ok(Json(Ready { ready: true }))
         } else {
             Err(Error::new(ErrorCode::NotReady, "this node knows no leader of the log with a majority").into())

@@ -49,6 +49,6 @@ impl InProcessNode for OwnNode {
 
     fn submit(&self, mut requests: mpsc::UnboundedReceiver<v1::SubmitRequest>) -> Result<Answers, Status> {
         let incoming = stream::poll_fn(move |context| requests.poll_recv(context).map(|request| request.map(Ok)));
-        Ok(Box::pin(SubmitStream::open(&self.0, Box::pin(incoming), None)?))
+        Ok(Box::pin(SubmitStream::open(&self.0, Box::pin(incoming), None, self.0.handle.log().ok())?))
     }
 }

@@ -6,6 +6,7 @@
 
 mod convert;
 mod directory;
+mod ids;
 mod local;
 mod service;
 mod sessions;
@@ -13,6 +14,7 @@ mod submit;
 
 pub(crate) use convert::{barrier, fate, key_range, log_id, owner, record, request_id, wire_epoch};
 pub use directory::Directory;
+pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use service::LogService;
 pub(crate) use submit::SubmitStream;
@@ -42,7 +44,7 @@ pub(crate) struct LogPlane {
     pub(crate) ambassador: Ambassador,
     /// The log session shared by all HTTP clients.
     pub(crate) kv: Kv,
-    following: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 impl LogPlane {
@@ -58,19 +60,21 @@ impl LogPlane {
         let own = reachable(own).to_string();
         let id = node.id().to_string();
         let addresses = [own.clone(), node.client_address().to_owned()];
+        let registry = node.clone();
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
         let connect = Arc::new(ConnectLocally::new(addresses, &service));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));
         let following = tokio::spawn(follow(handle.clone(), ambassador.clone()));
-        LogPlane { handle, service, ambassador, kv, following }
+        let tasks = [following, tokio::spawn(ids::watch(handle.clone(), registry))];
+        LogPlane { handle, service, ambassador, kv, tasks }
     }
 }
 
 impl Drop for LogPlane {
     fn drop(&mut self) {
-        self.following.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -80,6 +84,10 @@ async fn follow(handle: LogHandle, ambassador: Ambassador) {
     let mut known = None;
     loop {
         let epoch = handle.later_leader(known).await;
+        if let Ok(log) = handle.log() {
+            // The node must not become a client of another log (FD6).
+            ambassador.use_log(log.into());
+        }
         ambassador.leave_before(wire_epoch(epoch));
         known = Some(epoch);
     }

@@ -223,6 +223,8 @@ impl LogService {
             settled: status.settled,
             fault: status.fault.clone().unwrap_or_default(),
             obstacle: status.obstacle.clone().unwrap_or_default(),
+            conflict: status.conflict.as_ref().map(ToString::to_string).unwrap_or_default(),
+            divergence: status.divergence.clone().unwrap_or_default(),
             members,
         }
     }

@@ -26,6 +26,11 @@ impl LogService {
         log.map_or(Ok(()), |log| self.handle.check_log(log.into()).map_err(|why| self.rejected(&why)))
     }
 
+    /// Rejects a request that does not name the log of this node while the cluster has two logs (FD6).
+    pub(crate) fn check_conflict(&self, named: Option<u128>) -> Result<(), Error> {
+        self.handle.check_conflict(named).map_err(|why| self.rejected(&why))
+    }
+
     /// Returns whose quota an open counts for (LS7): a known node, or the address of the client.
     pub(crate) fn opener(&self, node: &str, address: Option<IpAddr>) -> Opener {
         let known = || self.directory.knows(node) || self.handle.group().on(node).is_some();

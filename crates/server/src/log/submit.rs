@@ -52,7 +52,14 @@ pub(crate) struct SubmitStream {
 
 impl SubmitStream {
     /// Opens a link to the replica of this node. Rejected if it does not lead.
-    pub(crate) fn open(service: &Arc<LogService>, incoming: Incoming, client: Option<IpAddr>) -> Result<Self, Error> {
+    /// `named` is the log that the client wants, if it knows one.
+    pub(crate) fn open(
+        service: &Arc<LogService>,
+        incoming: Incoming,
+        client: Option<IpAddr>,
+        named: Option<u128>,
+    ) -> Result<Self, Error> {
+        service.check_conflict(named)?;
         let permit = service.enter()?;
         let epoch = service.handle.epoch().map_err(|why| service.rejected(&why))?;
         let log = service.handle.log().map_err(|why| service.rejected(&why))?;

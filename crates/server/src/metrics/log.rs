@@ -23,6 +23,8 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     for (name, help, value) in [
         ("available", "Leader that can serve requests, as seen by this node: 1 or 0.", status.available.into()),
         ("refused", "Replica refused because its disk went back in time: 1 or 0.", status.refused.into()),
+        ("conflict", "More than one log in the cluster: 1 or 0.", status.conflict.is_some().into()),
+        ("diverged", "State that differs from the state of the leader: 1 or 0.", status.divergence.is_some().into()),
         ("settled", "Group equal to its last recorded state: 1 or 0.", status.settled.into()),
         ("term", "Term of the last known leader.", term),
         ("voters", "Replicas that vote.", voters),

@@ -106,7 +106,8 @@ impl LogCluster {
         let address = self.addresses[index].clone();
         let listener = TcpListener::bind(&address).await.unwrap();
         let mut config = convoke_replica::Config::new(id, address);
-        config.join = join;
+        // One node creates its log alone.
+        config.join = if join.len() > 1 { join } else { Vec::new() };
         config.state = self.state.clone();
         config.client_address = clients;
         let replica = Replica::start(config).await.unwrap();

@@ -15,7 +15,11 @@ impl Core {
         if self.link.is_none_or(|present| present.id != link) {
             return;
         }
-        let Some(tagged) = self.tags.remove(&response.tag) else { return };
+        self.received_at = now;
+        let Some((tagged, _)) = self.tags.remove(&response.tag) else { return };
+        if !matches!(tagged, Tagged::KeepAlive(_)) {
+            self.answered_at = now;
+        }
         let id = match tagged {
             Tagged::Open(id) | Tagged::KeepAlive(id) | Tagged::Request((id, _)) => id,
         };

@@ -78,7 +78,12 @@ pub(crate) struct Core {
     links_made: u64,
     tags_made: u64,
     /// Messages sent over the current link and not answered.
-    tags: BTreeMap<u64, Tagged>,
+    tags: BTreeMap<u64, (Tagged, Time)>,
+    /// Time of the current call.
+    now: Time,
+    /// When a request or an open was answered last, and when the leader sent anything last.
+    answered_at: Time,
+    received_at: Time,
     timers: BTreeSet<(Time, Timer)>,
     calls: usize,
     bytes: usize,
@@ -121,6 +126,9 @@ impl Core {
             links_made: 0,
             tags_made: 0,
             tags: BTreeMap::new(),
+            now: Time::ZERO,
+            answered_at: Time::ZERO,
+            received_at: Time::ZERO,
             timers: BTreeSet::new(),
             calls: 0,
             bytes: 0,
@@ -262,9 +270,15 @@ impl Core {
         self.lanes.values().any(|lane| lane.closing)
     }
 
-    /// Returns whether a message sent over the current link is not answered.
-    pub(crate) fn has_unanswered(&self) -> bool {
-        !self.tags.is_empty()
+    /// Returns since when requests, or only keep-alives, wait for an answer of the current leader. Answers to keep-alives
+    /// do not count as answers to requests: a leader without a majority sends them, too.
+    pub(crate) fn unanswered_since(&self) -> Option<Time> {
+        let is_keep_alive = |tagged: &Tagged| matches!(tagged, Tagged::KeepAlive(_));
+        let request = self.tags.values().find(|(tagged, _)| !is_keep_alive(tagged)).map(|(_, sent)| *sent);
+        let keep_alive = self.tags.values().find(|(tagged, _)| is_keep_alive(tagged)).map(|(_, sent)| *sent);
+        let request = request.map(|sent| sent.max(self.answered_at));
+        let keep_alive = keep_alive.map(|sent| sent.max(self.received_at));
+        request.into_iter().chain(keep_alive).min()
     }
 
     /// Returns when `tick` is due.

@@ -14,6 +14,7 @@ const RETRY_CAP: Duration = Duration::from_secs(1);
 impl Core {
     /// Sends the messages of a lane that can be sent: in order of issue, up to the window.
     pub(super) fn pump(&mut self, now: Time, id: LaneId, out: &mut Output) {
+        self.now = now;
         let Some(link) = self.link else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.retry_at.is_some_and(|at| at > now) {
@@ -103,12 +104,13 @@ impl Core {
 
     fn send(&mut self, tagged: Tagged, message: Message, traceparent: String, out: &mut Output) {
         self.tags_made += 1;
-        self.tags.insert(self.tags_made, tagged);
+        self.tags.insert(self.tags_made, (tagged, self.now));
         out.sends.push(v1::SubmitRequest { tag: self.tags_made, traceparent, message: Some(message) });
     }
 
     /// Sends a keep-alive and sets the timer for the next one.
     pub(super) fn keep_alive(&mut self, now: Time, id: LaneId, out: &mut Output) {
+        self.now = now;
         let Some(link) = self.link else { return };
         let lane = self.lane_mut(id);
         if let Session::Open { id: session, log } = lane.session {

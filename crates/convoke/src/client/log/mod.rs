@@ -1,6 +1,7 @@
 //! `convoke kv` and `convoke log`.
 
 mod backup;
+mod check;
 mod keys;
 mod members;
 mod offline;
@@ -21,6 +22,7 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
     let (connect, json) = (arguments.connect(), arguments.inspect.json);
     match &arguments.command {
         LogCommand::Status => status::status(connect, json).await,
+        LogCommand::Check { directory, cut_tail } => check::check(directory, *cut_tail, json),
         LogCommand::Backup { file, force } => backup::backup(connect, file, *force, json).await,
         LogCommand::Peek { request } => {
             let fate = ambassador(connect)?.peek(*request, Some(connect.timeout)).await;

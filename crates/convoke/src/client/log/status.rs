@@ -33,24 +33,27 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         (false, "") => ", not adopted yet".to_owned(),
         (false, obstacle) => format!(", not adopted yet: {obstacle}"),
     };
-    let lines = facts(
-        &[
-            ("Log", format!("{} ({state})", dash(&status.log))),
-            ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
-            ("Node", format!("{}, {}{}", status.node, status.role, removed_hint(status))),
-            (
-                "Entries",
-                format!(
-                    "{} in the log, {} committed, {} applied, snapshot at {}",
-                    status.last, status.commit, status.applied, status.snapshot
-                ),
+    let mut shown = vec![
+        ("Log", format!("{} ({state})", dash(&status.log))),
+        ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
+        ("Node", format!("{}, {}{}", status.node, status.role, removed_hint(status))),
+        (
+            "Entries",
+            format!(
+                "{} in the log, {} committed, {} applied, snapshot at {}",
+                status.last, status.commit, status.applied, status.snapshot
             ),
-            ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
-            ("Sessions", status.sessions.to_string()),
-            ("Group", format!("configuration {}{settled}", status.configuration)),
-        ],
-        palette,
-    );
+        ),
+        ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
+        ("Sessions", status.sessions.to_string()),
+        ("Group", format!("configuration {}{settled}", status.configuration)),
+    ];
+    for (name, problem) in [("Conflict", &status.conflict), ("Divergence", &status.divergence)] {
+        if !problem.is_empty() {
+            shown.push((name, palette.paint(Style::Bad, problem)));
+        }
+    }
+    let lines = facts(&shown, palette);
     let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
     for member in &status.members {
         let role = match (member.leader, member.voter, member.unreachable) {
@@ -121,6 +124,8 @@ mod tests {
             members: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
             fault: String::new(),
             obstacle: String::new(),
+            conflict: String::new(),
+            divergence: String::new(),
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
         let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };

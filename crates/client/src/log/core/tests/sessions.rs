@@ -305,3 +305,29 @@ fn ls7_without_room_for_a_session_calls_fail_at_once() {
     world.settle();
     assert!(world.done[&next].is_ok());
 }
+
+/// A leader that is cut off from the other replicas answers keep-alives, and no requests.
+#[test]
+fn answers_to_keep_alives_do_not_hide_unanswered_requests() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default().ttl(Duration::from_secs(9)));
+    world.issue(lane, "a").unwrap();
+    world.settle();
+    assert_eq!(world.core.unanswered_since(), None);
+    let sent = world.now;
+    world.issue(lane, "b").unwrap();
+    world.wire.clear();
+    world.tick(Duration::from_secs(4));
+    let keep_alive = world.wire.iter().any(|sent| matches!(sent.message, Some(Asked::KeepAlive(_))));
+    assert!(keep_alive, "{:?}", world.wire);
+    let kept = world.now;
+    assert_eq!(world.core.unanswered_since(), Some(sent));
+    while world.arrive() && world.hear() {}
+    assert_eq!(world.core.unanswered_since(), Some(sent), "the request still waits");
+    // Without a request, a keep-alive that is not answered counts.
+    world.link_down();
+    world.settle();
+    assert_eq!(world.core.unanswered_since(), None);
+    world.tick(Duration::from_secs(4));
+    assert!(world.core.unanswered_since() > Some(kept));
+}
