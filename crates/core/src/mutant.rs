@@ -51,6 +51,8 @@ convoke_base::mutants! {
     InferenceNotRepeated: "D13", "an inference that meets a lower claim is not repeated";
     RetiredNotRepeated: "D13", "the tombstone of a record whose origin a peer has retired is not repeated";
     NeverRetired: "D14", "old incarnations are never retired";
+    GoneNamesKept: "D15", "the name of a node that is gone stays in all contexts";
+    MuteReturned: "D15", "a node that returns after its name was removed is ignored";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
@@ -71,6 +73,7 @@ convoke_base::mutants! {
     DuplicateIdTolerated: "N4", "two processes with one node id both continue";
     LongPauseTolerated: "N5", "a node that was paused longer than any timeout continues";
     StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
+    AloneAssertsAbsence: "N7", "a node that has reached none of its seeds reports members as absent";
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
     NoRelayedEvidence: "L2", "only direct evidence counts";
@@ -89,6 +92,7 @@ convoke_base::mutants! {
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
+    FullTableAccepted: "P2", "a node whose incarnations fill the table is accepted, and all of its records are rejected";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
     NoRetries: "P4", "a lost peer is not dialed again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";

@@ -19,12 +19,17 @@ pub(crate) enum NodesCommand {
         /// Node id
         id: String,
     },
+    /// Make a node that reaches no seed ready as the first node
+    Bootstrap,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
     /// Filter, such as: service == "orders" and meta.version != "v1"
     pub(crate) filter: Option<String>,
+    /// Accept a list that may lack members
+    #[arg(long)]
+    pub(crate) partial: bool,
     #[command(flatten)]
     pub(crate) inspect: Inspect,
 }

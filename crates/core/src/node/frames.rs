@@ -71,6 +71,7 @@ impl Node {
                 self.relayed_all(&evidence, &node, out);
                 if !self.check_duplicate_ids(&context, out) {
                     self.apply_peer_forgetting(&context, out);
+                    self.compare_with(&node, &context.clock, context.grace_ms, out);
                     self.send_delta(id, exchange, context, true, out);
                 }
             }

@@ -6,7 +6,7 @@ use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
 use convoke_core::node::{ClientOperation, OperationResult};
-use convoke_core::node::{ConnId, DialId, LinkId, Resume, SessionId, WatchSelection};
+use convoke_core::node::{ConnId, DialId, LinkId, Resume, SeedFailure, SessionId, WatchSelection};
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -24,11 +24,14 @@ pub(crate) enum Input {
     DialFailed {
         generation: u64,
         dial: DialId,
+        failure: SeedFailure,
     },
     Frames(Frames),
     /// A peer's connection ended.
     Closed {
         link: LinkId,
+        /// What it means if the link was the dial of a seed.
+        failure: SeedFailure,
     },
     Connect {
         conn: ConnId,

@@ -82,7 +82,7 @@ fn only_outlived_incarnations_without_records_are_retired_oldest_first() {
         b.pull(incarnation);
     }
     let [first, second, third] = incarnations.map(|incarnation| incarnation.origin());
-    let retired = b.map.origins.retire(&first.node, |_| true);
+    let retired = b.retire(&first.node);
     assert_eq!(retired, std::slice::from_ref(&first), "the second still has a member, the third is the newest");
     assert!(b.map.origins.is_retired(&first));
     assert!(!b.map.origins.is_retired(&second) && !b.map.origins.is_retired(&third));
@@ -102,7 +102,7 @@ fn records_of_a_retired_incarnation_are_rejected() {
     b.pull(&incarnations[1]);
     b.collect_all();
     let [old, new] = incarnations.map(|incarnation| incarnation.origin());
-    assert_eq!(b.map.origins.retire(&old.node, |_| true), std::slice::from_ref(&old));
+    assert_eq!(b.retire(&old.node), std::slice::from_ref(&old));
     assert!(matches!(b.apply(&stale)[..], [Outcome::Rejected | Outcome::Known]));
     b.pull(&c);
     assert!(b.rank(&member("m")).is_none());
@@ -121,7 +121,7 @@ fn entries_of_retired_incarnations_are_reused() {
         let mut incarnation = MapCopy::incarnation("a", number);
         incarnation.register(&name("n"), number, "a");
         b.pull(&incarnation);
-        b.map.origins.retire(&incarnation.origin().node, |_| true);
+        b.retire(&incarnation.origin().node);
         b.check_indexes();
     }
     assert_eq!(b.map.origins.iter().count(), 2, "this node and the last incarnation");

@@ -80,7 +80,9 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::PeerLost { node, .. }
         | RegistryEvent::PeerFailed { node, .. }
         | RegistryEvent::PeerLeft { node }
+        | RegistryEvent::Joined { node: Some(node) }
         | RegistryEvent::PeerRejected { node: Some(node), .. } => node.as_str(),
+        RegistryEvent::SeedFailed { address, .. } => address,
         RegistryEvent::OriginSilent { origin }
         | RegistryEvent::OriginReturned { origin }
         | RegistryEvent::OriginRetired { origin } => origin.node.as_str(),
@@ -90,6 +92,7 @@ fn subject(what: &NodeEvent) -> &str {
         RegistryEvent::PeerRejected { node: None, .. }
         | RegistryEvent::IdInUse { .. }
         | RegistryEvent::Ready { .. }
+        | RegistryEvent::Joined { node: None }
         | RegistryEvent::Degraded { .. }
         | RegistryEvent::DegradedEnded { .. }
         | RegistryEvent::Late { .. } => "",
