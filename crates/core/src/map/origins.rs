@@ -336,6 +336,11 @@ impl Origins {
         }
     }
 
+    /// Whether an operator has forgotten this node, and it was not seen since.
+    pub(crate) fn is_forgotten(&self, node: &NodeId) -> bool {
+        self.incarnations(node).last().is_some_and(|(_, index)| self.entry(index).forgotten)
+    }
+
     /// Removes markers of nodes that have been gone for `timeout` (D15).
     pub(crate) fn drop_markers(&mut self, clock: Clock, timeout: Duration) {
         let due = |(node, retired): &(&NodeId, &Retired)| retired.at.silence(clock) >= timeout && self.is_gone(node);

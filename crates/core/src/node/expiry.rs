@@ -153,12 +153,12 @@ impl Node {
     fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry, bool) -> bool, out: &mut Output) {
         seam!(self, NeverRetired => return);
         let done_with = |entry: &OriginEntry, outlived| !entry.standing.is_admitted() && done_with(entry, outlived);
+        let forgotten = self.map.origins.is_forgotten(node);
         let retired = self.map.origins.retire(node, self.clock, done_with);
-        if !retired.is_empty() && self.map.origins.is_gone(node) {
-            let connected = |peer: &Peer| peer.link.is_some() || peer.candidate.is_some();
-            if self.peers.peers.get(node).is_some_and(|peer| !connected(peer)) {
-                self.peers.peers.remove(node);
-            }
+        // Any other peer is dialed for ever, so that every partition heals (P4).
+        let removed = |peer: &Peer| !peer.is_connected() && (forgotten || peer.state == PeerState::Left);
+        if !retired.is_empty() && self.map.origins.is_gone(node) && self.peers.peers.get(node).is_some_and(removed) {
+            self.peers.peers.remove(node);
         }
         out.events.extend(retired.into_iter().map(|origin| RegistryEvent::OriginRetired { origin }));
     }

@@ -49,6 +49,7 @@ impl Node {
             Some(RejectReason::Identity)
         } else if !self.peers.peers.contains_key(&hello.origin.node)
             && self.peers.peers.len() >= self.config.limits.peers
+            && !self.drop_gone_peer()
         {
             Some(RejectReason::Full)
         } else if !self.map.has_room_for_incarnation(&hello.origin) {
@@ -56,6 +57,14 @@ impl Node {
         } else {
             None
         }
+    }
+
+    /// Makes room in a full table of peers: removes one that is gone (D15). False if there is none.
+    fn drop_gone_peer(&mut self) -> bool {
+        let origins = &self.map.origins;
+        let gone = |(node, peer): &(&NodeId, &Peer)| !peer.is_connected() && origins.is_gone(node);
+        let gone = self.peers.peers.iter().find(gone).map(|(node, _)| node.clone());
+        gone.is_some_and(|node| self.peers.peers.remove(&node).is_some())
     }
 
     fn reject(

@@ -86,6 +86,10 @@ impl Peer {
             confirmed: false,
         }
     }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.is_some() || self.candidate.is_some()
+    }
 }
 
 impl Peers {
