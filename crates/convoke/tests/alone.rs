@@ -45,12 +45,17 @@ fn a_node_that_reaches_no_seed_serves_and_asserts_no_absence() {
     let held = json(&node.clients, "GET", "/api/v1/members?partial=true&service=web", "");
     assert_eq!((held["complete"].as_bool(), held["members"].as_array().unwrap().len()), (Some(false), 1), "{held}");
     assert_eq!(json(&node.clients, "GET", "/api/v1/services?partial", "")["complete"], false);
-    // A session of another node may live there.
-    let secret = "s1.bm90aGluZw.0123456789abcdef0123456789abcdef";
-    let (status, answer) = request(&node.clients, "POST", &format!("/api/v1/sessions/{secret}/heartbeat"), "");
-    assert!(status != 200, "{answer}");
-    let created = request(&node.clients, "POST", "/api/v1/sessions", "");
-    assert!(created.0 == 200 || created.0 == 201, "{created:?}");
+    // The session of another node, which this one cannot reach: it is not declared gone.
+    let other = NodeProcess::spawn(&mut start(&dir.path().join("n2"), &["--id", "n2"])).ready();
+    let created = |node: &NodeProcess| {
+        let (status, answer) = request(&node.clients, "POST", "/api/v1/sessions", "");
+        assert!((200..300).contains(&status), "{answer}");
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        format!("/api/v1/sessions/{}/heartbeat", answer["session"].as_str().unwrap())
+    };
+    let unknown = unavailable(&node, "PUT", &created(&other), "");
+    assert!(unknown.contains("NOT_READY"), "{unknown}");
+    assert_eq!(request(&node.clients, "PUT", &created(&node), "").0 / 100, 2, "it takes sessions of its own");
     let failed = run(binary(), ["members", "--addr", &node.clients, "--timeout", "5s"]);
     assert!(failure(&failed, failed.status.code().unwrap()).contains("none of its seeds"));
     let partial = output(&["members", "--partial", "--addr", &node.clients]);
@@ -116,7 +121,8 @@ fn the_log_names_each_seed_that_failed_and_why() {
         (foreign.peers.as_str(), "belongs to another cluster"),
     ] {
         until("the log names the seed", || {
-            node.stderr()
+            node.process
+                .stderr()
                 .lines()
                 .any(|line| line.contains("seed not reached") && line.contains(seed) && line.contains(reason))
         });
@@ -130,7 +136,7 @@ fn nodes_that_start_at_once_with_the_same_list_become_ready() {
     let nodes = founders(dir.path(), &[("convoke-0", ""), ("convoke-1", ""), ("convoke-2", "")]);
     for node in &nodes {
         assert_eq!(request(&node.clients, "GET", "/readyz", "").0, 200);
-        assert!(!node.stderr().contains("node alone"), "{}", node.stderr());
+        assert!(!node.process.stderr().contains("node alone"), "{}", node.process.stderr());
         assert_eq!(json(&node.clients, "GET", "/api/v1/members", "")["complete"], true);
     }
 }

@@ -303,8 +303,8 @@ impl Origins {
     pub(crate) fn drop_unwritten(&mut self, node: &NodeId) {
         let unwritten = |index: &u32| {
             let entry = self.entry(*index);
-            let numbers = [entry.seen, entry.floor, entry.written_off, entry.evidence.written, entry.last()];
-            numbers == [0; 5] && *index != self.me && self.is_outlived(&entry.origin.id)
+            let numbers = [entry.seen, entry.floor, entry.written_off, entry.evidence.written, entry.stores];
+            numbers == [0; 5] && entry.last() == 0 && *index != self.me && self.is_outlived(&entry.origin.id)
         };
         let dropped: Vec<u32> = self.incarnations(node).map(|(_, index)| index).filter(unwritten).collect();
         for index in dropped {

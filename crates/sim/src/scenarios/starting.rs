@@ -1,19 +1,13 @@
-//! Starting without seeds in reach, incarnations that fill the table, and names of nodes that are gone (N7, P2, D15).
+//! Starting without seeds in reach, and names of nodes that are gone (N7, D15).
 
 use super::support::ScenarioResult;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::plan::brief_timers;
 use crate::world::{Crash, Setup, Topology, World, micros};
-use convoke_core::Limits;
 use convoke_core::member::Status;
 
 pub(super) fn brief() -> Setup {
     Setup { timers: brief_timers(), topology: Topology::Full, ..Setup::default() }
-}
-
-pub(super) fn few_incarnations() -> Setup {
-    let limits = Limits { incarnations_per_node: 4, ..Limits::default() };
-    Setup { limits, ..brief() }
 }
 
 fn forget_timeout(world: &World) -> Micros {
@@ -46,34 +40,6 @@ pub(super) fn node_without_seeds_in_reach_asserts_no_absence(world: &mut World) 
     let again = world.partition(&[2], &[0, 1]);
     world.throughout(MINUTE, "a node that has joined is alone again", |w| w.node(2).asserts_absence())?;
     world.rejoin(again);
-    world.settle()
-}
-
-/// Incarnations that wrote nothing do not count against the limit. When as many as allowed have written, the next one is
-/// rejected with a reason: it is alone, and asserts nothing. It is accepted when older ones have been retired.
-pub(super) fn full_table_rejects_the_handshake(world: &mut World) -> ScenarioResult {
-    world.begin()?;
-    world.hosts[2].has_disk = true;
-    for _ in 0..8 {
-        world.crash(2, Crash::Process);
-        world.start(2);
-        // Long enough to be identified, too short to be ready.
-        world.pass(SECOND / 660)?;
-    }
-    world.run_until(World::all_ready, 20 * SECOND)?;
-    world.require(world.node(2).asserts_absence(), "incarnations that wrote nothing count")?;
-    for _ in 0..5 {
-        world.crash(2, Crash::Process);
-        world.start(2);
-        world.run_until(World::all_ready, 20 * SECOND)?;
-        world.pass(SECOND)?;
-    }
-    let client = world.add_client_fixed("c", &["m"], 2);
-    world.run_until(|w| w.at(client, 2) && w.status(2, "m") == Some(Status::Up), 10 * SECOND)?;
-    world.pass(10 * SECOND)?;
-    let told = !world.node(2).asserts_absence() && world.node(2).seeds().iter().any(|seed| seed.failure.is_some());
-    world.require(told || world.status(0, "m").is_some(), "a node is ready although nobody accepts its records")?;
-    world.run_until(|w| w.node(2).asserts_absence() && w.shown_everywhere("m", Status::Up), 10 * MINUTE)?;
     world.settle()
 }
 
