@@ -142,7 +142,7 @@ pub(crate) mod tests {
 
     fn page(next: &str) -> v1::ListResponse {
         let member = v1::Member { id: format!("before-{next}"), ..v1::Member::default() };
-        v1::ListResponse { members: vec![member], next_cursor: next.to_owned() }
+        v1::ListResponse { members: vec![member], next_cursor: next.to_owned(), complete: true }
     }
 
     #[tokio::test]
