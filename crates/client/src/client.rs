@@ -155,7 +155,7 @@ impl Client {
             let mut registry = self.registry().await?;
             let (mut members, mut cursor) = (Vec::new(), String::new());
             loop {
-                let request = v1::ListRequest { filter: filter.clone(), limit: 0, cursor };
+                let request = v1::ListRequest { filter: filter.clone(), limit: 0, cursor, partial: false };
                 let page = registry.list(request).await?.into_inner();
                 members.extend(page.members.into_iter().map(Member::from));
                 if page.next_cursor.is_empty() {

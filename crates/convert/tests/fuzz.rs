@@ -5,7 +5,7 @@
 
 use convoke_convert::{AttachSettings, AttachState, Calls};
 use convoke_core::node::{Attach, Attached, ConnId, OperationResult, SessionId, Start};
-use convoke_core::version::NodeId;
+use convoke_core::version::{Dot, Incarnation, NodeId, OriginId};
 use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
 use convoke_proto::v1::{self, client_message, request};
 use prost::Message;
@@ -105,6 +105,10 @@ fn rejection() -> Rejection {
     Rejection::new(ErrorCode::NotReady, "not ready")
 }
 
+fn origin() -> OriginId {
+    OriginId { node: NodeId::new("n1").unwrap(), incarnation: Incarnation { number: 1, nonce: 1 } }
+}
+
 /// A result of the right kind: mostly a success.
 fn answer(rejected: &OperationResult, session: SessionId, random: &mut fastrand::Rng) -> OperationResult {
     if random.u8(..4) == 0 {
@@ -116,6 +120,7 @@ fn answer(rejected: &OperationResult, session: SessionId, random: &mut fastrand:
             heartbeat_interval: Duration::from_secs(5),
             timeout: Duration::from_secs(20),
             versions: vec![("web-1".to_owned(), "1.2.0000000a".parse().unwrap())],
+            last_write: Dot { origin: origin(), n: 3 },
             rejected: vec![("web-2".to_owned(), rejection())],
         })),
         OperationResult::Written(_) => OperationResult::Written(Ok("1.2.0000000a".parse().unwrap())),

@@ -122,3 +122,57 @@ fn the_unit_starts_a_node() {
     let handover = std::time::Duration::from(loaded.settings.timers.handover_timeout);
     assert!(stop > handover.as_secs(), "the node hands its clients over before systemd kills it");
 }
+
+#[test]
+fn the_pods_of_the_stateful_set_find_each_other_before_they_are_ready() {
+    let documents = YamlLoader::load_from_str(&packaged("kubernetes/convoke.yaml")).unwrap();
+    let of_kind = |kind: &str, name: &str| {
+        let found = documents.iter().find(|document| {
+            (document["kind"].as_str(), document["metadata"]["name"].as_str()) == (Some(kind), Some(name))
+        });
+        found.unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let set = &of_kind("StatefulSet", "convoke")["spec"];
+    let governing = set["serviceName"].as_str().unwrap();
+    let nodes = &of_kind("Service", governing)["spec"];
+    assert_eq!(nodes["clusterIP"].as_str(), Some("None"), "every pod has a name of its own");
+    assert_eq!(nodes["publishNotReadyAddresses"].as_bool(), Some(true), "also before it is ready");
+    let clients = &of_kind("Service", "convoke")["spec"];
+    assert!(clients["publishNotReadyAddresses"].is_badvalue(), "clients reach ready nodes only");
+    assert_eq!(set["podManagementPolicy"].as_str(), Some("Parallel"), "no pod waits for a ready one");
+    let pod = &set["template"];
+    for selector in [&nodes["selector"], &clients["selector"], &set["selector"]["matchLabels"]] {
+        assert_eq!(selector, &pod["metadata"]["labels"]);
+    }
+    let container = &pod["spec"]["containers"][0];
+    let replicas = set["replicas"].as_i64().unwrap();
+    let pods: Vec<String> = (0..replicas).map(|index| format!("convoke-{index}")).collect();
+    let all: BTreeSet<String> = pods.iter().map(|pod| format!("{pod}.{governing}:{PEER_PORT}")).collect();
+    for name in &pods {
+        let arguments: Vec<String> =
+            texts(&container["args"]).into_iter().map(|text| text.replace("$(POD_NAME)", name)).collect();
+        let (plan, loaded) = plan(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+        let settings = &loaded.settings;
+        assert_eq!(settings.id.as_str(), name);
+        assert_eq!(settings.advertise.as_str(), format!("{name}.{governing}"), "its name in the headless service");
+        assert_eq!(plan.parts.node.join.iter().cloned().collect::<BTreeSet<_>>(), all);
+        assert_eq!((settings.bind.as_str(), settings.insecure_public), ("0.0.0.0", true), "other pods can connect");
+        let mount = &container["volumeMounts"][0];
+        assert_eq!(mount["mountPath"].as_str(), settings.data_dir.to_str());
+        assert_eq!(mount["name"], set["volumeClaimTemplates"][0]["metadata"]["name"]);
+        let grace = u64::try_from(pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap()).unwrap();
+        assert!(grace > std::time::Duration::from(settings.timers.handover_timeout).as_secs());
+    }
+    let probe = |kind: &str| (container[kind]["httpGet"]["path"].as_str(), container[kind]["httpGet"]["port"].as_str());
+    assert_eq!(probe("readinessProbe"), (Some("/readyz"), Some("clients")));
+    assert_eq!(
+        probe("livenessProbe"),
+        (Some("/healthz"), Some("clients")),
+        "waiting for seeds is no reason to restart"
+    );
+    let port = |name: &str| {
+        let ports = container["ports"].as_vec().unwrap();
+        ports.iter().find(|port| port["name"].as_str() == Some(name)).and_then(|port| port["containerPort"].as_i64())
+    };
+    assert_eq!((port("clients"), port("peers")), (Some(CLIENT_PORT.into()), Some(PEER_PORT.into())));
+}

@@ -26,6 +26,6 @@ fn three_at_once_with_the_same_list() {
     let seen = Seen::at(&cluster, 0, "service == \"convoke\"");
     seen.all_up(3);
     // One node becomes ready first; the other two wait for it.
-    let alone = |index: &usize| cluster.node(*index).process.stderr().contains("node ready alone=true");
+    let alone = |index: &usize| cluster.node(*index).process.stderr().contains("node ready first=true");
     assert_eq!((0..3).filter(alone).count(), 1);
 }

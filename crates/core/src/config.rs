@@ -19,6 +19,8 @@ pub struct Timers {
     pub peer_retry_interval: Duration,
     /// Silence after which a node's names are dropped (D10).
     pub dead_peer_timeout: Duration,
+    /// Silence after which the name of a node is removed (D15), unless it left: then the retirement time.
+    pub forget_timeout: Duration,
     /// At most one exchange per link and interval (D7).
     pub gossip_interval: Duration,
     pub ping_interval: Duration,
@@ -47,6 +49,7 @@ impl Default for Timers {
             tombstone_timeout: Duration::from_secs(30 * 60),
             peer_retry_interval: Duration::from_secs(5),
             dead_peer_timeout: Duration::from_secs(15 * 60),
+            forget_timeout: Duration::from_secs(7 * 24 * 60 * 60),
             gossip_interval: Duration::from_secs(1),
             ping_interval: Duration::from_secs(1),
             ping_timeout: Duration::from_secs(3),
@@ -202,6 +205,12 @@ impl Config {
             t.tombstone_timeout,
             t.dead_peer_timeout + t.admission_window() + t.reconnect_timeout,
             "dead_peer_timeout + heartbeat_timeout + ping_timeout + reconnect_timeout",
+        )?;
+        at_least(
+            "forget_timeout",
+            t.forget_timeout,
+            t.retirement(),
+            "dead_peer_timeout + tombstone_timeout + heartbeat_timeout + ping_timeout + reconnect_timeout",
         )?;
         if !(0.0..=1.0).contains(&self.mass_failure_share) {
             return Err(ConfigError::Share { name: "mass_failure_share", value: self.mass_failure_share });

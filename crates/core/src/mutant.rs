@@ -53,6 +53,8 @@ convoke_base::mutants! {
     RetiredNotRepeated: "D13", "the tombstone of a record whose origin a peer has retired is not repeated";
     RetiredNotExpired: "D13", "records of an origin that a peer has retired wait for the responsible node";
     NeverRetired: "D14", "old incarnations are never retired";
+    GoneNamesKept: "D15", "the name of a node that is gone stays in all contexts";
+    MuteReturned: "D15", "a node that returns after its name was removed is ignored";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
@@ -78,6 +80,7 @@ convoke_base::mutants! {
     DuplicateIdTolerated: "N4", "two processes with one node id both continue";
     LongPauseTolerated: "N5", "a node that was paused longer than any timeout continues";
     StopWithoutHandover: "N6", "a stopping node unregisters its sessions' members";
+    AloneAssertsAbsence: "N7", "a node that has reached none of its seeds reports members as absent";
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
     NoRelayedEvidence: "L2", "only direct evidence counts";

@@ -101,7 +101,7 @@ impl Turns {
         let mut candidates = Vec::new();
         for _ in 0..PAGES_MAX {
             // Cursors come from this node and stay valid, so this does not fail.
-            let page = node.members(&filter, cursor.as_deref(), PAGE).ok()?;
+            let page = node.held_members(&filter, cursor.as_deref(), PAGE).ok()?;
             exists |= !page.members.is_empty();
             candidates.extend(page.members.into_iter().filter_map(|member| candidate(node, member, choice)));
             cursor = page.next;

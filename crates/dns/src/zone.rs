@@ -4,7 +4,7 @@ use crate::counters::{Counters, Counting};
 use crate::members::{self, Host, Target, Turns};
 use crate::message::{self, Answer, Parsed, Question};
 use crate::names::{self, Choice, Subject};
-use convoke_node::NodeHandle;
+use convoke_node::{NodeHandle, Phase};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
@@ -93,10 +93,13 @@ impl Zone {
         let Some(subject) = names::parse(&query.name).filter(|_| known_class && !transfer) else {
             return Answer::code(ResponseCode::Refused);
         };
-        if !self.node.is_ready() {
+        if !self.node.is_ready() && self.node.phase() != Phase::Alone {
             return Answer::code(ResponseCode::ServFail);
         }
-        self.about(subject, &query.name, query.query_type, records_max(query.query_type, bytes_max))
+        let absence = self.node.absence();
+        let answer = self.about(subject, &query.name, query.query_type, records_max(query.query_type, bytes_max));
+        // Also without a record of this type: a member that is unknown here may have one (N7).
+        if answer.answers.is_empty() && absence.is_err() { Answer::code(ResponseCode::ServFail) } else { answer }
     }
 
     /// Builds the answer for a name. `most` is the number of records that fill the response.

@@ -111,7 +111,7 @@ impl Shell {
                     request.attached(now, &mut self.entry, result)
                 }
                 Step::Submit(calls) => {
-                    let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, call)).collect();
+                    let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, &call)).collect();
                     request.answered(results, self.node.last_dot(), false)
                 }
                 Step::AskOwner { client, nonce, creator } => {
@@ -129,8 +129,8 @@ impl Shell {
         }
     }
 
-    fn call(&mut self, now: Time, call: ClientOperation) -> Result<Option<Version>, Rejection> {
-        match self.node.execute(now, 0, ConnId(self.conn), &call, &mut self.out) {
+    fn call(&mut self, now: Time, call: &ClientOperation) -> Result<Option<Version>, Rejection> {
+        match self.node.execute(now, 0, ConnId(self.conn), call, &mut self.out) {
             OperationResult::Written(result) => result.map(Some),
             OperationResult::Done(result) => result.map(|()| None),
             OperationResult::Attached(result) => result.map(|_| None),

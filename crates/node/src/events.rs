@@ -67,6 +67,8 @@ impl NodeEvent {
                     | RegistryEvent::PeerFailed { .. }
                     | RegistryEvent::PeerRejected { .. }
                     | RegistryEvent::ClaimRejected { .. }
+                    | RegistryEvent::SeedFailed { .. }
+                    | RegistryEvent::Ready { alone: true, .. }
                     | RegistryEvent::IdInUse { .. }
                     | RegistryEvent::ReadyWithout { .. }
                     | RegistryEvent::OriginSilent { .. }
@@ -133,17 +135,24 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "another process of the cluster uses this node id; this node stops if it still does after {:.0} s",
             timeout.as_secs_f64()
         ),
-        RegistryEvent::Ready { alone: true } => f.write_str("ready as the first node"),
-        RegistryEvent::Ready { alone: false } => f.write_str("ready with the registry of a peer"),
         RegistryEvent::ReadyWithout { peers, grace } => write!(
             f,
             "ready without the registry of {}; no member is reported as absent for {:.0} s",
             list(peers),
             grace.as_secs_f64()
         ),
+        RegistryEvent::Ready { alone: true, .. } => f.write_str(
+            "alone: none of the seeds was reached; clients are served, and nothing is reported as absent \
+             (convoke nodes bootstrap makes this the first node)",
+        ),
+        RegistryEvent::Ready { first: true, .. } => f.write_str("ready as the first node"),
+        RegistryEvent::Joined { node: Some(node) } => write!(f, "ready: exchanged with node {node}"),
+        RegistryEvent::Joined { node: None } => f.write_str("ready as the first node, as an operator stated"),
+        RegistryEvent::SeedFailed { address, failure } => write!(f, "seed {address}: {}", failure.as_str()),
+        RegistryEvent::Ready { .. } => f.write_str("ready with the registry of a peer"),
         RegistryEvent::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node {origin} is back"),
-        RegistryEvent::OriginRetired { origin } => write!(f, "removed the old incarnation {origin}"),
+        RegistryEvent::OriginRetired { origin } => write!(f, "removed the incarnation {origin}"),
         RegistryEvent::Conflict { id, winner, loser } => {
             write!(f, "concurrent writes of {id:?}: {winner} wins over {loser}")
         }
@@ -210,9 +219,15 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         }
         RegistryEvent::ClaimRejected { node: None, claim } => write!(f, "peer frame rejected reason=\"{claim}\""),
         RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
-        RegistryEvent::Ready { alone } => write!(f, "node ready alone={alone}"),
         RegistryEvent::ReadyWithout { peers, grace } => {
             write!(f, "node ready without peers={} no_absence_s={:.0}", list(peers), grace.as_secs_f64())
+        }
+        RegistryEvent::Ready { alone: true, .. } => f.write_str("node alone reason=\"no seed reached\""),
+        RegistryEvent::Ready { first, .. } => write!(f, "node ready first={first}"),
+        RegistryEvent::Joined { node: Some(node) } => write!(f, "node ready peer={node}"),
+        RegistryEvent::Joined { node: None } => f.write_str("node ready reason=bootstrap"),
+        RegistryEvent::SeedFailed { address, failure } => {
+            write!(f, "seed not reached seed={address} reason={:?}", failure.as_str())
         }
         RegistryEvent::OriginSilent { origin } => write!(f, "node silent origin={origin}"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node returned origin={origin}"),

@@ -53,7 +53,7 @@ pub use error::StartError;
 pub use event_loop::Executed;
 pub use events::{NodeEvent, TimelineEvent};
 pub use handle::{Counters, NodeHandle, NodeStatus};
-pub use node::Node;
+pub use node::{Node, PreparedNode};
 pub use shared::{Ending, Phase};
 pub use view::MemberPage;
 pub use watch::WatchHandle;

@@ -3,6 +3,7 @@
 use crate::client_queue::Lanes;
 use crate::config::Config;
 use crate::disk::DataDir;
+use crate::dispatch::Inbound;
 use crate::error::StartError;
 use crate::event_loop::{EventLoop, Inputs, Launch};
 use crate::handle::NodeHandle;
@@ -10,6 +11,7 @@ use crate::links::{self, Acceptor};
 use crate::random;
 use crate::shared::{Ending, Phase, Shared, Sharing};
 use crate::view::{Publisher, View};
+use convoke_base::framing::Preamble;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -31,6 +33,12 @@ impl Node {
     /// Starts a node in the current tokio runtime. Peers can reach it when this returns. It is ready once it holds the
     /// whole registry: see [`NodeHandle::ready`].
     pub async fn start(config: Config) -> Result<Node, StartError> {
+        Ok(Node::prepare(config).await?.begin())
+    }
+
+    /// Binds the port and opens the data directory, and announces the node to nobody yet. A process that fails to open
+    /// something else leaves no trace in the registry then (P2).
+    pub async fn prepare(config: Config) -> Result<PreparedNode, StartError> {
         config.validate()?;
         let (nonce, hash_seed, random_seed) = (random::number()?, random::number()?, random::number()?);
         let data_dir = config.data_dir.as_deref().map(|path| DataDir::open(path, &config.id)).transpose()?;
@@ -55,15 +63,46 @@ impl Node {
             data_dir: data_dir.map(Arc::new),
             nonce,
         })?;
-        let accepting = tokio::spawn(Acceptor::new(listener, shared.clone()).run());
-        let owning = tokio::spawn(owner.run());
-        let handle = NodeHandle { shared: shared.clone(), owner: owning.abort_handle() };
-        tokio::spawn(conclude(owning, accepting, shared));
-        Ok(Node { handle })
+        Ok(PreparedNode { owner, listener, shared })
     }
 
     pub fn handle(&self) -> NodeHandle {
         self.handle.clone()
+    }
+}
+
+/// A node that listens, and has not announced itself: see [`Node::prepare`].
+#[derive(Debug)]
+pub struct PreparedNode {
+    owner: EventLoop,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+impl PreparedNode {
+    /// The address that other nodes dial.
+    pub fn peer_address(&self) -> &str {
+        &self.shared.peer_address
+    }
+
+    pub fn client_address(&self) -> &str {
+        &self.shared.client_address
+    }
+
+    /// Returns the receiver of future connections of another plane: see [`NodeHandle::connections`].
+    pub fn connections(&self, preamble: Preamble) -> mpsc::Receiver<Inbound> {
+        self.shared.dispatch.receive(preamble)
+    }
+
+    /// Starts the node in the current tokio runtime.
+    pub fn begin(self) -> Node {
+        let PreparedNode { mut owner, listener, shared } = self;
+        owner.begin();
+        let accepting = tokio::spawn(Acceptor::new(listener, shared.clone()).run());
+        let owning = tokio::spawn(owner.run());
+        let handle = NodeHandle { shared: shared.clone(), owner: owning.abort_handle() };
+        tokio::spawn(conclude(owning, accepting, shared));
+        Node { handle }
     }
 }
 

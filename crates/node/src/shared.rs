@@ -9,6 +9,7 @@ use crate::event_loop::{Input, Signal};
 use crate::events::{NodeEvent, Timeline};
 use crate::links::{LogThrottle, Places};
 use crate::view::View;
+use arc_swap::ArcSwapOption;
 use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
 use convoke_core::{ErrorCode, Rejection};
@@ -23,6 +24,8 @@ use tokio::sync::{mpsc, watch};
 pub enum Phase {
     /// The node does not hold the whole registry yet (N3).
     Starting,
+    /// The node serves clients, has reached none of its seeds, and asserts no absence (N7).
+    Alone,
     Ready,
     /// Handing its clients over (N6).
     Stopping,
@@ -75,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) log_throttle: LogThrottle,
     pub(crate) places: Places,
     pub(crate) phase: watch::Sender<Phase>,
+    /// While the node is alone: the rejection of requests whose answer would assert an absence (N7).
+    pub(crate) absence_unknown: ArcSwapOption<Rejection>,
     pub(crate) dispatch: Dispatch,
     next: AtomicU64,
 }
@@ -116,6 +121,7 @@ impl Shared {
             counting: Counting::default(),
             log_throttle: LogThrottle::default(),
             phase: watch::Sender::new(Phase::Starting),
+            absence_unknown: ArcSwapOption::empty(),
             dispatch: Dispatch::default(),
             next: AtomicU64::new(1),
         }
@@ -145,6 +151,10 @@ impl Shared {
             self.timeline.record(NodeEvent::Garbage { address: address.to_string(), what: what.to_owned() });
         }
     }
+}
+
+pub(crate) fn starting() -> Rejection {
+    Rejection::new(ErrorCode::NotReady, "this node has not received the registry yet; try another node")
 }
 
 pub(crate) fn stopped() -> Rejection {

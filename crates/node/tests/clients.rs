@@ -81,7 +81,7 @@ async fn the_loss_of_a_member_or_session_is_notified() {
     let (_second, attached) = TestClient::try_attach(node, "second", claim, vec![taken]).await.unwrap();
     assert_eq!(attached.rejected, []);
     let notice = first.connection.next().await;
-    assert_eq!(notice, Some(Delivery::Notice(Notice::TakenOver { id: "a".to_owned() })));
+    assert_eq!(notice, Some(Delivery::Notice(Notice::TakenOver { id: "a".to_owned(), last: false })));
     let (again, _) = TestClient::try_attach(node, "first", claim, vec![member("b", "s")]).await.unwrap();
     assert_eq!(first.connection.next().await, Some(Delivery::Notice(Notice::Lost { known: again.claim })));
 }

@@ -209,6 +209,8 @@ pub struct ErrorBody {
 pub struct MemberList {
     pub members: Vec<Member>,
     pub next_cursor: Option<String>,
+    /// False if there may be more members than the node knows.
+    pub complete: bool,
 }
 
 /// Body of `POST /api/v1/sessions`.

@@ -137,7 +137,10 @@ fn messages_from_clients() {
         &v1::WatchRequest { filter: "f".to_owned(), resume: Some(resume) },
         "0a0166121e0a020102120a0a016d1205312e322e331a0c0a0a0a016d1205312e322e33",
     );
-    assert_golden(&v1::ListRequest { filter: "f".to_owned(), limit: 10, cursor: "c".to_owned() }, "0a0166100a1a0163");
+    assert_golden(
+        &v1::ListRequest { filter: "f".to_owned(), limit: 10, cursor: "c".to_owned(), partial: true },
+        "0a0166100a1a01632001",
+    );
     assert_golden(&v1::GetRequest { id: "m".to_owned() }, "0a016d");
 }
 
@@ -187,7 +190,7 @@ fn messages_from_nodes() {
         assert_golden(&from_node(server_message::Message::Notice(v1::Notice { notice: Some(notice) })), golden);
     }
     assert_golden(
-        &v1::ListResponse { members: vec![member()], next_cursor: "c".to_owned() },
+        &v1::ListResponse { members: vec![member()], next_cursor: "c".to_owned(), complete: false },
         "0a1e0a016d12017340015001580162060a026e3110056a05312e322e33720163120163",
     );
     assert_golden(

@@ -13,25 +13,41 @@ const STEP: usize = 64;
 pub(crate) struct Listed<T> {
     pub(crate) members: Vec<T>,
     pub(crate) next: Option<String>,
+    /// False if there may be more members than this node knows (N7).
+    pub(crate) complete: bool,
 }
 
-/// Lists members from `cursor` on, converted by `show`, up to `limit` members or up to the size of one part.
+/// The part of a list to return.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) cursor: Option<String>,
+    pub(crate) limit: Option<usize>,
+    /// Return what the node holds, even if it may lack members (N7).
+    pub(crate) partial: bool,
+}
+
+/// Lists members from the cursor on, converted by `show`, up to `limit` members or up to the size of one part.
 pub(crate) fn list<T>(
     surface: &Surface,
     filter: &Filter,
-    mut cursor: Option<String>,
-    limit: Option<usize>,
+    part: Part,
     show: impl Fn(Member) -> T,
     size: impl Fn(&T) -> usize,
 ) -> Result<Listed<T>, Error> {
     let node = surface.readable()?;
+    let Part { mut cursor, limit, partial } = part;
+    let absence = node.absence();
+    let complete = absence.is_ok();
+    if !partial {
+        absence.map_err(rejected)?;
+    }
     let most = surface.config.limits.page_members.max(1);
     let limit = limit.map_or(most, |limit| limit.min(most));
     let mut members = Vec::new();
     let mut bytes = 0;
     loop {
         let wanted = (limit - members.len()).min(STEP);
-        let page = node.members(filter, cursor.as_deref(), wanted).map_err(rejected)?;
+        let page = node.held_members(filter, cursor.as_deref(), wanted).map_err(rejected)?;
         let short = page.members.len() < wanted;
         for member in page.members {
             let shown = show(member);
@@ -41,7 +57,7 @@ pub(crate) fn list<T>(
         // A short page that is not the last one means that the filter matched few of many members. The caller decides
         // whether to continue.
         if page.next.is_none() || short || members.len() >= limit || bytes >= PART_BYTES {
-            return Ok(Listed { members, next: page.next });
+            return Ok(Listed { members, next: page.next, complete });
         }
         cursor = page.next;
     }

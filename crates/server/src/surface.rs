@@ -126,10 +126,11 @@ impl Surface {
         }
     }
 
-    /// Returns the node if it may answer reads: it holds the whole registry, or held it until it began to stop.
+    /// Returns the node if it may answer reads: it holds the whole registry, or held it until it began to stop. A
+    /// node that is alone answers with what it holds, and asserts no absence: see [`NodeHandle::absence`] (N7).
     pub(crate) fn readable(&self) -> Result<&NodeHandle, Error> {
         match self.node.phase() {
-            Phase::Ready | Phase::Stopping => Ok(&self.node),
+            Phase::Ready | Phase::Alone | Phase::Stopping => Ok(&self.node),
             Phase::Starting | Phase::Stopped(_) => Err(not_ready()),
         }
     }

@@ -118,7 +118,8 @@ function showBanner() {
     return;
   }
   const reasons = [...(status?.degraded ?? [])];
-  if (status && !status.ready)
+  if (status?.alone) reasons.unshift(status.alone);
+  else if (status && !status.ready)
     reasons.unshift("this node is starting or stopping and does not accept clients; its data may be incomplete");
   const message = reasons.join("; ");
   if (banner.dataset.message !== message) {

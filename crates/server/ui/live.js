@@ -58,7 +58,7 @@ class Live extends EventTarget {
     const [status, { nodes }, { services }, metrics] = await Promise.all([
       get("/api/v1/status"),
       get("/api/v1/nodes"),
-      get("/api/v1/services"),
+      get("/api/v1/services?partial"),
       getText("/metrics"),
     ]);
     Object.assign(this, { status, nodes, services });

@@ -157,6 +157,8 @@ pub struct Host {
     pub ready_at: Option<Micros>,
     /// It serves without ever having had a peer.
     pub alone: bool,
+    /// Its process has had a link to another node (N7).
+    pub met: bool,
     pub stopped_at: Option<Micros>,
     /// Time of the last full merge, which may drop slots whose tombstones the node never had (D8).
     pub full_merge_at: Option<Micros>,
@@ -216,6 +218,7 @@ impl Host {
             started_at: 0,
             ready_at: None,
             alone: false,
+            met: false,
             stopped_at: None,
             full_merge_at: None,
             exchanged_at: 0,

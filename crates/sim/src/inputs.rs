@@ -7,7 +7,9 @@ use crate::invariants::{NO_PANIC, Violation};
 use crate::network::{Item, Kind, Place, SECOND};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World, micros};
-use convoke_core::node::{ConnId, DialId, Effect, LinkId, PeerState, RegistryEvent, RestartReason, StopReason};
+use convoke_core::node::{
+    ConnId, DialId, Effect, LinkId, PeerState, RegistryEvent, RestartReason, SeedFailure, StopReason,
+};
 use convoke_core::{Node, Output};
 use convoke_proto::v1;
 
@@ -89,7 +91,7 @@ impl World {
                 self.with_node(host, |node, time, out| node.dialed(time, DialId(dial), link(conn, side), out));
             }
             Input::DialFailed { dial } => {
-                self.with_node(host, |node, time, out| node.dial_failed(time, DialId(dial), out));
+                self.with_node(host, |node, time, out| node.dial_failed(time, DialId(dial), SeedFailure::Refused, out));
             }
             Input::Frame { conn, side, frame } => {
                 if self.end_open(conn, side) {
@@ -207,12 +209,13 @@ impl World {
             return;
         }
         self.note(format!("n{host} reports {event:?}"));
+        self.hosts[host].met |= matches!(event, RegistryEvent::PeerUp { .. });
         match event {
-            RegistryEvent::Ready { alone } => {
+            RegistryEvent::Ready { first, .. } => {
                 self.hosts[host].ready_at = Some(self.now);
                 // Nodes that started together are linked by now.
                 let linked = |node: &Node| node.peers().iter().any(|peer| peer.state == PeerState::Up);
-                self.hosts[host].alone = alone && !self.hosts[host].node.as_ref().is_some_and(linked);
+                self.hosts[host].alone = first && !self.hosts[host].node.as_ref().is_some_and(linked);
                 let boot = self.hosts[host].boot;
                 let delay = self.rng.u64(..SECOND / 10);
                 self.schedule_action(delay, Action::Ready { host, boot });

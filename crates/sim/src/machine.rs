@@ -19,6 +19,7 @@ impl World {
         let seeds = self.hosts[host].config.seeds.clone();
         if self.hosts[host].state == HostState::Down {
             self.reach.process_started(host, &seeds);
+            self.hosts[host].met = false;
         }
         self.start_after(host, Legacy::default());
     }

@@ -189,6 +189,7 @@ pub(crate) fn brief_timers() -> Timers {
         reconnect_timeout: second(10),
         dead_peer_timeout: second(25),
         tombstone_timeout: second(60),
+        forget_timeout: second(120),
         peer_retry_interval: second(2),
         ping_interval: Duration::from_millis(500),
         ping_timeout: Duration::from_millis(1500),
@@ -205,14 +206,15 @@ fn scaled_timers(rng: &mut fastrand::Rng) -> Timers {
     let short = rng.u32(1..=2);
     let long = rng.u32(4..=10);
     let default = Timers::default();
-    Timers {
+    let timers = Timers {
         heartbeat_interval: default.heartbeat_interval / short,
         heartbeat_timeout: default.heartbeat_timeout / short,
         reconnect_timeout: default.reconnect_timeout / long,
         tombstone_timeout: default.tombstone_timeout / long,
         dead_peer_timeout: default.dead_peer_timeout / long,
         ..default
-    }
+    };
+    Timers { forget_timeout: timers.retirement() * 2, ..timers }
 }
 
 /// Some runs use small limits, so that chunks, windows and queues fill up.

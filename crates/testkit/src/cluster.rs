@@ -18,6 +18,7 @@ pub fn quick_timers() -> Timers {
         tombstone_timeout: ms(30_000),
         peer_retry_interval: ms(200),
         dead_peer_timeout: ms(12_000),
+        forget_timeout: ms(3_600_000),
         gossip_interval: ms(100),
         ping_interval: ms(100),
         ping_timeout: ms(1_000),

@@ -7,14 +7,14 @@ use convoke_core::{Config, Node, Output, Time};
 use std::time::Duration;
 
 /// Attaches a client at a node without peers. The result is the same for each call.
-fn session() -> SessionId {
+fn attached_client() -> Attached {
     let config = Config::new(NodeId::new("n1").unwrap());
     let mut node = Node::new(config, Start { nonce: 1, ..Start::default() }, Time::ZERO).unwrap();
     let mut out = Output::default();
     node.begin(Time::ZERO, &mut out);
     node.wake(Time::from_secs(60), &mut out);
     let attach = Attach { client: "c".into(), claim: 1, ..Attach::default() };
-    node.attach(Time::from_secs(60), 0, ConnId(1), &attach, &mut out).unwrap().session
+    node.attach(Time::from_secs(60), 0, ConnId(1), &attach, &mut out).unwrap()
 }
 
 fn state() -> AttachState {
@@ -45,11 +45,11 @@ fn sent(state: &mut AttachState) -> Vec<ServerMessage> {
 fn accepted(ids: &[&str]) -> OperationResult {
     let version: Version = "1.2.00000003".parse().unwrap();
     OperationResult::Attached(Ok(Attached {
-        session: session(),
         heartbeat_interval: Duration::from_secs(1),
         timeout: Duration::from_secs(20),
         versions: ids.iter().map(|id| ((*id).to_owned(), version)).collect(),
         rejected: Vec::new(),
+        ..attached_client()
     }))
 }
 
@@ -104,7 +104,7 @@ fn the_answer_to_a_large_attach_is_sent_in_parts() {
         })
         .collect();
     assert_eq!(parts, [(3, true, 1), (3, false, 1)]);
-    assert_eq!(state.session(), Some(session()));
+    assert_eq!(state.session(), Some(attached_client().session));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn nothing_is_executed_after_a_close() {
 fn heartbeats_report_the_time_over_which_clients_reconnect() {
     let mut state = attached();
     let calls = pass(&mut state, ClientMessage::Heartbeat(v1::Heartbeat { sent: 5 })).unwrap();
-    assert_eq!(calls.heartbeats, [HeartbeatCall { session: session(), sent: 5 }]);
+    assert_eq!(calls.heartbeats, [HeartbeatCall { session: attached_client().session, sent: 5 }]);
     state.heartbeat_answered(5, Ok(()), 10_000);
     let [ServerMessage::HeartbeatAck(ack)] = &sent(&mut state)[..] else { panic!("one answer was expected") };
     assert_eq!((ack.sent, ack.spread_ms), (5, 8_000));

@@ -19,6 +19,8 @@ pub(crate) enum NodesCommand {
         /// Node id
         id: String,
     },
+    /// Make a node that reaches no seed ready as the first node
+    Bootstrap,
 }
 
 #[derive(Debug, Args)]
@@ -28,6 +30,9 @@ pub(crate) struct MembersArgs {
     /// Members of one service
     #[arg(long, value_name = "NAME", conflicts_with = "filter")]
     pub(crate) service: Option<String>,
+    /// Accept a list that may lack members
+    #[arg(long)]
+    pub(crate) partial: bool,
     #[command(flatten)]
     pub(crate) inspect: Inspect,
 }

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Start(StartArgs),
     /// Show node status
     Status(Inspect),
-    /// List nodes as one node sees them, or forget a node
+    /// List nodes as one node sees them, forget or bootstrap a node
     Nodes(NodesArgs),
     /// List services with their member counts
     Services(Inspect),

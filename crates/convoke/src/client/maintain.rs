@@ -1,4 +1,4 @@
-//! `convoke drain`, `convoke undrain`, `convoke nodes forget`
+//! `convoke drain`, `convoke undrain`, `convoke nodes forget`, `convoke nodes bootstrap`
 
 use crate::args::DrainArgs;
 use convoke_cli::output::print_json;
@@ -32,6 +32,12 @@ pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Result {
     let request = v1::ForgetNodeRequest { id: id.to_owned() };
     call(&inspect.connect, async |node| node.admin().forget_node(request.clone()).await).await?;
     confirm(inspect, &json!({ "forgotten": id }))
+}
+
+pub(crate) async fn bootstrap(inspect: &Inspect) -> Result {
+    let request = v1::BootstrapNodeRequest {};
+    call(&inspect.connect, async |node| node.admin().bootstrap_node(request).await).await?;
+    confirm(inspect, &json!({ "bootstrapped": true }))
 }
 
 /// `node` is null for the node that answered.

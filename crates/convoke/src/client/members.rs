@@ -14,12 +14,16 @@ pub(crate) async fn members(arguments: &MembersArgs) -> Result {
     let listing = async |node: NodeChannel, deadline: Instant| {
         let registry = node.registry();
         let page = async |request| Ok(registry.clone().list(request).await?.into_inner());
-        all(page, &filter, deadline, connect.timeout).await
+        let request = v1::ListRequest { filter: filter.clone(), partial: arguments.partial, ..Default::default() };
+        all(page, request, deadline, connect.timeout).await
     };
-    let members = call_until(connect, listing).await?;
+    let (members, complete) = call_until(connect, listing).await?;
     if arguments.inspect.json {
-        print_json(&MemberList { members, next_cursor: None })
+        print_json(&MemberList { members, next_cursor: None, complete })
     } else {
+        if !complete {
+            eprintln!("This node has reached none of its seeds: there may be more members.");
+        }
         print(&render(&members, Palette::of_stdout()))
     }
 }
@@ -27,24 +31,24 @@ pub(crate) async fn members(arguments: &MembersArgs) -> Result {
 /// Reads all pages from one node. Each page has the whole timeout, because the number of pages is unknown.
 async fn all(
     page: impl AsyncFn(v1::ListRequest) -> Result<v1::ListResponse, tonic::Status>,
-    filter: &str,
+    mut request: v1::ListRequest,
     mut deadline: Instant,
     each: Duration,
-) -> Result<Vec<Member>, AttemptError> {
-    let (mut members, mut cursor) = (Vec::new(), String::new());
+) -> Result<(Vec<Member>, bool), AttemptError> {
+    let (mut members, mut complete) = (Vec::new(), true);
     let mut pages = 0;
     loop {
-        let request = v1::ListRequest { filter: filter.to_owned(), limit: 0, cursor };
-        let page = match timeout_at(deadline, page(request)).await {
+        let page = match timeout_at(deadline, page(request.clone())).await {
             Ok(page) => page?,
             Err(_) if pages == 0 => return Err(AttemptError::Silent),
             Err(_) => return Err(AttemptError::Slow { received: counted(members.len() as u64, "member") }),
         };
         pages += 1;
         members.extend(page.members.into_iter().map(Member::from));
-        cursor = page.next_cursor;
-        if cursor.is_empty() {
-            return Ok(members);
+        complete &= page.complete;
+        request.cursor = page.next_cursor;
+        if request.cursor.is_empty() {
+            return Ok((members, complete));
         }
         deadline = Instant::now() + each;
     }
@@ -138,7 +142,7 @@ pub(crate) mod tests {
 
     fn page(next: &str) -> v1::ListResponse {
         let member = v1::Member { id: format!("before-{next}"), ..v1::Member::default() };
-        v1::ListResponse { members: vec![member], next_cursor: next.to_owned() }
+        v1::ListResponse { members: vec![member], next_cursor: next.to_owned(), complete: true }
     }
 
     #[tokio::test]
@@ -151,7 +155,7 @@ pub(crate) mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok(page(""))
         };
-        assert_eq!(all(pages, "", Instant::now(), HOUR).await.unwrap().len(), 2);
+        assert_eq!(all(pages, v1::ListRequest::default(), Instant::now(), HOUR).await.unwrap().0.len(), 2);
     }
 
     #[tokio::test]
@@ -160,10 +164,14 @@ pub(crate) mod tests {
             "" => Ok(page("2")),
             _ => std::future::pending().await,
         };
-        let missed = all(stuck, "", Instant::now() + HOUR, Duration::from_millis(20)).await.unwrap_err();
+        let missed =
+            all(stuck, v1::ListRequest::default(), Instant::now() + HOUR, Duration::from_millis(20)).await.unwrap_err();
         assert!(matches!(&missed, AttemptError::Slow { received } if received == "1 member"), "{missed:?}");
         let silent = async |_| std::future::pending().await;
-        assert!(matches!(all(silent, "", Instant::now(), HOUR).await.unwrap_err(), AttemptError::Silent));
+        assert!(matches!(
+            all(silent, v1::ListRequest::default(), Instant::now(), HOUR).await.unwrap_err(),
+            AttemptError::Silent
+        ));
     }
 
     #[test]

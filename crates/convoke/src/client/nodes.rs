@@ -48,7 +48,9 @@ fn remarks(node: &v1::Node) -> String {
     if node.drained {
         remarks.push("drained");
     }
-    if node.state() == NodeState::Up && !node.ready {
+    if node.alone {
+        remarks.push("alone: no seed reached");
+    } else if node.state() == NodeState::Up && !node.ready {
         remarks.push("not ready");
     }
     remarks.join(", ")
@@ -74,6 +76,7 @@ mod tests {
             evidence_age_ms: Some(40),
             evidence_via: String::new(),
             behind: 0,
+            alone: false,
         };
         let nodes = [
             v1::Node { self_: true, ..node("n1", NodeState::Up) },

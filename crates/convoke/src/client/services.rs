@@ -5,7 +5,9 @@ use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1;
 
 pub(crate) async fn services(inspect: &Inspect) -> Result {
-    let services = call(&inspect.connect, async |node| node.admin().services(v1::ServicesRequest {}).await).await?;
+    let services =
+        call(&inspect.connect, async |node| node.admin().services(v1::ServicesRequest { partial: false }).await)
+            .await?;
     if inspect.json { print_json(&services) } else { print(&render(&services.services, Palette::of_stdout())) }
 }
 

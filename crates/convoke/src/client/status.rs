@@ -15,6 +15,7 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
     let region = if status.region.is_empty() { String::new() } else { format!(", region {}", status.region) };
     let dns = if ports.dns == 0 { String::new() } else { format!(", DNS {}", ports.dns) };
     let state = match (status.ready, status.degraded.as_slice()) {
+        (false, _) if !status.alone.is_empty() => palette.paint(Style::Doubtful, &format!("alone: {}", status.alone)),
         (false, _) => palette.paint(Style::Doubtful, "not ready: accepts no clients now"),
         (true, []) => palette.paint(Style::Good, "ready"),
         (true, reasons) => palette.paint(Style::Doubtful, &format!("degraded: {}", reasons.join("; "))),
@@ -76,8 +77,11 @@ mod tests {
             degraded: Vec::new(),
             ready: true,
             log_role: "follower".into(),
+            alone: String::new(),
         };
         golden!("golden/status.txt", &render(&status, Palette::PLAIN));
+        let alone = v1::StatusResponse { ready: false, alone: "no seed was reached".into(), ..status.clone() };
+        assert!(render(&alone, Palette::PLAIN).contains("alone: no seed was reached"));
         let degraded = v1::StatusResponse { degraded: vec!["most other nodes fell silent at once".into()], ..status };
         golden!("golden/status_degraded.txt", &render(&degraded, Palette::PLAIN));
     }

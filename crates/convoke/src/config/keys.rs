@@ -147,6 +147,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("timers.peer_retry_interval", "Pause between attempts to reach a lost node"),
     key("timers.dead_peer_timeout", "Silence after which the names of a node are dropped")
         .details("Longer than `heartbeat_timeout` + `ping_timeout` + `reconnect_timeout`."),
+    key("timers.forget_timeout", "Silence after which the id of a lost node is removed")
+        .details("A node that left is removed sooner. At least `dead_peer_timeout` + `tombstone_timeout` + `heartbeat_timeout` + `ping_timeout` + `reconnect_timeout`."),
     key("timers.gossip_interval", "Shortest pause between two exchanges with one peer"),
     key("timers.ping_interval", "Interval of pings between connected nodes"),
     key("timers.ping_timeout", "Silence after which a connected node is lost").details("At least 2 × `ping_interval`."),

@@ -110,6 +110,7 @@ part_of!(
         tombstone_timeout: Time,
         peer_retry_interval: Time,
         dead_peer_timeout: Time,
+        forget_timeout: Time,
         gossip_interval: Time,
         ping_interval: Time,
         ping_timeout: Time,

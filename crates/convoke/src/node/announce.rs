@@ -66,7 +66,8 @@ pub(crate) async fn when_ready(
             Ok(Err(_)) => return std::future::pending().await,
             Err(_) => {
                 let join = plan.parts.node.join.join(", ");
-                tracing::warn!(node = %node.id(), join, "node not ready: no registry received from the nodes to join");
+                let reason = node.absence().err().map(|rejection| rejection.message).unwrap_or_default();
+                tracing::warn!(node = %node.id(), join, reason, "node not ready");
             }
         }
     }

@@ -4,11 +4,11 @@ use super::Plan;
 use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_core::member::NODE_ID_PREFIX;
-use convoke_node::{Ending, Inbound, Node, NodeHandle};
+use convoke_node::{Ending, Inbound, Node, NodeHandle, PreparedNode};
 use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, Lookup, NodeLog, Replica};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Interval of the warning that the node is not ready.
@@ -95,29 +95,36 @@ async fn start(plan: &Plan) -> Result<Running> {
         Some(host) => format!("{host}:{}", clients.port()),
         None => clients.to_string(),
     };
-    let node = match Node::start(config.clone()).await {
+    let node = match Node::prepare(config.clone()).await {
         Err(convoke_node::StartError::Bind { source, .. }) if plan.any_peer_port && taken(&source) => {
             announce::port_taken("peers", &config.bind);
             config.bind = any_port(&config.bind);
-            Node::start(config).await
+            Node::prepare(config).await
         }
         started => started,
     };
     let node = node.map_err(|error| cannot_start(&error))?;
+    // The log first: a process that cannot open it ends before the registry announces a new incarnation.
+    let registry = Arc::new(OnceLock::new());
     let log = match &plan.parts.log {
-        Some(config) => Some(start_log(config.clone(), &node).await?),
+        Some(config) => Some(start_log(config.clone(), &node, registry.clone()).await?),
         None => None,
     };
+    let node = node.begin();
+    registry.get_or_init(|| node.handle());
     let server = bound.serve(node.handle(), log.as_ref().map(Replica::handle));
     Ok(Running { node, server, log })
 }
 
 /// Starts the replicated log. It shares the peer port of the node, and looks up moved nodes in the registry.
-async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<Replica> {
+async fn start_log(
+    mut config: convoke_replica::Config,
+    node: &PreparedNode,
+    registry: Arc<OnceLock<NodeHandle>>,
+) -> Result<Replica> {
     node.peer_address().clone_into(&mut config.address);
-    node.handle().client_address().clone_into(&mut config.client_address);
+    node.client_address().clone_into(&mut config.client_address);
     let mut connections = node.connections(LOG_PREAMBLE);
-    let registry = node.handle();
     let dial = DialWithLookup(Registry(registry));
     let replica = Replica::start_with(config, Arc::new(dial)).await.map_err(|error| {
         use convoke_replica::StartError as E;
@@ -138,17 +145,17 @@ async fn start_log(mut config: convoke_replica::Config, node: &Node) -> Result<R
     Ok(replica)
 }
 
-/// What the registry knows about the replicas of other nodes.
-struct Registry(NodeHandle);
+/// What the registry knows about the replicas of other nodes. It is empty until the registry has started.
+struct Registry(Arc<OnceLock<NodeHandle>>);
 
 impl Lookup for Registry {
     fn find(&self, node: &str) -> Option<String> {
-        let record = self.0.member(&format!("{NODE_ID_PREFIX}{node}"))?;
+        let record = self.0.get()?.member(&format!("{NODE_ID_PREFIX}{node}"))?;
         record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)
     }
 
     fn logs(&self) -> Vec<NodeLog> {
-        convoke_server::registered_logs(&self.0)
+        self.0.get().map(convoke_server::registered_logs).unwrap_or_default()
     }
 }
 

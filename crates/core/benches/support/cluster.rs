@@ -3,7 +3,7 @@
 
 use super::{WALL_MS, config, start};
 use bytes::Bytes;
-use convoke_core::node::{DialId, Effect, LinkId, Start};
+use convoke_core::node::{DialId, Effect, LinkId, SeedFailure, Start};
 use convoke_core::time::Duration;
 use convoke_core::{Config, Node, Output, Time};
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ impl Cluster {
     fn arrive(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Connected { dial, dialer, .. } if self.cannot_dial == Some(dialer) => {
-                self.with(dialer, |node, now, out| node.dial_failed(now, dial, out));
+                self.with(dialer, |node, now, out| node.dial_failed(now, dial, SeedFailure::Refused, out));
             }
             Arrival::Connected { dial, dialer, target } => {
                 let link = self.ends.len() as u64;

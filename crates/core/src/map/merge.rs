@@ -10,7 +10,7 @@ use crate::liveness::Inferred;
 use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
 use crate::time::{Clock, ReceivedAt};
-use crate::version::{OriginId, VectorClock, request_of};
+use crate::version::{NodeId, OriginId, VectorClock, request_of};
 use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, RecordItem};
 use smol_str::SmolStr;
 use std::sync::Arc;
@@ -182,12 +182,29 @@ impl CausalMap {
         if let Some(index) = self.origins.index_of(origin) {
             return Some(index);
         }
-        let crowded = self.origins.incarnations(&origin.node).count() >= self.incarnations_limit
-            || self.origins.len() >= self.origins_limit;
-        if crowded || self.origins.is_retired(origin) {
+        if self.origins.is_retired(origin) {
+            return None;
+        }
+        if self.is_crowded(&origin.node) {
+            self.origins.drop_unwritten(&origin.node);
+        }
+        if self.is_crowded(&origin.node) || self.origins.len() >= self.origins_limit {
             return None;
         }
         Some(self.origins.add(origin.clone(), clock))
+    }
+
+    fn is_crowded(&self, node: &NodeId) -> bool {
+        self.origins.incarnations(node).count() >= self.incarnations_limit
+    }
+
+    /// Whether the records of this incarnation could be stored. Those that wrote nothing make room (P2).
+    pub(crate) fn has_room_for_incarnation(&mut self, origin: &OriginId) -> bool {
+        if self.origins.index_of(origin).is_some() || !self.is_crowded(&origin.node) {
+            return true;
+        }
+        self.origins.drop_unwritten(&origin.node);
+        !self.is_crowded(&origin.node)
     }
 
     /// Stores a record in its slot if it outranks the held one (D3).

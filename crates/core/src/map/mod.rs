@@ -254,7 +254,7 @@ impl CausalMap {
     /// Highest incarnation of `node` in any table, other than `except`.
     pub(crate) fn known_incarnation(&self, node: &NodeId, except: &OriginId) -> Option<Incarnation> {
         let known = self.origins.incarnations(node).map(|(i, _)| i).filter(|i| *i != except.incarnation).max();
-        known.max(self.origins.retired().get(node).copied().filter(|i| *i != except.incarnation))
+        known.max(self.origins.retired().get(node).map(|r| r.incarnation).filter(|i| *i != except.incarnation))
     }
 }
 

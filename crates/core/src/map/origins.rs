@@ -1,10 +1,10 @@
-//! The table of origins: contexts, floors, indexes, written-off numbers and retirement (D1, D6, D8, D10, D14).
+//! The table of origins: contexts, floors, indexes, written-off numbers and retirement (D1, D6, D8, D10, D14, D15).
 
 use super::Key;
 use super::standing::{Known, Standing};
 use super::writes::Writes;
 use crate::member::{Origin, Space};
-use crate::time::{Clock, ReceivedAt};
+use crate::time::{Clock, Duration, ReceivedAt};
 use crate::version::{Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
@@ -31,6 +31,8 @@ pub(crate) struct OriginEntry {
     pub(crate) standing: Standing,
     /// Records stored so far.
     pub(crate) stores: u64,
+    /// An operator stated that this node is gone for good (D15).
+    pub(crate) forgotten: bool,
     /// The state in which the periodic rules last processed it.
     pub(crate) last_processed: Option<SilentState>,
 }
@@ -73,12 +75,20 @@ pub(crate) struct Evidence {
     pub(crate) assumed: bool,
 }
 
+/// The marker of a node's retired incarnations (D14).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retired {
+    /// The highest.
+    pub(crate) incarnation: Incarnation,
+    at: ReceivedAt,
+}
+
 #[derive(Debug)]
 pub(crate) struct Origins {
     entries: Vec<Option<OriginEntry>>,
     by_id: BTreeMap<OriginId, u32>,
     free: Vec<u32>,
-    retired: BTreeMap<NodeId, Incarnation>,
+    retired: BTreeMap<NodeId, Retired>,
     me: u32,
     hash: u64,
     hasher: FixedState,
@@ -141,6 +151,7 @@ impl Origins {
             },
             standing: Standing::Admitted,
             stores: 0,
+            forgotten: false,
             last_processed: None,
         });
         index
@@ -202,7 +213,7 @@ impl Origins {
     pub(crate) fn context(&self) -> Context {
         Context {
             clock: self.clock_of(|entry| entry.seen),
-            retired: self.retired.clone(),
+            retired: self.retired.iter().map(|(node, retired)| (node.clone(), retired.incarnation)).collect(),
             written_off: self.written_off(),
             claim_floor: 0,
             grace_ms: 0,
@@ -232,10 +243,10 @@ impl Origins {
     }
 
     pub(crate) fn is_retired(&self, origin: &OriginId) -> bool {
-        self.retired.get(&origin.node).is_some_and(|highest| *highest >= origin.incarnation)
+        self.retired.get(&origin.node).is_some_and(|retired| retired.incarnation >= origin.incarnation)
     }
 
-    pub(crate) fn retired(&self) -> &BTreeMap<NodeId, Incarnation> {
+    pub(crate) fn retired(&self) -> &BTreeMap<NodeId, Retired> {
         &self.retired
     }
 
@@ -255,31 +266,87 @@ impl Origins {
     }
 
     /// Retires incarnations of `node` from the oldest on, as long as `done_with` allows it and no record refers to them (D14).
-    pub(crate) fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool) -> Vec<OriginId> {
+    /// The flag is whether a newer incarnation is known. If not, the node itself is gone (D15).
+    pub(crate) fn retire(
+        &mut self,
+        node: &NodeId,
+        clock: Clock,
+        done_with: impl Fn(&OriginEntry, bool) -> bool,
+    ) -> Vec<OriginId> {
         let mut retired = Vec::new();
         let runs: Vec<u32> = self.incarnations(node).map(|(_, index)| index).collect();
         for index in runs {
             let entry = self.entry(index);
             let unused = entry.stated.is_empty() && entry.inferred.is_empty() && index != self.me;
-            if !unused || !self.is_outlived(&entry.origin.id) || !done_with(entry) {
+            if !unused || !done_with(entry, self.is_outlived(&entry.origin.id)) {
                 break;
             }
-            self.hash ^= self.term(&entry.origin.id, entry.seen) ^ self.written_off_term(entry);
-            if let Some(entry) = self.entries[index as usize].take() {
-                let id = entry.origin.id.clone();
-                self.by_id.remove(&id);
-                self.free.push(index);
-                self.retired.insert(id.node.clone(), id.incarnation);
-                retired.push(id);
-            }
+            let id = entry.origin.id.clone();
+            self.remove(index);
+            let marker = Retired { incarnation: id.incarnation, at: ReceivedAt::now(clock) };
+            self.retired.insert(id.node.clone(), marker);
+            retired.push(id);
         }
         retired
     }
 
-    /// Removes the marker of a node's retired incarnations (`nodes forget`).
-    pub(crate) fn forget_marker(&mut self, node: &NodeId) {
-        if self.incarnations(node).next().is_none() {
+    fn remove(&mut self, index: u32) {
+        let entry = self.entry(index);
+        self.hash ^= self.term(&entry.origin.id, entry.seen) ^ self.written_off_term(entry);
+        if let Some(entry) = self.entries[index as usize].take() {
+            self.by_id.remove(&entry.origin.id);
+            self.free.push(index);
+        }
+    }
+
+    /// Removes outlived incarnations of `node` that wrote nothing, as far as known: no context mentions them.
+    pub(crate) fn drop_unwritten(&mut self, node: &NodeId) {
+        let unwritten = |index: &u32| {
+            let entry = self.entry(*index);
+            let numbers = [entry.seen, entry.floor, entry.written_off, entry.evidence.written, entry.stores];
+            numbers == [0; 5] && entry.last() == 0 && *index != self.me && self.is_outlived(&entry.origin.id)
+        };
+        let dropped: Vec<u32> = self.incarnations(node).map(|(_, index)| index).filter(unwritten).collect();
+        for index in dropped {
+            self.remove(index);
+        }
+    }
+
+    /// Whether all incarnations of this node were retired.
+    pub(crate) fn is_gone(&self, node: &NodeId) -> bool {
+        self.retired.contains_key(node) && self.incarnations(node).next().is_none()
+    }
+
+    /// Removes the marker of a node that is gone, because its last incarnation proves to be alive (D15).
+    pub(crate) fn revive(&mut self, origin: &OriginId) {
+        let last = self.retired.get(&origin.node).is_some_and(|retired| retired.incarnation == origin.incarnation);
+        if last && self.is_gone(&origin.node) {
+            self.retired.remove(&origin.node);
+        }
+    }
+
+    /// Marks a node as gone for good, or removes the marker of its retired incarnations (`nodes forget`).
+    pub(crate) fn forget(&mut self, node: &NodeId) {
+        let runs: Vec<u32> = self.incarnations(node).map(|(_, index)| index).collect();
+        if runs.is_empty() {
             self.retired.remove(node);
+        }
+        for index in runs {
+            self.entry_mut(index).forgotten = true;
+        }
+    }
+
+    /// Whether an operator has forgotten this node, and it was not seen since.
+    pub(crate) fn is_forgotten(&self, node: &NodeId) -> bool {
+        self.incarnations(node).last().is_some_and(|(_, index)| self.entry(index).forgotten)
+    }
+
+    /// Removes markers of nodes that have been gone for `timeout` (D15).
+    pub(crate) fn drop_markers(&mut self, clock: Clock, timeout: Duration) {
+        let due = |(node, retired): &(&NodeId, &Retired)| retired.at.silence(clock) >= timeout && self.is_gone(node);
+        let due: Vec<NodeId> = self.retired.iter().filter(due).map(|(node, _)| node.clone()).collect();
+        for node in due {
+            self.retired.remove(&node);
         }
     }
 }

@@ -237,6 +237,8 @@ pub struct Legacy {
     pub(crate) peers: Vec<KnownPeer>,
     /// Tombstones that this node wrote and that others may have rejected, because its number was too low (N1).
     pub(crate) ends: Vec<Arc<Record>>,
+    /// This process has completed an exchange before (N7).
+    pub(crate) joined: bool,
 }
 
 /// Address of a known peer.
@@ -295,6 +297,9 @@ pub enum RegistryEvent {
         timeout: Duration,
     },
     Ready {
+        /// No peer has confirmed that the registry is complete (N3).
+        first: bool,
+        /// None of the seeds was reached (N7).
         alone: bool,
     },
     /// This node is ready although exchanges with these peers are not complete. Until `grace` has passed, it reports no
@@ -303,13 +308,22 @@ pub enum RegistryEvent {
         peers: Vec<NodeId>,
         grace: Duration,
     },
+    /// This node is no longer alone: it exchanged with a node, or an operator said that it is the first (N7).
+    Joined {
+        node: Option<NodeId>,
+    },
+    /// There is no node of this cluster at a seed.
+    SeedFailed {
+        address: String,
+        failure: SeedFailure,
+    },
     OriginSilent {
         origin: OriginId,
     },
     OriginReturned {
         origin: OriginId,
     },
-    /// An old incarnation of a node was retired.
+    /// An incarnation of a node was retired.
     OriginRetired {
         origin: OriginId,
     },
@@ -345,6 +359,61 @@ pub enum RegistryEvent {
         /// From the first chunk on.
         took: Duration,
     },
+}
+
+/// Why a seed led to no node of this cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeedFailure {
+    Unresolvable,
+    Refused,
+    TimedOut,
+    Unreachable,
+    SpeaksHttp,
+    /// It sent something else than frames of a peer.
+    NotAPeer,
+    /// It closed the connection before it answered.
+    Closed,
+    OtherCluster,
+    OtherVersion,
+    Oneself,
+    IdInUse,
+    Full,
+    Incarnations,
+}
+
+impl SeedFailure {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SeedFailure::Unresolvable => "the name does not resolve",
+            SeedFailure::Refused => "connection refused",
+            SeedFailure::TimedOut => "no answer in time",
+            SeedFailure::Unreachable => "unreachable",
+            SeedFailure::SpeaksHttp => "speaks HTTP: this is not a peer port",
+            SeedFailure::NotAPeer => "does not speak the peer protocol",
+            SeedFailure::Closed => "closed the connection without an answer",
+            SeedFailure::OtherCluster => "belongs to another cluster",
+            SeedFailure::OtherVersion => "has another protocol version",
+            SeedFailure::Oneself => "is this node itself",
+            SeedFailure::IdInUse => "another process uses this node id",
+            SeedFailure::Full => "has no room for another node",
+            SeedFailure::Incarnations => "has no room for another incarnation of this node",
+        }
+    }
+}
+
+/// A seed, and the node or the failure found there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedView {
+    pub address: String,
+    pub node: Option<NodeId>,
+    pub failure: Option<SeedFailure>,
+}
+
+impl SeedView {
+    /// The address and the failure as text.
+    pub fn problem(&self) -> Option<String> {
+        self.failure.map(|failure| format!("{}: {}", self.address, failure.as_str()))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

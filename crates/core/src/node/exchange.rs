@@ -197,7 +197,11 @@ impl Node {
 
     /// Starts sending the delta for a peer with this context.
     pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
-        let context = self.context_to_send();
+        let mut context = self.context_to_send();
+        // The receiver ignores records of origins that it has retired. It must not claim them, even if it admits the
+        // origin again before the delta ends (D15).
+        let sent = context.clock.iter().filter(|(origin, _)| !receiver.is_retired(origin));
+        context.clock = sent.map(|(origin, n)| (origin.clone(), n)).collect();
         let pending = match self.map.delta(&receiver) {
             Delta::Full => Pending::Full(Cursor::Slot(0)),
             Delta::Items(items) => Pending::List { items, next: 0 },
@@ -452,6 +456,7 @@ impl Node {
     /// This node has received everything that a peer had when it sent this context and this evidence.
     fn exchanged(&mut self, node: &NodeId, context: &Context, evidence: &[EvidenceItem], out: &mut Output) {
         self.readmit_returning(node, context, evidence, out);
+        self.join_cluster(Some(node), Duration::from_millis(context.grace_ms), out);
         if self.has_been_ready(node) {
             self.paused_for = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);

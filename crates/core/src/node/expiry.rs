@@ -1,10 +1,11 @@
 //! Expiry: members of silent origins, records that others wrote off, old incarnations; and the restating of records that
 //! others dropped (L4, D10).
 
-use super::{Node, Output, Phase, RegistryEvent};
+use super::{Node, Output, PeerState, Phase, RegistryEvent};
 use crate::map::{OriginEntry, SilentState};
 use crate::member::{Record, Space, Status};
 use crate::mutant::seam;
+use crate::peer::Peer;
 use crate::time::Duration;
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
@@ -126,8 +127,8 @@ impl Node {
         }
     }
 
-    /// Retires old incarnations that no record refers to (D14). A starting node retires none: it has not received the
-    /// records yet.
+    /// Retires old incarnations that no record refers to (D14), and nodes that are gone (D15). A starting node retires
+    /// none: it has not received the records yet.
     fn retire_silent(&mut self, out: &mut Output) {
         if matches!(self.phase, Phase::Starting { .. }) {
             return;
@@ -135,13 +136,34 @@ impl Node {
         let nodes: BTreeSet<NodeId> = self.map.origins.iter().map(|(_, entry)| entry.origin.id.node.clone()).collect();
         let (clock, long) = (self.clock, self.config.timers.retirement());
         for node in nodes {
-            self.retire(&node, |entry| entry.evidence.received_at.silence(clock) >= long, out);
+            let gone = self.gone_after(&node);
+            let due = |entry: &OriginEntry, outlived| {
+                let timeout = if outlived || entry.forgotten { long } else { gone };
+                entry.evidence.received_at.silence(clock) >= timeout
+            };
+            self.retire(&node, due, out);
         }
+        self.map.origins.drop_markers(clock, self.config.timers.forget_timeout);
     }
 
-    fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry) -> bool, out: &mut Output) {
+    /// How long a node must be silent before its name is removed. A node that left will not return with the same
+    /// incarnation; any other one may be behind a partition (D15).
+    fn gone_after(&self, node: &NodeId) -> Duration {
+        seam!(self, GoneNamesKept => return Duration::MAX);
+        let left = self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Left);
+        if left { self.config.timers.retirement() } else { self.config.timers.forget_timeout }
+    }
+
+    fn retire(&mut self, node: &NodeId, done_with: impl Fn(&OriginEntry, bool) -> bool, out: &mut Output) {
         seam!(self, NeverRetired => return);
-        let retired = self.map.origins.retire(node, |entry| !entry.standing.is_admitted() && done_with(entry));
+        let done_with = |entry: &OriginEntry, outlived| !entry.standing.is_admitted() && done_with(entry, outlived);
+        let forgotten = self.map.origins.is_forgotten(node);
+        let retired = self.map.origins.retire(node, self.clock, done_with);
+        // Any other peer is dialed for ever, so that every partition heals (P4).
+        let removed = |peer: &Peer| !peer.is_connected() && (forgotten || peer.state == PeerState::Left);
+        if !retired.is_empty() && self.map.origins.is_gone(node) && self.peers.peers.get(node).is_some_and(removed) {
+            self.peers.peers.remove(node);
+        }
         out.events.extend(retired.into_iter().map(|origin| RegistryEvent::OriginRetired { origin }));
     }
 
@@ -150,7 +172,12 @@ impl Node {
     pub(super) fn apply_peer_forgetting(&mut self, context: &Context, out: &mut Output) {
         for (node, incarnation) in &context.retired {
             self.repeat_tombstones_of(node, *incarnation, out);
-            self.retire(node, |entry| entry.origin.id.incarnation <= *incarnation, out);
+            let (clock, long) = (self.clock, self.config.timers.retirement());
+            let due = |entry: &OriginEntry, outlived| {
+                let silent = outlived || entry.evidence.received_at.silence(clock) >= long;
+                entry.origin.id.incarnation <= *incarnation && silent
+            };
+            self.retire(node, due, out);
         }
         self.map.note_written_off(context);
         if !matches!(self.phase, Phase::Ready { .. }) {

@@ -59,7 +59,12 @@ impl Node {
                 self.check_evidence(&chunk.evidence)
             }
             Message::HealthReport { evidence, .. } => self.check_evidence(evidence.as_slice()),
-            Message::ChunkAck { .. }
+            // A search names what a client has sent; nothing is adopted from it.
+            Message::Search { .. }
+            | Message::SearchReport { .. }
+            // Capped by the writes that exist.
+            | Message::Received { .. }
+            | Message::ChunkAck { .. }
             | Message::ChunkAbort { .. }
             | Message::HealthQuery { .. }
             | Message::Drain { .. }
@@ -132,7 +137,7 @@ impl Node {
             return Ok(());
         }
         let known = self.map.origins.incarnations(node).map(|(incarnation, _)| incarnation.number).max();
-        let retired = self.map.origins.retired().get(node).map(|incarnation| incarnation.number);
+        let retired = self.map.origins.retired().get(node).map(|retired| retired.incarnation.number);
         let known = known.max(retired);
         let limit = known.map_or(COUNTER_TAKEN_MAX, |known| known.saturating_add(INCARNATION_JUMP_MAX));
         if claimed > limit.min(COUNTER_TAKEN_MAX) {

@@ -38,7 +38,7 @@ impl Node {
         hello.cluster != self.config.cluster
     }
 
-    fn objection(&self, hello: &Hello) -> Option<RejectReason> {
+    fn objection(&mut self, hello: &Hello) -> Option<RejectReason> {
         if self.is_of_another_cluster(hello) {
             Some(RejectReason::Cluster)
         } else if hello.version != PROTOCOL_VERSION {
@@ -49,11 +49,22 @@ impl Node {
             Some(RejectReason::Identity)
         } else if !self.peers.peers.contains_key(&hello.origin.node)
             && self.peers.peers.len() >= self.config.limits.peers
+            && !self.drop_gone_peer()
         {
             Some(RejectReason::Full)
+        } else if !self.map.has_room_for_incarnation(&hello.origin) {
+            Some(RejectReason::Incarnations)
         } else {
             None
         }
+    }
+
+    /// Makes room in a full table of peers: removes one that is gone (D15). False if there is none.
+    fn drop_gone_peer(&mut self) -> bool {
+        let origins = &self.map.origins;
+        let gone = |(node, peer): &(&NodeId, &Peer)| !peer.is_connected() && origins.is_gone(node);
+        let gone = self.peers.peers.iter().find(gone).map(|(node, _)| node.clone());
+        gone.is_some_and(|node| self.peers.peers.remove(&node).is_some())
     }
 
     fn reject(
@@ -138,6 +149,7 @@ impl Node {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
             self.note_seed(id, &node, reason == RejectReason::Oneself);
+            self.note_rejected_seed(id, reason, out);
             self.reject(id, node, reason, None, out);
             return;
         }
@@ -204,6 +216,15 @@ impl Node {
         }
     }
 
+    /// A handshake at a seed failed: no node of this cluster is there for this node.
+    fn note_rejected_seed(&mut self, id: LinkId, reason: RejectReason, out: &mut Output) {
+        let seed = self.peers.links.get(&id).and_then(|link| link.seed);
+        if let Some(seed) = seed.and_then(|seed| self.peers.seeds.get_mut(seed)) {
+            seed.node = None;
+        }
+        self.note_seed_failure(seed, reason.into(), out);
+    }
+
     /// The link becomes the one to its peer: evidence was received on it (P1).
     pub(super) fn establish(&mut self, id: LinkId, out: &mut Output) {
         let Some(link) = self.peers.links.get_mut(&id) else { return };
@@ -249,6 +270,9 @@ impl Node {
         known_incarnation: Option<Incarnation>,
         out: &mut Output,
     ) {
+        if reason != RejectReason::Linked {
+            self.note_rejected_seed(id, reason, out);
+        }
         match reason {
             RejectReason::Linked => self.note_seed(id, &node, false),
             RejectReason::Oneself => {
@@ -260,7 +284,7 @@ impl Node {
                     self.handle_duplicate_id(known_incarnation, true, out);
                 }
             }
-            RejectReason::Cluster | RejectReason::Version | RejectReason::Full => {
+            RejectReason::Cluster | RejectReason::Version | RejectReason::Full | RejectReason::Incarnations => {
                 out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
             }
         }

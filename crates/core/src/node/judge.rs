@@ -13,6 +13,9 @@ impl Node {
     /// Applies a message that came from the origin itself. Only a ping with a higher liveness counter is evidence: any
     /// other message may have waited in a queue since before its sender died.
     pub(super) fn direct_evidence(&mut self, origin: &OriginId, ping: Option<(u64, u64)>, out: &mut Output) {
+        if ping.is_some() {
+            self.readmit_gone(origin);
+        }
         let Some(index) = self.map.admit_origin(origin, self.clock) else { return };
         let received_at = ReceivedAt::now(self.clock);
         let entry = self.map.origins.entry_mut(index);
@@ -33,9 +36,12 @@ impl Node {
         if item.origin == self.me {
             return;
         }
-        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let age = Duration::from_millis(item.age_ms);
         let young = age < self.config.timers.admission_window();
+        if young && item.liveness_counter > 0 {
+            self.readmit_gone(&item.origin);
+        }
+        let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let received_at = ReceivedAt::ago(self.clock, age);
         let outlived = self.map.origins.is_outlived(&item.origin);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
@@ -71,6 +77,12 @@ impl Node {
             (false, false) => StandingEvent::Old,
         };
         self.judge(index, event, out);
+    }
+
+    /// A node whose name was removed proves to be alive: it was behind a partition for a long time (D15).
+    fn readmit_gone(&mut self, origin: &OriginId) {
+        seam!(self, MuteReturned => return);
+        self.map.origins.revive(origin);
     }
 
     /// Whether relayed evidence counts: only with a higher liveness counter (L2).

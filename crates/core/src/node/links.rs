@@ -1,6 +1,6 @@
 //! The lifecycle of links: dialing, losing, retrying (P1, P4, P5, P9).
 
-use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent};
+use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, SeedFailure};
 use crate::mutant::seam;
 use crate::peer::{Dial, Link, LinkPhase, Peer};
 use crate::time::{Duration, Time};
@@ -68,10 +68,12 @@ impl Node {
     }
 
     /// A dial failed.
-    pub fn dial_failed(&mut self, now: Time, dial: DialId, out: &mut Output) {
+    pub fn dial_failed(&mut self, now: Time, dial: DialId, failure: SeedFailure, out: &mut Output) {
         self.observe(now, out);
         // The next attempt has its timer already.
-        self.finish_dial(dial);
+        if let Some(Dial::Seed(seed)) = self.finish_dial(dial) {
+            self.note_seed_failure(Some(seed), failure, out);
+        }
         self.check_received(out);
     }
 
@@ -98,7 +100,14 @@ impl Node {
 
     /// A connection ended: EOF or reset.
     pub fn closed(&mut self, now: Time, link: LinkId, out: &mut Output) {
+        self.closed_as(now, link, SeedFailure::Closed, out);
+    }
+
+    /// A connection ended, or sent something that is not a frame. `failure` counts if it was the dial of a seed.
+    pub fn closed_as(&mut self, now: Time, link: LinkId, failure: SeedFailure, out: &mut Output) {
         self.observe(now, out);
+        let unanswered = self.peers.links.get(&link).filter(|link| link.phase == LinkPhase::Handshake);
+        self.note_seed_failure(unanswered.and_then(|link| link.seed), failure, out);
         seam!(self, EndIgnored => return);
         self.lose(link, LossReason::Closed, out);
     }
@@ -241,7 +250,7 @@ impl Node {
     /// Adds a node to the known peers.
     pub(super) fn learn_peer(&mut self, node: &NodeId, region: &str, address: &str, out: &mut Output) {
         seam!(self, PeersNotLearned => return);
-        if *node == self.me.node || address.is_empty() {
+        if *node == self.me.node || address.is_empty() || self.map.origins.is_gone(node) {
             return;
         }
         let full = self.peers.peers.len() >= self.config.limits.peers;
@@ -278,6 +287,8 @@ impl Node {
             if link.is_up() { link.echo_silence(self.clock).saturating_sub(interval * 2) } else { Duration::ZERO };
         seam!(self, NoEchoCheck => echo = Duration::ZERO);
         if silence >= timeout {
+            let unanswered = link.seed.filter(|_| link.phase == LinkPhase::Handshake);
+            self.note_seed_failure(unanswered, SeedFailure::TimedOut, out);
             self.close(id, LossReason::Silent, out);
         } else if echo >= timeout {
             self.close(id, LossReason::OneWay, out);

@@ -3,6 +3,7 @@
 //! Every public method takes the current time and an [`Output`] to fill. Each file here is one concern; none of them
 //! waits, sleeps or reads a clock.
 
+mod alone;
 mod api;
 mod attach;
 mod changes;
@@ -116,6 +117,8 @@ pub struct Node {
     names_settled: bool,
     /// Own writes up to which others may have written this node off and it has not restated them (D10).
     restated_at: u64,
+    /// This process has completed an exchange with another node, or there is none to reach (N7).
+    joined: bool,
     /// [`Legacy::ends`], until they are restated.
     inherited_tombstones: Vec<Arc<Record>>,
     /// Nodes that know writes of this incarnation that it does not know (P10).
@@ -171,6 +174,7 @@ impl Node {
         Ok(Node {
             peers: Peers::new(&config.seeds, start.legacy.peers),
             inherited_tombstones: start.legacy.ends,
+            joined: start.legacy.joined,
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,
@@ -297,7 +301,8 @@ impl Node {
         self.ping_all(out);
         self.request_due_exchanges(out);
         self.settle_names_in_time(out);
-        self.watchers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, out);
+        let alone = self.is_alone();
+        self.watchers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, alone, out);
     }
 
     fn collect(&mut self, out: &mut Output) {

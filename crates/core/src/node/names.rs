@@ -247,7 +247,8 @@ impl Node {
     fn do_drain(&mut self, id: &str, drained: bool, out: &mut Output) -> Result<(), Rejection> {
         let held = self.map.record(Space::Member, id).filter(|r| self.map.shown(r) != Status::Left).cloned();
         let Some(held) = held else {
-            return Err(Rejection::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id"));
+            let unknown = Rejection::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id");
+            return Err(if self.is_alone() { self.absence_unknown() } else { unknown });
         };
         if held.drained() == drained {
             return Ok(());

@@ -199,7 +199,7 @@ impl Node {
 
     /// Retired markers (D14): node, highest retired incarnation.
     pub fn retired(&self) -> Vec<(NodeId, Incarnation)> {
-        self.map.origins.retired().iter().map(|(node, incarnation)| (node.clone(), *incarnation)).collect()
+        self.map.origins.retired().iter().map(|(node, retired)| (node.clone(), retired.incarnation)).collect()
     }
 
     /// Whether an origin counts as alive here (L2); unknown ones do not.

@@ -81,6 +81,9 @@ impl Node {
 
     /// The rejection of a session of which no member is known. Only the node that created it can hold it.
     fn absent_session(&self, request: &Reattach) -> Rejection {
+        if !self.asserts_absence() {
+            return self.absence_unknown();
+        }
         seam!(self, CreatorIgnored => return super::attach::session_gone());
         let failed = |creator: &OriginId| {
             let peer = self.peers.peers.get(&creator.node);

@@ -37,13 +37,14 @@ impl Node {
                 self.dial_peer(&peer, out);
             }
         }
-        if self.is_alone() {
+        if self.is_first() {
+            self.joined = true;
             self.become_ready(true, self.config.timers.heartbeat_timeout, out);
         }
     }
 
     /// Whether there is no other node to receive the registry from.
-    fn is_alone(&self) -> bool {
+    fn is_first(&self) -> bool {
         seam!(self, ReadyBeforeExchange => return true);
         let no_peers = self.peers.peers.is_empty();
         no_peers && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
@@ -53,16 +54,16 @@ impl Node {
         matches!(self.phase, Phase::Ready { .. })
     }
 
-    /// The registry is complete: the node accepts clients (N3). `alone` if no peer confirmed that. During the grace
+    /// The registry is complete, as far as reachable: the node accepts clients (N3). `first` if no peer confirmed that. During the grace
     /// period no member is reported as absent: the peer may itself have started alone a moment ago.
-    pub(super) fn become_ready(&mut self, alone: bool, grace: Duration, out: &mut Output) {
+    pub(super) fn become_ready(&mut self, first: bool, grace: Duration, out: &mut Output) {
         if !matches!(self.phase, Phase::Starting { .. }) {
             return;
         }
         let now = self.clock.now;
         self.phase = Phase::Ready { since: now, absence_from: now + grace };
         self.map.may_write = true;
-        out.events.push(RegistryEvent::Ready { alone });
+        out.events.push(RegistryEvent::Ready { first, alone: self.is_alone() });
         self.write_node_record(out);
         self.restate_tombstones(out);
     }
@@ -147,7 +148,8 @@ impl Node {
             // They may have been collected everywhere (N5).
             RestartReason::PausedTooLong => Vec::new(),
         };
-        out.effects.push(Effect::Restart { reason, incarnation, legacy: Legacy { peers: self.peers.known(), ends } });
+        let legacy = Legacy { peers: self.peers.known(), ends, joined: self.joined };
+        out.effects.push(Effect::Restart { reason, incarnation, legacy });
     }
 
     pub(super) fn stop_now(&mut self, reason: StopReason, out: &mut Output) {
@@ -287,7 +289,8 @@ impl Node {
         self.stop_now(StopReason::Graceful, out);
     }
 
-    /// Removes a peer until it is seen again. Rejected while it is connected.
+    /// Removes a peer until it is seen again, and its name once nothing of it is left (D15). Rejected while it is
+    /// connected.
     pub fn forget(&mut self, now: Time, node: &NodeId, out: &mut Output) -> Result<(), Rejection> {
         self.observe(now, out);
         let result = match self.peers.peers.get(node) {
@@ -298,7 +301,7 @@ impl Node {
             }
             Some(_) => {
                 self.peers.peers.remove(node);
-                self.map.origins.forget_marker(node);
+                self.map.origins.forget(node);
                 Ok(())
             }
         };

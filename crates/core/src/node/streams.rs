@@ -82,6 +82,7 @@ impl Node {
             now: now.max(self.clock.now),
             mark_interval: self.config.timers.mark_interval,
             absence_from,
+            alone: self.is_alone(),
             mutation: self.mutation,
         };
         let before = events.len();

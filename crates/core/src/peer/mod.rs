@@ -5,4 +5,4 @@ mod table;
 mod topology;
 
 pub(crate) use link::{Incoming, Link, LinkPhase, Outgoing, Pending};
-pub(crate) use table::{Dial, HealthQuery, Peer, Peers};
+pub(crate) use table::{Dial, HealthQuery, Peer, Peers, Seed};

@@ -1,7 +1,7 @@
 //! Known peers, their addresses, and the attempts to reach them.
 
 use super::Link;
-use crate::node::{DialId, KnownPeer, LinkId, PeerState};
+use crate::node::{DialId, KnownPeer, LinkId, PeerState, SeedFailure};
 use crate::time::Time;
 use crate::version::{Incarnation, NodeId};
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub(crate) struct Seed {
     pub(crate) node: Option<NodeId>,
     pub(crate) dial: Option<DialId>,
     pub(crate) oneself: bool,
+    /// Why no node was found there.
+    pub(crate) failure: Option<SeedFailure>,
     /// Attempts while no node had been found there.
     pub(crate) attempts: u32,
 }
@@ -84,13 +86,24 @@ impl Peer {
             confirmed: false,
         }
     }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.is_some() || self.candidate.is_some()
+    }
 }
 
 impl Peers {
     pub(crate) fn new(seeds: &[String], known: Vec<KnownPeer>) -> Self {
         let seeds = seeds
             .iter()
-            .map(|address| Seed { address: address.clone(), node: None, dial: None, oneself: false, attempts: 0 })
+            .map(|address| Seed {
+                address: address.clone(),
+                node: None,
+                dial: None,
+                oneself: false,
+                failure: None,
+                attempts: 0,
+            })
             .collect();
         let known = known.into_iter();
         let peers = known.map(|peer| (peer.node, Peer::new(&peer.region, &peer.peer_address))).collect();

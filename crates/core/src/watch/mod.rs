@@ -269,15 +269,15 @@ impl Watchers {
     }
 
     /// Wakes watchers whose wait is over or whose mark is due.
-    pub(crate) fn tick(&mut self, now: Time, map: &CausalMap, mark_interval: Duration, out: &mut Output) {
+    pub(crate) fn tick(&mut self, now: Time, map: &CausalMap, mark_interval: Duration, alone: bool, out: &mut Output) {
         let stamp = self.stamp;
         for (index, (generation, watcher)) in self.entries.iter_mut().enumerate() {
             let Some(watcher) = watcher else { continue };
             let due = match &watcher.stage {
                 Stage::Waiting { resumption, until } => {
-                    now >= *until || resumption.reached(watcher.selection.space, map)
+                    (now >= *until && !alone) || resumption.reached(watcher.selection.space, map)
                 }
-                Stage::Grace { until, .. } => now >= *until,
+                Stage::Grace { missing, until } => !alone && (missing.is_empty() || now >= *until),
                 Stage::Walking(_) => false,
                 Stage::Live => watcher.marked != stamp && watcher.marked_at.is_none_or(|at| now >= at + mark_interval),
             };
@@ -296,6 +296,8 @@ pub(crate) struct TakeContext<'a> {
     pub(crate) mark_interval: Duration,
     /// Before this time, no member is reported as absent (N3).
     pub(crate) absence_from: Time,
+    /// Until this node is no longer alone, it does not report a view as complete (N7).
+    pub(crate) alone: bool,
     pub(crate) mutation: Mutation,
 }
 
@@ -359,7 +361,7 @@ impl Watcher {
     ) -> bool {
         let end = events.len() + max.max(2);
         if let Stage::Waiting { resumption, until } = &self.stage {
-            if !resumption.reached(self.selection.space, context.map) && context.now < *until {
+            if !resumption.reached(self.selection.space, context.map) && (context.now < *until || context.alone) {
                 return false;
             }
             self.start_after_wait(context);
@@ -391,7 +393,7 @@ impl Watcher {
             }
         }
         if let Stage::Grace { missing, until } = &mut self.stage {
-            if !missing.is_empty() && context.now < *until {
+            if context.alone || (!missing.is_empty() && context.now < *until) {
                 return false;
             }
             while events.len() < end {

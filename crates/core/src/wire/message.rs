@@ -117,6 +117,8 @@ pub(crate) enum RejectReason {
     Full,
     /// There is a working link already.
     Linked,
+    /// Too many incarnations of this node id are tracked.
+    Incarnations,
 }
 
 /// The state of a node's link to another.
@@ -348,6 +350,7 @@ impl<'a> Message<'a> {
                     3 => RejectReason::Oneself,
                     4 => RejectReason::Full,
                     5 => RejectReason::Linked,
+                    6 => RejectReason::Incarnations,
                     _ => return Err(CodecError::Invalid("reason")),
                 };
                 Message::Reject { reason, node: decode_node_id(reader)?, known_incarnation: decode_known(reader)? }

@@ -3,7 +3,8 @@
 use convoke_core::error::Rejection;
 use convoke_core::member::{Member, MemberSpec};
 use convoke_core::node::{
-    Attach, AttachMember, Attached, ConnId, DialId, Effect, LinkId, Notice, PeerState, RegistryEvent, Start, StopReason,
+    Attach, AttachMember, Attached, ConnId, DialId, Effect, LinkId, Notice, PeerState, RegistryEvent, SeedFailure,
+    Start, StopReason,
 };
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Output, Time};
@@ -231,7 +232,7 @@ impl Cluster {
         let to = self.hosts.iter().position(listens).filter(|to| !self.cuts.contains(&(from, *to)));
         let Some(to) = to else {
             self.log.push((self.now, from, Seen::DialFailed));
-            self.call(from, |node, now, out| node.dial_failed(now, dial, out));
+            self.call(from, |node, now, out| node.dial_failed(now, dial, SeedFailure::Refused, out));
             return;
         };
         self.sequence += 2;

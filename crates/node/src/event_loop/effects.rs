@@ -8,6 +8,7 @@ use crate::links::{self, Full};
 use crate::shared::Phase;
 use bytes::Bytes;
 use convoke_core::node::{Effect, LinkId, RegistryEvent};
+use std::sync::Arc;
 
 impl EventLoop {
     /// Executes the effects and events of the last call.
@@ -87,20 +88,17 @@ impl EventLoop {
 
     fn event(&mut self, event: RegistryEvent) {
         match &event {
-            RegistryEvent::Ready { .. } => {
-                // Sent after the publication, so that a reader of a ready node sees the whole registry.
-                let shared = self.shared.clone();
-                self.replies.push(Reply::Call(Box::new(move || {
-                    shared.phase.send_if_modified(|phase| {
-                        let starting = *phase == Phase::Starting;
-                        if starting {
-                            *phase = Phase::Ready;
-                        }
-                        starting
-                    });
-                })));
+            RegistryEvent::Ready { alone, .. } => {
+                let alone = *alone;
+                self.publish_absence();
+                self.enter_phase(Phase::Starting, if alone { Phase::Alone } else { Phase::Ready });
                 self.register_names_again();
             }
+            RegistryEvent::Joined { .. } => {
+                self.publish_absence();
+                self.enter_phase(Phase::Alone, Phase::Ready);
+            }
+            RegistryEvent::SeedFailed { .. } => self.publish_absence(),
             RegistryEvent::Exchanged { from, full, chunks, records, took } => {
                 let name = if *full { "registry.full_merge" } else { "registry.exchange" };
                 let began_ago = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -132,6 +130,28 @@ impl EventLoop {
             _ => {}
         }
         self.shared.timeline.record(NodeEvent::Registry(event));
+    }
+
+    /// Publishes whether an unknown id is absent (N7). After the publication of this turn's changes, so that a reader who
+    /// is told that an id is absent has seen the whole registry.
+    fn publish_absence(&mut self) {
+        let unknown = self.core.is_alone().then(|| Arc::new(self.core.absence_unknown()));
+        let shared = self.shared.clone();
+        self.replies.push(Reply::Call(Box::new(move || shared.absence_unknown.store(unknown))));
+    }
+
+    /// Changes the phase after the publication, so that a reader of a ready node sees the whole registry.
+    fn enter_phase(&mut self, from: Phase, to: Phase) {
+        let shared = self.shared.clone();
+        self.replies.push(Reply::Call(Box::new(move || {
+            shared.phase.send_if_modified(|phase| {
+                let entered = *phase == from;
+                if entered {
+                    *phase = to;
+                }
+                entered
+            });
+        })));
     }
 
     /// Persists the incarnation without waiting. If this process dies first, the nonce still distinguishes its

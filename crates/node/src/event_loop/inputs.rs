@@ -4,7 +4,9 @@ use super::EventLoop;
 use crate::links::Connected;
 use crate::watch::{StreamId, WatchHandle};
 use bytes::Bytes;
-use convoke_core::node::{ClientOperation, ConnId, DialId, LinkId, OperationResult, Resume, WatchSelection};
+use convoke_core::node::{
+    ClientOperation, ConnId, DialId, LinkId, OperationResult, Resume, SeedFailure, WatchSelection,
+};
 use convoke_core::version::Dot;
 use convoke_core::{Rejection, Time};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -24,11 +26,14 @@ pub(crate) enum Input {
     DialFailed {
         generation: u64,
         dial: DialId,
+        failure: SeedFailure,
     },
     Frames(Frames),
     /// A peer's connection ended.
     Closed {
         link: LinkId,
+        /// What it means if the link was the dial of a seed.
+        failure: SeedFailure,
     },
     Watch(Box<WatchRequest>),
     Call(Call),

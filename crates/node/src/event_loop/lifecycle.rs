@@ -64,7 +64,7 @@ impl EventLoop {
                 persisted => persisted.map_err(source)?,
             }
         }
-        let mut owner = EventLoop {
+        let owner = EventLoop {
             core,
             core_config,
             out: Output::default(),
@@ -89,11 +89,10 @@ impl EventLoop {
         };
         let incarnation = owner.core.origin().incarnation.number;
         owner.shared.timeline.record(NodeEvent::Started { incarnation });
-        owner.begin();
         Ok(owner)
     }
 
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         let now = self.clock.now();
         self.core.begin(now, &mut self.out);
         self.settle();
@@ -114,11 +113,11 @@ impl EventLoop {
         add(&self.shared.counting.restarts, 1);
         self.shared.timeline.record(NodeEvent::Restarted { reason, incarnation });
         self.shared.phase.send_if_modified(|phase| {
-            let ready = *phase == Phase::Ready;
-            if ready {
+            let serving = matches!(phase, Phase::Ready | Phase::Alone);
+            if serving {
                 *phase = Phase::Starting;
             }
-            ready
+            serving
         });
         self.release_answers(self.clock.now(), Replicated::Alone);
         self.generation += 1;

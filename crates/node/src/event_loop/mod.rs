@@ -207,14 +207,14 @@ impl EventLoop {
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.dialed(now, dial, link, &mut self.out);
             }
-            Input::DialFailed { generation, dial } if generation == self.generation => {
-                self.core.dial_failed(now, dial, &mut self.out);
+            Input::DialFailed { generation, dial, failure } if generation == self.generation => {
+                self.core.dial_failed(now, dial, failure, &mut self.out);
             }
             // An earlier core requested this dial.
             Input::Dialed { .. } | Input::DialFailed { .. } => {}
-            Input::Closed { link } => {
+            Input::Closed { link, failure } => {
                 if self.links.remove(&link).is_some() {
-                    self.core.closed(now, link, &mut self.out);
+                    self.core.closed_as(now, link, failure, &mut self.out);
                 }
             }
             Input::Watch(request) => self.watch(*request, now),
@@ -224,7 +224,7 @@ impl EventLoop {
             }
             Input::Stop => {
                 self.shared.phase.send_if_modified(|phase| {
-                    let running = matches!(phase, Phase::Starting | Phase::Ready);
+                    let running = matches!(phase, Phase::Starting | Phase::Alone | Phase::Ready);
                     if running {
                         *phase = Phase::Stopping;
                     }

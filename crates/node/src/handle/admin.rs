@@ -3,7 +3,7 @@
 use super::NodeHandle;
 use crate::events::NodeEvent;
 use convoke_core::Rejection;
-use convoke_core::node::{Coverage, Explanation, PeerView, SessionOwner};
+use convoke_core::node::{Coverage, Explanation, PeerView, SeedView, SessionOwner};
 use convoke_core::version::{Dot, NodeId, OriginId};
 
 impl NodeHandle {
@@ -81,7 +81,22 @@ impl NodeHandle {
         self.run_in_event_loop(|event_loop, _| event_loop.core().0.peers()).await
     }
 
-    /// Removes a node that is not connected, until a message names it again.
+    /// States that this node is the first of its cluster: it stops waiting for its seeds (N7). It founds no log.
+    pub async fn bootstrap(&self) -> Result<(), Rejection> {
+        self.run_in_event_loop(move |event_loop, now| {
+            let (core, out) = event_loop.core();
+            core.bootstrap(now, out)
+        })
+        .await?
+    }
+
+    /// Returns the seeds with the node or the failure found there.
+    pub async fn seeds(&self) -> Result<Vec<SeedView>, Rejection> {
+        self.run_in_event_loop(|event_loop, _| event_loop.core().0.seeds()).await
+    }
+
+    /// Removes a node that is not connected, until a message names it again, and
+    /// its name once nothing of it is left (D15).
     pub async fn forget(&self, node: &NodeId) -> Result<(), Rejection> {
         let node = node.clone();
         self.run_in_event_loop(move |event_loop, now| {

@@ -11,7 +11,7 @@ use crate::connection::ClientConnection;
 use crate::dispatch::Inbound;
 use crate::event_loop::{Call, EventLoop, Input, WatchRequest};
 use crate::events::TimelineEvent;
-use crate::shared::{Ending, Phase, Shared, stopped};
+use crate::shared::{Ending, Phase, Shared, starting, stopped};
 use crate::view::MemberPage;
 use crate::watch::WatchHandle;
 use convoke_base::framing::Preamble;
@@ -84,12 +84,14 @@ impl NodeHandle {
         self.shared.phase.subscribe()
     }
 
-    /// Returns whether the registry is complete and the node serves clients.
+    /// Returns whether the registry is complete and the node serves clients. A node that is alone serves clients
+    /// and is not ready (N7).
     pub fn is_ready(&self) -> bool {
         self.phase() == Phase::Ready
     }
 
-    /// Waits until the node is ready. Rejected if the node stops instead.
+    /// Waits until the node is ready. Rejected if the node stops instead. A node that reaches none of its seeds becomes
+    /// ready when it reaches one, or by [`NodeHandle::bootstrap`].
     pub async fn ready(&self) -> Result<(), Rejection> {
         let reached = |phase: &Phase| matches!(phase, Phase::Ready | Phase::Stopping | Phase::Stopped(_));
         match self.phases().wait_for(reached).await.as_deref() {
@@ -122,18 +124,53 @@ impl NodeHandle {
 
 /// Reads. They never wait.
 impl NodeHandle {
-    /// Returns a member, unless it is unknown or left.
+    /// Succeeds if an unknown id is absent from the registry. Rejected while the node is alone: it may not have received
+    /// the member (N7). Every interface asks this method before it reads.
+    pub fn absence(&self) -> Result<(), Rejection> {
+        if self.phase() == Phase::Starting {
+            return Err(starting());
+        }
+        match &*self.shared.absence_unknown.load() {
+            Some(unknown) => Err(Rejection::clone(unknown)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a member, or `None` if there is none. Rejected if this node cannot tell.
+    pub fn find_member(&self, id: &str) -> Result<Option<Member>, Rejection> {
+        let absence = self.absence();
+        match self.member(id) {
+            None => absence.map(|()| None),
+            member => Ok(member),
+        }
+    }
+
+    /// Returns a member that this node holds, unless it has left. `None` does not mean that there is no such member: see
+    /// [`NodeHandle::find_member`].
     pub fn member(&self, id: &str) -> Option<Member> {
         self.shared.view.member(id)
     }
 
     /// Returns matching members, ordered by service and id, at most `limit`, starting at `cursor`. A cursor works at
-    /// every node.
+    /// every node. Rejected while the node is alone, because the list may lack members (N7).
     pub fn members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<MemberPage, Rejection> {
+        self.absence()?;
+        self.held_members(filter, cursor, limit)
+    }
+
+    /// Returns the matching members that this node holds. If [`NodeHandle::absence`] was rejected before, there may be
+    /// more.
+    pub fn held_members(&self, filter: &Filter, cursor: Option<&str>, limit: usize) -> Result<MemberPage, Rejection> {
         self.shared.view.list(filter, cursor, limit)
     }
 
-    /// Returns the services that have members, ordered by name.
+    /// Returns the services that have members, ordered by name. Rejected while the node is alone (N7).
+    pub fn find_services(&self) -> Result<Vec<ServiceView>, Rejection> {
+        self.absence()?;
+        Ok(self.services())
+    }
+
+    /// Returns the services of the members that this node holds, ordered by name.
     pub fn services(&self) -> Vec<ServiceView> {
         self.shared.view.services()
     }

@@ -32,7 +32,8 @@ impl NodeHandle {
         .await?
     }
 
-    /// Returns the location of a name, whether or not its node is reachable. Never waits.
+    /// Returns the location of a name that this node holds, whether or not its node is reachable. Never waits. `None`
+    /// means that there is no such name if [`NodeHandle::absence`] succeeded before.
     pub fn lookup(&self, name: &str) -> Option<NameView> {
         self.shared.view.name(name)
     }

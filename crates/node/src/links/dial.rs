@@ -4,7 +4,7 @@ use super::{Connected, REGISTRY_PREAMBLE, send_input, socket};
 use crate::counters::add;
 use crate::event_loop::Input;
 use crate::shared::Shared;
-use convoke_core::node::DialId;
+use convoke_core::node::{DialId, SeedFailure};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,15 +24,26 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared:
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
             tracing::debug!(node = %shared.id, %address, %error, "peer dial failed");
-            Input::DialFailed { generation, dial }
+            Input::DialFailed { generation, dial, failure: seed_failure(&error) }
         }
     };
     send_input(&shared, input).await;
 }
 
+/// Why a dial failed, for operators. An error of the resolver has no kind of its own.
+fn seed_failure(error: &io::Error) -> SeedFailure {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => SeedFailure::Refused,
+        ErrorKind::TimedOut => SeedFailure::TimedOut,
+        ErrorKind::NotFound | ErrorKind::InvalidInput => SeedFailure::Unresolvable,
+        _ => SeedFailure::Unreachable,
+    }
+}
+
 async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
-    let mut last = ErrorKind::AddrNotAvailable.into();
-    for address in tokio::net::lookup_host(address).await? {
+    let mut last = ErrorKind::NotFound.into();
+    let found = tokio::net::lookup_host(address).await;
+    for address in found.map_err(|error| io::Error::new(ErrorKind::NotFound, error))? {
         let socket = socket(address)?;
         if let Some(source) = source(local, address.ip()) {
             socket.bind(source)?;

@@ -7,7 +7,7 @@ use crate::event_loop::{Frames, Input};
 use crate::shared::Shared;
 use bytes::BytesMut;
 use convoke_base::framing::next_frame;
-use convoke_core::node::LinkId;
+use convoke_core::node::{LinkId, SeedFailure};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
@@ -32,26 +32,27 @@ pub(crate) struct Reading {
 
 pub(super) async fn read(mut stream: OwnedReadHalf, mut reading: Reading) {
     let queue = reading.queue.clone();
-    let closed_here = tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = queue.closed() => true,
-        () = receive(&mut stream, &mut reading) => false,
+        () = queue.closed() => None,
+        failure = receive(&mut stream, &mut reading) => Some(failure),
     };
     let Reading { id, shared, .. } = reading;
-    if closed_here {
+    let Some(failure) = ended else {
         // The remaining bytes of the peer are discarded. A connection closed with unread bytes would be reset, and the
         // peer might lose the last frames sent to it.
         let mut sink = vec![0; 4096];
         let drained = async { while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {} };
         let _ = tokio::time::timeout(LINGER, drained).await;
-    } else {
-        queue.cut();
-        send_input(&shared, Input::Closed { link: id }).await;
-    }
+        return;
+    };
+    queue.cut();
+    send_input(&shared, Input::Closed { link: id, failure }).await;
 }
 
-/// Passes frames to the event loop until the connection ends or proves not to be a peer's.
-async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
+/// Passes frames to the event loop until the connection ends or proves not to be a peer's. Returns what that means for
+/// the dial of a seed.
+async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) -> SeedFailure {
     let shared = reading.shared.clone();
     let room = Arc::new(Semaphore::new(BATCHES_MAX));
     let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
@@ -61,7 +62,7 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
             buffer.reserve(BUFFER_BYTES);
         }
         match stream.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => return SeedFailure::Closed,
             Ok(count) => add(&shared.counting.received_bytes, count as u64),
         }
         let mut frames = Vec::new();
@@ -72,7 +73,7 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
                 Ok(None) => break,
                 Err(error) => {
                     shared.garbage(reading.address, &error.to_string());
-                    return;
+                    return if is_http(&buffer) { SeedFailure::SpeaksHttp } else { SeedFailure::NotAPeer };
                 }
             }
             first = false;
@@ -80,11 +81,16 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) {
         if frames.is_empty() {
             continue;
         }
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let Ok(permit) = room.clone().acquire_owned().await else { return SeedFailure::Closed };
         let identified = reading.unidentified.take();
         let frames = Frames { link: reading.id, frames, _room: permit, _unidentified: identified };
         if !send_input(&shared, Input::Frames(frames)).await {
-            return;
+            return SeedFailure::Closed;
         }
     }
+}
+
+/// Whether these are the first bytes of an HTTP response, or of an HTTP/2 connection: a settings frame.
+fn is_http(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"HTTP/") || (bytes.first() == Some(&0) && bytes.get(3..5) == Some(&[4, 0]))
 }

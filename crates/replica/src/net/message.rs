@@ -534,7 +534,13 @@ mod tests {
     #[test]
     fn fuzz_messages() {
         let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
-        let notes = Notes { seen: vec![(1, seen), (7, seen)], stalled: true, unreachable: [3, 9].into() };
+        let notes = Notes {
+            seen: vec![(1, seen), (7, seen)],
+            stalled: true,
+            unreachable: [3, 9].into(),
+            check: 5,
+            ..Notes::default()
+        };
         let entries = vec![Entry { log_id: at(3, 5), payload: Payload::Blank }];
         let append = Append { vote: a_vote(3), prev_log_id: Some(at(1, 4)), entries, leader_commit: Some(at(1, 1)) };
         let to = Some(Target { log: u128::MAX, replica: 3 });

@@ -5,7 +5,7 @@ use super::sentences::sentences;
 use convoke_core::member::{ChangeKind, NODE_ID_PREFIX, Status};
 use convoke_core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
 use convoke_core::version::NodeId;
-use convoke_node::{MemberChange, NodeHandle, NodeStatus};
+use convoke_node::{MemberChange, NodeHandle, NodeStatus, Phase};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
 use std::net::SocketAddr;
@@ -41,7 +41,16 @@ pub(crate) fn status(
         degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
         ready: node.is_ready(),
         log_role: "none".to_owned(),
+        alone: alone(node),
     }
+}
+
+/// Returns why a node that serves clients asserts no absence (N7); empty if it does.
+fn alone(node: &NodeHandle) -> String {
+    if node.phase() != Phase::Alone {
+        return String::new();
+    }
+    node.absence().err().map(|rejection| rejection.message).unwrap_or_default()
 }
 
 /// Returns the reason why the log plane does not work, if it does not. The registry does not depend on it.
@@ -85,6 +94,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         evidence_age_ms: peer.evidence.as_ref().map(|evidence| millis(evidence.age)),
         evidence_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),
         behind: peer.behind,
+        alone: false,
     });
     let own_node = v1::Node {
         id: node.id().to_string(),
@@ -99,6 +109,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         evidence_age_ms: None,
         evidence_via: String::new(),
         behind: 0,
+        alone: node.phase() == Phase::Alone,
     };
     let mut nodes: Vec<v1::Node> = others.chain([own_node]).collect();
     nodes.sort_by(|a, b| a.id.cmp(&b.id));
@@ -116,7 +127,7 @@ fn peer_state(state: PeerState) -> v1::NodeState {
     }
 }
 
-pub(crate) fn services(services: Vec<ServiceView>) -> v1::ServicesResponse {
+pub(crate) fn services(services: Vec<ServiceView>, complete: bool) -> v1::ServicesResponse {
     let count = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
     let services = services.into_iter().map(|service| v1::Service {
         service: service.service,
@@ -124,7 +135,7 @@ pub(crate) fn services(services: Vec<ServiceView>) -> v1::ServicesResponse {
         down: count(service.down),
         drained: count(service.drained),
     });
-    v1::ServicesResponse { services: services.collect() }
+    v1::ServicesResponse { services: services.collect(), complete }
 }
 
 /// `history` are the last changes of the member at this node, newest first.

@@ -37,12 +37,17 @@ impl admin_server::Admin for Admin {
             let message = format!("node {node} cannot forget itself: stop it, then send the request to another node");
             return Err(Error::new(ErrorCode::FailedPrecondition, message).field("id").into());
         }
-        self.0.node.forget(&node).await.map_err(connected)?;
+        self.0.node.forget(&node).await.map_err(refused)?;
         Ok(Response::new(v1::ForgetNodeResponse {}))
     }
 
-    async fn services(&self, _: Request<v1::ServicesRequest>) -> Answer<v1::ServicesResponse> {
-        Ok(Response::new(convert::services(self.0.readable()?.services())))
+    async fn bootstrap_node(&self, _: Request<v1::BootstrapNodeRequest>) -> Answer<v1::BootstrapNodeResponse> {
+        self.0.node.bootstrap().await.map_err(refused)?;
+        Ok(Response::new(v1::BootstrapNodeResponse {}))
+    }
+
+    async fn services(&self, request: Request<v1::ServicesRequest>) -> Answer<v1::ServicesResponse> {
+        Ok(Response::new(self.0.services(request.into_inner().partial)?))
     }
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
@@ -110,8 +115,24 @@ impl Surface {
         Ok(convert::nodes(&self.node, &status, peers))
     }
 
+    /// Lists the services. `partial` accepts a list that may lack some (N7).
+    pub(crate) fn services(&self, partial: bool) -> Result<v1::ServicesResponse, Error> {
+        let node = self.readable()?;
+        let absence = node.absence();
+        let complete = absence.is_ok();
+        if !partial {
+            absence.map_err(rejected)?;
+        }
+        Ok(convert::services(node.services(), complete))
+    }
+
     pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
-        let explanation = self.readable()?.explain(id).await.map_err(rejected)?.ok_or_else(|| no_member(id))?;
+        let node = self.readable()?;
+        let absence = node.absence();
+        let Some(explanation) = node.explain(id).await.map_err(rejected)? else {
+            absence.map_err(rejected)?;
+            return Err(no_member(id));
+        };
         Ok(convert::explanation(&explanation, self.node.id(), &self.node.changes_of(id, HISTORY_MAX)))
     }
 }
@@ -132,8 +153,8 @@ fn of_node(id: &str, rejection: Rejection) -> Error {
     Error { message, ..error }.field("node")
 }
 
-/// The core has no rejection for "not while the node is connected".
-fn connected(rejection: Rejection) -> Error {
+/// The core has no rejection for "not in this state".
+fn refused(rejection: Rejection) -> Error {
     let code = rejection.code;
     let error = rejected(rejection);
     if code == ErrorCode::InvalidArgument { Error { code: ErrorCode::FailedPrecondition, ..error } } else { error }

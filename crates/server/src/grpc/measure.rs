@@ -10,7 +10,7 @@ use std::time::Instant;
 use tonic::Status;
 
 /// Methods with their own label value in the metrics.
-const METHODS: [&str; 17] = [
+const METHODS: [&str; 18] = [
     "/convoke.v1.Registry/Attach",
     "/convoke.v1.Registry/Watch",
     "/convoke.v1.Registry/List",
@@ -18,6 +18,7 @@ const METHODS: [&str; 17] = [
     "/convoke.v1.Admin/Status",
     "/convoke.v1.Admin/Nodes",
     "/convoke.v1.Admin/ForgetNode",
+    "/convoke.v1.Admin/BootstrapNode",
     "/convoke.v1.Admin/Services",
     "/convoke.v1.Admin/Explain",
     "/convoke.v1.Admin/Drain",

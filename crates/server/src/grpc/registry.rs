@@ -3,7 +3,7 @@
 use super::attach::AttachStream;
 use crate::convert::{filter, wire_member};
 use crate::error::{no_member, rejected};
-use crate::listing::list;
+use crate::listing::{Part, list};
 use crate::surface::{Gates, Surface};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_server;
@@ -32,17 +32,19 @@ impl registry_server::Registry for Registry {
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
-        let v1::ListRequest { filter: text, limit, cursor } = request.into_inner();
+        let v1::ListRequest { filter: text, limit, cursor, partial } = request.into_inner();
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0);
         let cursor = Some(cursor).filter(|cursor| !cursor.is_empty());
-        let page =
-            list(&self.0, &filter(&text)?, cursor, limit, |member| wire_member(&member), prost::Message::encoded_len)?;
-        Ok(Response::new(v1::ListResponse { members: page.members, next_cursor: page.next.unwrap_or_default() }))
+        let part = Part { cursor, limit, partial };
+        let page = list(&self.0, &filter(&text)?, part, |member| wire_member(&member), prost::Message::encoded_len)?;
+        let next_cursor = page.next.unwrap_or_default();
+        Ok(Response::new(v1::ListResponse { members: page.members, next_cursor, complete: page.complete }))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         let id = request.into_inner().id;
-        let member = self.0.readable()?.member(&id).ok_or_else(|| no_member(&id))?;
+        let found = self.0.readable()?.find_member(&id).map_err(rejected)?;
+        let member = found.ok_or_else(|| no_member(&id))?;
         Ok(Response::new(v1::GetResponse { member: Some(wire_member(&member)) }))
     }
 }

@@ -3,8 +3,8 @@
 use super::extract::{Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use crate::convert::{self, JsonMember};
-use crate::error::{invalid, no_member, not_ready};
-use crate::listing::list;
+use crate::error::{invalid, no_member, not_ready, rejected};
+use crate::listing::{Part, list};
 use crate::surface::Surface;
 use axum::extract::State;
 use convoke_core::filter::{Filter, Status};
@@ -53,7 +53,11 @@ pub(crate) async fn ready(State(surface): Shared, Query(query): Query<ReadyQuery
             Err(Error::new(ErrorCode::NotReady, "this node knows no leader of the log with a majority").into())
         };
     }
-    if surface.node.is_ready() { Ok(Json(Ready { ready: true })) } else { Err(not_ready().into()) }
+    if surface.node.is_ready() {
+        return Ok(Json(Ready { ready: true }));
+    }
+    let alone = surface.readable().and_then(|node| node.absence().map_err(rejected)).err();
+    Err(alone.unwrap_or_else(not_ready).into())
 }
 
 pub(crate) async fn status(State(surface): Shared) -> Answer<v1::StatusResponse> {
@@ -64,8 +68,18 @@ pub(crate) async fn nodes(State(surface): Shared) -> Answer<v1::NodesResponse> {
     Ok(Json(surface.nodes().await?))
 }
 
-pub(crate) async fn services(State(surface): Shared) -> Answer<v1::ServicesResponse> {
-    Ok(Json(convert::services(surface.readable()?.services())))
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServicesQuery {
+    /// Accept a list that may lack services (N7).
+    partial: Switch,
+}
+
+pub(crate) async fn services(
+    State(surface): Shared,
+    Query(query): Query<ServicesQuery>,
+) -> Answer<v1::ServicesResponse> {
+    Ok(Json(surface.services(query.partial.0)?))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -77,6 +91,8 @@ pub(crate) struct MembersQuery {
     status: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
+    /// Accept a list that may lack members (N7).
+    partial: Switch,
 }
 
 impl MembersQuery {
@@ -103,6 +119,7 @@ impl MembersQuery {
 pub(crate) struct MemberList {
     members: Vec<JsonMember>,
     next_cursor: Option<String>,
+    complete: bool,
 }
 
 pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQuery>) -> Answer<MemberList> {
@@ -111,12 +128,14 @@ pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQ
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
     let cursor = query.cursor.filter(|cursor| !cursor.is_empty());
-    let page = list(&surface, &filter, cursor, query.limit, JsonMember, JsonMember::size_hint)?;
-    Ok(Json(MemberList { members: page.members, next_cursor: page.next }))
+    let part = Part { cursor, limit: query.limit, partial: query.partial.0 };
+    let page = list(&surface, &filter, part, JsonMember, JsonMember::size_hint)?;
+    Ok(Json(MemberList { members: page.members, next_cursor: page.next, complete: page.complete }))
 }
 
 pub(crate) async fn member(State(surface): Shared, Segments(id): Segments<String>) -> Answer<JsonMember> {
-    let member = surface.readable()?.member(&id).ok_or_else(|| no_member(&id))?;
+    let found = surface.readable()?.find_member(&id).map_err(rejected)?;
+    let member = found.ok_or_else(|| no_member(&id))?;
     Ok(Json(JsonMember(member)))
 }
 

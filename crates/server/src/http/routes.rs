@@ -86,7 +86,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/status" => reads::status,
         GET "/api/v1/nodes" => reads::nodes,
         GET "/api/v1/nodes/{id}/{resource}" => node_reads::read_node,
-        GET "/api/v1/services" => reads::services,
+        GET "/api/v1/services" with query => reads::services,
         GET "/api/v1/members" with query => reads::members,
         GET "/api/v1/members/{id}" => reads::member,
         GET "/api/v1/members/{id}/explain" => reads::explain,

@@ -5,7 +5,7 @@ use crate::convert;
 use crate::surface::Surface;
 use convoke_core::node::{PeerState, Sizes};
 use convoke_counters::Count;
-use convoke_node::{Counters, NodeStatus};
+use convoke_node::{Counters, NodeStatus, Phase};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -64,6 +64,8 @@ impl Scrape {
             .describe("convoke_build", "Version and identity of the node.", MetricType::Info)?
             .encode_info(&build)?;
         families.gauge("convoke_ready", "Readiness for clients: 1 if ready, else 0.", u32::from(node.is_ready()))?;
+        let alone = u32::from(node.phase() == Phase::Alone);
+        families.gauge("convoke_alone", "1 if the node has reached none of its seeds, else 0.", alone)?;
         let log_reason = self.surface.log.as_ref().and_then(|log| convert::log_degraded(&log.handle));
         let reasons = status.degraded.len() + usize::from(log_reason.is_some());
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;

@@ -72,10 +72,13 @@ pub(super) struct Task {
     unreplicated: Option<Unreplicated>,
 }
 
+/// One result for each call of the core.
+type CallResults = Vec<Result<Option<Version>, Rejection>>;
+
 /// Results that wait until the writes are replicated.
 #[derive(Debug)]
 struct Unreplicated {
-    results: Vec<Result<Option<Version>, Rejection>>,
+    results: CallResults,
     last_write: Dot,
     deadline: Micros,
 }
@@ -280,7 +283,7 @@ impl World {
                     }
                     let connection = self.http_node(host).entries.get(&found.entry).and_then(|entry| entry.connection);
                     let open = connection.is_some_and(|conn| self.http_node(host).connections.contains_key(&conn));
-                    let Some((results, last_write, wrote)) = self.http_execute(host, connection, calls, open) else {
+                    let Some((results, last_write, wrote)) = self.http_execute(host, connection, &calls, open) else {
                         return;
                     };
                     if self.hosts[host].boot != boot {
@@ -500,9 +503,9 @@ impl World {
         &mut self,
         host: usize,
         connection: Option<u64>,
-        calls: [Option<ClientOperation>; 2],
+        calls: &[Option<ClientOperation>; 2],
         open: bool,
-    ) -> Option<(Vec<Result<Option<Version>, Rejection>>, Dot, bool)> {
+    ) -> Option<(CallResults, Dot, bool)> {
         let conn = ConnId(connection.unwrap_or_default());
         let wall = self.hosts[host].wall_ms(self.now);
         self.with_node(host, |node, time, out| {

@@ -1,5 +1,6 @@
 //! The invariants, one file each. Every invariant names the rules it checks in its first line and counts its checks.
 
+mod alone_asserts_nothing;
 mod clocks_irrelevant;
 mod context_truthful;
 mod converges_in_time;
@@ -114,6 +115,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<inferences_have_a_basis::InferencesHaveABasis>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
         Box::<published::PublishedIsShown>::default(),
+        Box::<alone_asserts_nothing::AloneAssertsNothing>::default(),
         Box::<http_no_false_down::HttpNoFalseDown>::default(),
         Box::<http_sessions_converge::HttpSessionsConverge>::default(),
     ]

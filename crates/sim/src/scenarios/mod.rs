@@ -14,6 +14,7 @@ mod peers;
 mod regions;
 mod returning;
 mod sessions;
+mod starting;
 mod streams;
 mod support;
 
@@ -147,6 +148,9 @@ scenarios! {
     incarnations::written_off_node_is_paused_as_it_returns, 1, incarnations::watched_four, "D10", "only the paused node can restate collected records";
     incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
 
+    starting::node_without_seeds_in_reach_asserts_no_absence, 2, three, "N7, N3", "a node that reaches no seed serves, and reports nothing as absent";
+    starting::names_of_gone_nodes_leave_the_contexts, 4, starting::brief, "D15", "the name of a node that left or was lost leaves the contexts";
+    starting::partition_longer_than_names_are_kept, 4, starting::brief, "D15", "two sides that removed each other's names meet again";
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
     peers::star_with_hub_restarted, 1, peers::star_of_six, "P8, D6", "the hub restarts, also as the only path";
     peers::one_sided_seeding, 1, peers::one_sided_five, "P4, N3", "the seeds of each node start after it";

@@ -172,6 +172,7 @@ fn lasting_timers() -> Timers {
         reconnect_timeout: Duration::from_secs(30),
         dead_peer_timeout: Duration::from_secs(40),
         tombstone_timeout: Duration::from_secs(80),
+        forget_timeout: Duration::from_secs(180),
         lone_start_wait: Duration::from_secs(6),
         ..brief_timers()
     }

@@ -1,6 +1,6 @@
 //! A network in memory and in virtual time: real nodes, real frames, links with one millisecond of latency.
 
-use convoke_core::node::{ConnId, DialId, Effect, LinkId, Notice, Start};
+use convoke_core::node::{ConnId, DialId, Effect, LinkId, Notice, SeedFailure, Start};
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Output, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +144,7 @@ impl Cluster {
                 self.with(dialer, |node, now, out| node.dialed(now, dial, LinkId(link), out));
             }
             Arrival::Connected { dial, dialer, target: None } => {
-                self.with(dialer, |node, now, out| node.dial_failed(now, dial, out));
+                self.with(dialer, |node, now, out| node.dial_failed(now, dial, SeedFailure::Refused, out));
             }
             Arrival::Frame { link, frame } => {
                 self.with(self.ends[link.0 as usize], |node, now, out| node.received(now, link, &frame, out));

@@ -59,7 +59,7 @@ async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
     let mut admin = node.clone().admin();
     let status = admin.status(v1::StatusRequest {}).await.map_err(error_of)?.into_inner();
     let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(error_of)?.into_inner().nodes;
-    let services = admin.services(v1::ServicesRequest {}).await.map_err(error_of)?.into_inner().services;
+    let services = admin.services(v1::ServicesRequest { partial: true }).await.map_err(error_of)?.into_inner().services;
     let counters = match get(address, "/metrics").await? {
         (StatusCode::OK, body) => metrics::parse(&String::from_utf8_lossy(&body)),
         // Rates are shown as zero; everything else is available.

@@ -61,6 +61,12 @@ impl MapCopy {
         MapCopy { map: CausalMap::new(me, &limits, seed, Clock::default(), Mutation::none()), now: Time::from_secs(1) }
     }
 
+    /// Retires the outlived incarnations of a node.
+    pub(super) fn retire(&mut self, node: &NodeId) -> Vec<OriginId> {
+        let clock = self.clock();
+        self.map.origins.retire(node, clock, |_, outlived| outlived)
+    }
+
     pub(super) fn clock(&self) -> Clock {
         Clock { now: self.now, lost: Duration::ZERO }
     }

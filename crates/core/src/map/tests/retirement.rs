@@ -5,7 +5,7 @@ use crate::config::Limits;
 use crate::map::{CausalMap, Delta, Outcome};
 use crate::member::Status;
 use crate::mutant::Mutation;
-use crate::time::Clock;
+use crate::time::{Clock, Duration};
 use crate::version::{Incarnation, NodeId, OriginId};
 
 #[test]
@@ -82,7 +82,7 @@ fn only_outlived_incarnations_without_records_are_retired_oldest_first() {
         b.pull(incarnation);
     }
     let [first, second, third] = incarnations.map(|incarnation| incarnation.origin());
-    let retired = b.map.origins.retire(&first.node, |_| true);
+    let retired = b.retire(&first.node);
     assert_eq!(retired, std::slice::from_ref(&first), "the second still has a member, the third is the newest");
     assert!(b.map.origins.is_retired(&first));
     assert!(!b.map.origins.is_retired(&second) && !b.map.origins.is_retired(&third));
@@ -102,7 +102,7 @@ fn records_of_a_retired_incarnation_are_rejected() {
     b.pull(&incarnations[1]);
     b.collect_all();
     let [old, new] = incarnations.map(|incarnation| incarnation.origin());
-    assert_eq!(b.map.origins.retire(&old.node, |_| true), std::slice::from_ref(&old));
+    assert_eq!(b.retire(&old.node), std::slice::from_ref(&old));
     assert!(matches!(b.apply(&stale)[..], [Outcome::Rejected | Outcome::Known]));
     b.pull(&c);
     assert!(b.rank(&member("m")).is_none());
@@ -121,7 +121,7 @@ fn entries_of_retired_incarnations_are_reused() {
         let mut incarnation = MapCopy::incarnation("a", number);
         incarnation.register(&name("n"), number, "a");
         b.pull(&incarnation);
-        b.map.origins.retire(&incarnation.origin().node, |_| true);
+        b.retire(&incarnation.origin().node);
         b.check_indexes();
     }
     assert_eq!(b.map.origins.iter().count(), 2, "this node and the last incarnation");
@@ -177,8 +177,53 @@ fn origins_are_bounded_for_each_node_and_in_all() {
     let limits = Limits { peers: 3, incarnations_per_node: 2, ..Limits::default() };
     let mut map = CausalMap::new(origin("me".to_owned(), 1), &limits, 0, Clock::default(), Mutation::none());
     let mut admit = |node: String, number| map.admit_origin(&origin(node, number), Clock::default()).is_some();
-    assert_eq!([1, 2, 3].map(|number| admit("a".to_owned(), number)), [true, true, false]);
+    assert_eq!([2, 3, 1].map(|number| admit("a".to_owned(), number)), [true; 3], "the first one wrote nothing");
     let admitted = (0..20).filter(|i| admit(format!("n{i}"), 1)).count();
     assert_eq!(admitted, 2 * (3 + 1) - 3, "this node and two incarnations exist already");
-    assert!(admit("a".to_owned(), 2), "a known origin stays admitted");
+    assert!(admit("a".to_owned(), 3), "a known origin stays admitted");
+}
+
+/// A node that crashes before it writes anything does not use up its incarnations (P2).
+#[test]
+fn outlived_incarnations_that_wrote_nothing_make_room() {
+    let mut b = MapCopy::new("b");
+    let clock = b.clock();
+    let newest = |number| MapCopy::incarnation("a", number).origin();
+    for number in 1..=200 {
+        assert!(b.map.has_room_for_incarnation(&newest(number)), "incarnation {number}");
+        assert!(b.map.admit_origin(&newest(number), clock).is_some());
+    }
+    for number in 201..=264 {
+        let mut incarnation = MapCopy::incarnation("a", number);
+        incarnation.register(&name("n"), number, "a");
+        b.pull(&incarnation);
+    }
+    assert!(b.map.has_room_for_incarnation(&newest(264)), "it is known");
+    assert!(!b.map.has_room_for_incarnation(&newest(265)), "64 incarnations have written");
+    b.retire(&newest(1).node);
+    assert!(b.map.has_room_for_incarnation(&newest(265)), "older ones were retired");
+}
+
+/// The name of a node that is gone leaves the context; its marker goes later, or with a sign of life (D15).
+#[test]
+fn the_name_of_a_node_that_is_gone_is_removed() {
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
+    a.register(&member("m"), 1, "client");
+    a.unregister(&member("m"));
+    b.pull(&a);
+    b.collect_all();
+    let (origin, clock) = (a.origin(), b.clock());
+    assert_eq!(b.map.origins.retire(&origin.node, clock, |_, _| true), std::slice::from_ref(&origin));
+    assert!(b.map.origins.is_gone(&origin.node) && b.context().clock.is_empty());
+    assert!(b.map.admit_origin(&origin, clock).is_none());
+    let mut revived = MapCopy::new("c");
+    revived.pull(&a);
+    revived.collect_all();
+    revived.map.origins.retire(&origin.node, clock, |_, _| true);
+    revived.map.origins.revive(&origin);
+    assert!(revived.map.admit_origin(&origin, clock).is_some(), "it is alive");
+    b.map.origins.drop_markers(clock, Duration::from_secs(1));
+    assert!(b.map.origins.is_gone(&origin.node), "too early");
+    b.map.origins.drop_markers(clock, Duration::ZERO);
+    assert_eq!(b.map.origins.retired().len(), 0);
 }

@@ -67,6 +67,7 @@ fn reject() {
         (RejectReason::Oneself, "03"),
         (RejectReason::Full, "04"),
         (RejectReason::Linked, "05"),
+        (RejectReason::Incarnations, "06"),
     ];
     for (reason, code) in reasons {
         assert_golden(&Sample::Plain(Plain::Reject(reason, None)), &format!("02 {code} 0172 00"));

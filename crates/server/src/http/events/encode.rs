@@ -80,8 +80,10 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::PeerLost { node, .. }
         | RegistryEvent::PeerFailed { node, .. }
         | RegistryEvent::PeerLeft { node }
+        | RegistryEvent::Joined { node: Some(node) }
         | RegistryEvent::PeerRejected { node: Some(node), .. }
         | RegistryEvent::ClaimRejected { node: Some(node), .. } => node.as_str(),
+        RegistryEvent::SeedFailed { address, .. } => address,
         RegistryEvent::OriginSilent { origin }
         | RegistryEvent::OriginReturned { origin }
         | RegistryEvent::OriginRetired { origin } => origin.node.as_str(),
@@ -93,6 +95,7 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::IdInUse { .. }
         | RegistryEvent::Ready { .. }
         | RegistryEvent::ReadyWithout { .. }
+        | RegistryEvent::Joined { node: None }
         | RegistryEvent::Degraded { .. }
         | RegistryEvent::DegradedEnded { .. }
         | RegistryEvent::Late { .. } => "",

@@ -42,7 +42,7 @@ async fn ask(node: &NodeInfo) -> Result<View, String> {
     let sees = nodes.into_iter().filter(|seen| !seen.self_).map(|seen| (seen.id.clone(), seen.state())).collect();
     let (mut members, mut cursor) = (BTreeMap::new(), String::new());
     loop {
-        let request = ListRequest { filter: String::new(), limit: 0, cursor };
+        let request = ListRequest { filter: String::new(), limit: 0, cursor, partial: false };
         let page = to.clone().registry().list(request).await.map_err(message_of)?.into_inner();
         members.extend(page.members.into_iter().map(|member| {
             let status = convoke_client::Status::from(member.status());
