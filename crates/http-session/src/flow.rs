@@ -370,7 +370,10 @@ impl RequestFlow {
         }
         let holder = searching.holder;
         self.searching = None;
-        if self.lost_writes || holder {
+        if holder {
+            return self.attach_after_forwarding();
+        }
+        if self.lost_writes {
             return self.attach_here();
         }
         self.attempts = 0;

@@ -57,7 +57,7 @@ async fn a_session_registers_updates_and_unregisters() {
     served.patch(&member, "{}").await.rejected(404, "NOT_REGISTERED");
 
     served.put(&format!("{session}/members/a"), r#"{"service":"s"}"#).await.ok();
-    assert_eq!(served.delete(&session).await.ok(), json!({}));
+    assert_eq!(served.delete(&session).await.ok(), json!({"replicated": false}));
     served.get("/api/v1/members/a").await.rejected(404, "NOT_FOUND");
     served.put(&format!("{session}/heartbeat"), "").await.rejected(404, "SESSION_GONE");
     served.delete(&session).await.rejected(404, "SESSION_GONE");

@@ -21,7 +21,9 @@ function explained(filter, error) {
   ];
 }
 
-const FIELDS = ["drained", "routable", "id", "service", "locality", "revision", "client", "owner", "status", "meta", "not"];
+const FIELDS = [
+  "drained", "routable", "id", "service", "locality", "revision", "client", "owner", "status", "meta", "not",
+];
 
 /** The filter of an input. A single word that is no field is a search in ids and services. */
 export function searched(input) {

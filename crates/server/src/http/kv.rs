@@ -88,9 +88,9 @@ fn check_revision(wanted: Option<u64>, present: u64) -> Result<(), Error> {
 
 pub(crate) async fn get(
     State(surface): Shared,
-    _: NamedLog,
     Segments(key): Segments<String>,
     Query(query): Query<ReadQuery>,
+    _: NamedLog,
 ) -> Result<Response, HttpError> {
     if query.prefix.0 {
         if query.raw.0 {
@@ -122,8 +122,8 @@ pub(crate) async fn get(
 
 pub(crate) async fn list_all(
     State(surface): Shared,
-    _: NamedLog,
     Query(query): Query<ListQuery>,
+    _: NamedLog,
 ) -> Result<Json<json::KeyList>, HttpError> {
     list(&surface, query).await
 }
@@ -193,9 +193,9 @@ async fn read_page(
 
 pub(crate) async fn put(
     State(surface): Shared,
-    _: NamedLog,
     Segments(key): Segments<String>,
     Query(query): Query<PutQuery>,
+    _: NamedLog,
     request: Request,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
     surface.log()?;
@@ -214,9 +214,9 @@ pub(crate) async fn put(
 
 pub(crate) async fn delete(
     State(surface): Shared,
-    _: NamedLog,
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
+    _: NamedLog,
     _: JsonBody<Nothing>,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };

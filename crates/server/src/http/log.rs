@@ -88,8 +88,8 @@ pub(crate) struct SessionsQuery {
 
 pub(crate) async fn sessions(
     State(surface): Shared,
-    _: NamedLog,
     Query(query): Query<SessionsQuery>,
+    _: NamedLog,
 ) -> Answer<v1::SessionsResponse> {
     let timeout = surface.config.timeouts.request;
     let (after, limit) = (query.after.unwrap_or(0), query.limit.unwrap_or(0));
@@ -98,8 +98,8 @@ pub(crate) async fn sessions(
 
 pub(crate) async fn end_session(
     State(surface): Shared,
-    _: NamedLog,
     Segments(session): Segments<u64>,
+    _: NamedLog,
     _: JsonBody<Nothing>,
 ) -> Answer<v1::EndSessionsResponse> {
     let timeout = surface.config.timeouts.request;

@@ -117,7 +117,9 @@ pub(super) fn steady_holder(
         client.history.iter().filter(|(_, _, until)| *until == Micros::MAX || !long(*until)).copied().collect();
     let moved_in_time = recent.len() == 1
         || match client.liveness {
-            Liveness::Normal => !recent.iter().any(|(host, ..)| relinks_slowly(world, *host, window)),
+            Liveness::Normal => {
+                !recent.iter().any(|(host, ..)| relinks_slowly(world, *host, window)) && !regions_apart(world, &recent)
+            }
             Liveness::Fast => fast_move(world, client, &recent),
         };
     (moved_in_time && recent.iter().all(|(host, from, until)| fine(*host, *from, *until))).then_some(index)
@@ -128,6 +130,18 @@ pub(super) fn steady_holder(
 fn relinks_slowly(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     world.now.saturating_sub(held.link_lost_at) <= window && held.delays.calm_for(world.now) <= window
+}
+
+/// Whether the client moved to another region just after a link was lost. Few links connect two regions, and nodes look for
+/// another path only after a retry interval, one node per interval (P9). Until then the client's earlier node cannot receive
+/// the attach, although the network has a path.
+fn regions_apart(world: &World, sessions: &[(usize, Micros, Micros)]) -> bool {
+    let timers = &world.setup.timers;
+    let remade = micros(timers.ping_timeout) + 2 * micros(timers.peer_retry_interval);
+    let lost = |host: usize| world.now.saturating_sub(world.hosts[host].link_lost_at) <= remade;
+    let region = |host: usize| world.hosts[host].region;
+    let moved = sessions.windows(2).any(|pair| region(pair[0].0) != region(pair[1].0));
+    moved && sessions.iter().any(|(host, ..)| lost(*host))
 }
 
 /// Whether the write of a client with `fast` liveness that attached elsewhere has certainly arrived before its earlier

@@ -56,7 +56,7 @@ impl Frame {
 
     /// The same with any claim, sequence and drain mark.
     fn push_counted(sender: &OriginId, writer: &OriginId, [from, to]: [u64; 2], [claim, seq, drain]: [u64; 3]) -> Self {
-        let items = Frame::of(4).origin(sender).number(from).number(to);
+        let items = Frame::of(4).origin(sender).number(from).number(to).byte(0);
         let items = items.number(1).origin(writer).number(1).text("mallory").fixed(&[0; 8]).number(1);
         let record =
             items.byte(0b1000).number(0).number(to.max(1)).text("evil").number(claim).number(seq).fixed(&[0; 4]);
@@ -184,7 +184,7 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> ScenarioResult {
 /// Sequences and drain counters at the maximum of the encoding: a node that incremented them could not encode its next
 /// write.
 pub(super) fn hostile_counters(world: &mut World) -> ScenarioResult {
-    const SEQ_MAX: u64 = 1 << 56;
+    const SEQ_MAX: u64 = 1 << 62;
     const DRAIN_MAX: u64 = (u32::MAX / 2) as u64;
     world.begin()?;
     world.add_client_fixed("c", &["m"], 0);
@@ -257,7 +257,7 @@ pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult
         world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
     }
     world.require(world.node(0).origin() == &first, "one lying peer makes a node restart")?;
-    let mute = Frame::of(4).origin(&first).number(0).number(1 << 20).number(0).number(0).number(0);
+    let mute = Frame::of(4).origin(&first).number(0).number(1 << 20).byte(0).number(0).number(0).number(0);
     inject_between(world, 2, 1, mute)?;
     world.run_until(|w| w.node(0).origin() != &first, 60 * SECOND)?;
     world.add_client_at("d", &["late"], 0);
