@@ -13,7 +13,7 @@ use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
 use convoke_http_session::{ClientOrder, Position, Secret, SessionOperation, SessionReply};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How long a client waits for an answer. A node waits for another node for a shorter time.
@@ -91,6 +91,8 @@ pub struct HttpClient {
     pub chatty: bool,
     pub secret: Option<Secret>,
     pub members: BTreeMap<String, HttpMember>,
+    /// Members of earlier sessions of this process. The numbers of a session do not order the writes of another one.
+    pub(super) earlier: BTreeSet<String>,
     /// Members unregistered since the last period without faults.
     pub deleted: BTreeMap<String, Micros>,
     pub(super) queue: VecDeque<Op>,
@@ -129,6 +131,7 @@ impl HttpClient {
             chatty: false,
             secret: None,
             members: BTreeMap::new(),
+            earlier: BTreeSet::new(),
             deleted: BTreeMap::new(),
             queue: VecDeque::new(),
             flight: None,
@@ -153,6 +156,7 @@ impl HttpClient {
     fn start_over(&mut self) {
         self.secret = None;
         (self.number, self.position, self.repeated) = (0, None, None);
+        self.earlier.extend(self.members.keys().chain(self.deleted.keys()).cloned());
         self.queue.retain(|op| !matches!(op, Op::Put { .. } | Op::Patch { .. } | Op::Close));
         for (id, member) in &mut self.members {
             member.since = None;

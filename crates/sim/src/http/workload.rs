@@ -72,6 +72,8 @@ impl World {
             if c.alive && !c.scripted && c.ordered {
                 // The last writes of a client that orders its requests need no repair. Other clients may have unregistered
                 // what they took over.
+                let earlier = std::mem::take(&mut c.earlier);
+                c.deleted.retain(|id, _| !earlier.contains(id));
                 let contested: Vec<String> = c.members.keys().filter(|id| is_contested(id)).cloned().collect();
                 c.queue.extend(contested.into_iter().map(|id| Op::Put { id, takeover: false }));
                 c.calm_updates = if c.members.is_empty() { 0 } else { CALM_UPDATES };
@@ -192,6 +194,21 @@ impl World {
         let key = format!("k{}", self.http.rng.u32(..3));
         let value = format!("{:x}", self.http.rng.u32(..));
         self.http_patch(client, &id, &key, &value, conditional);
+    }
+
+    /// Delivers a copy of an earlier update, with its number, to a node.
+    pub(crate) fn http_deliver_late(&mut self, client: usize, host: usize, number: u64, id: &str, value: &str) {
+        let Some(secret) = self.http.clients[client].secret.clone() else { return };
+        let update = Arc::new(MetadataUpdate::set("v", value.to_owned()));
+        let operation = SessionOperation::Update { id: id.to_owned(), update, expected: None };
+        let attempt = self.http.number();
+        self.http.attempts.insert(attempt, Attempt::default());
+        let order = ClientOrder { number: Some(number), position: None };
+        let body = Body::Request { secret, operation, order };
+        let message = Message { attempt, client, body, forwarded: false, connection: None };
+        // No process waits for the answer.
+        let from = Sender::Client { client, process: 0 };
+        self.http_send(from, host, message, self.now + ANSWER_TIMEOUT);
     }
 
     /// Sends an update of a member with the client's id and a forged secret to a random node.

@@ -110,6 +110,8 @@ pub(super) fn hostile_lengths(world: &mut World) -> ScenarioResult {
     inject(world, Frame::push(&peer, &victim, 1 << 40, (1 << 40) + 1, 1 << 47))?;
     world.pass(SECOND)?;
     world.require((0..3).all(|host| world.forgotten(host, "evil")), "a record in another node's name was stored")?;
+    // The link that carried it was closed (P10).
+    world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
 
     // A stranger connects and sends garbage, or nothing.
     let links = world.node(0).sizes().links;

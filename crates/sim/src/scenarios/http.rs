@@ -15,7 +15,7 @@ impl World {
         self.run_until(|w| w.http.clients[client].is_settled(), 30 * SECOND)
     }
 
-    fn http_value(&self, host: usize, id: &str, key: &str) -> Option<String> {
+    pub(super) fn http_value(&self, host: usize, id: &str, key: &str) -> Option<String> {
         self.member(host, id)?.metadata().get(key).map(str::to_owned)
     }
 

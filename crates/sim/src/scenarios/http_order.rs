@@ -90,6 +90,15 @@ pub(super) fn http_late_request_changes_nothing(world: &mut World) -> ScenarioRe
     let client = world.add_http_ordered(0, &["m1"]);
     world.http_settled(client)?;
     world.up(&["m1"])?;
+    // A copy arrives at a node that has the later update, and at one that has to forward it.
+    world.http_update_at(client, 0, "m1", "first")?;
+    world.http_update_at(client, 0, "m1", "second")?;
+    let second = |w: &World| (0..3).all(|host| w.http_value(host, "m1", "v").as_deref() == Some("second"));
+    world.run_until(second, 5 * SECOND)?;
+    for host in [0, 1] {
+        world.http_deliver_late(client, host, 2, "m1", "first");
+        world.throughout(SECOND, "a late copy of an update was executed", second)?;
+    }
     world.pause(0, 12 * SECOND);
     world.http_go(client, 0);
     world.http_patch(client, "m1", "v", "old", false);
