@@ -193,6 +193,12 @@ impl ProcessCluster {
         index
     }
 
+    /// Adds another node to the join list of a node, for its next start.
+    pub fn set_join(&mut self, index: usize, other: usize) {
+        let peers = self.nodes[other].peers.clone();
+        self.nodes[index].join.push(peers);
+    }
+
     /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self, index: usize) {
         self.nodes[index].process = None;
