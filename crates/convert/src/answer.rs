@@ -23,6 +23,7 @@ pub fn attached(claim: u64, node: &str, attached: &Attached) -> v1::Attached {
         node: node.to_owned(),
         heartbeat_interval_ms: millis(attached.heartbeat_interval),
         timeout_ms: millis(attached.timeout),
+        written: attached.last_write.n,
         ..v1::Attached::default()
     }
 }

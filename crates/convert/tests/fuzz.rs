@@ -124,6 +124,7 @@ fn answer(rejected: &OperationResult, session: SessionId, random: &mut fastrand:
             rejected: vec![("web-2".to_owned(), rejection())],
         })),
         OperationResult::Written(_) => OperationResult::Written(Ok("1.2.0000000a".parse().unwrap())),
-        OperationResult::Done(_) => OperationResult::Done(Ok(())),
+        OperationResult::Unregistered(_) => OperationResult::Unregistered(Ok(1)),
+        OperationResult::Heartbeat(_) => OperationResult::Heartbeat(Ok(())),
     }
 }

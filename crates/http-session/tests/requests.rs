@@ -132,7 +132,8 @@ impl Shell {
     fn call(&mut self, now: Time, call: &ClientOperation) -> Result<Option<Version>, Rejection> {
         match self.node.execute(now, 0, ConnId(self.conn), call, &mut self.out) {
             OperationResult::Written(result) => result.map(Some),
-            OperationResult::Done(result) => result.map(|()| None),
+            OperationResult::Unregistered(result) => result.map(|_| None),
+            OperationResult::Heartbeat(result) => result.map(|()| None),
             OperationResult::Attached(result) => result.map(|_| None),
         }
     }

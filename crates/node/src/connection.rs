@@ -5,7 +5,7 @@ use crate::event_loop::{Executed, Operations, ReplyTo, Signal};
 use crate::shared::{Shared, stopped};
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{
-    Attach, AttachMember, Attached, ClientOperation, ConnId, Notice, OperationResult, Reattach, SessionId,
+    Attach, AttachMember, Attached, ClientOperation, ConnId, Notice, OperationResult, Reattach, Replicated, SessionId,
 };
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Rejection};
@@ -23,6 +23,8 @@ pub enum Delivery {
     Heartbeat {
         echo: u64,
         result: Result<(), Rejection>,
+        /// How far the writes of the node are replicated (C13).
+        replicated: Replicated,
     },
     /// A heartbeat without a requested answer was rejected.
     HeartbeatRejected {
@@ -228,7 +230,8 @@ impl ClientConnection {
 
     async fn done(&self, operation: ClientOperation) -> Result<(), Rejection> {
         match self.call_one(operation).await? {
-            OperationResult::Done(result) => result,
+            OperationResult::Unregistered(result) => result.map(|_| ()),
+            OperationResult::Heartbeat(result) => result,
             _ => Err(mismatched_answer()),
         }
     }

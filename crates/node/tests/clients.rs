@@ -31,9 +31,11 @@ async fn a_batch_is_executed_in_order_and_answered_as_one() {
     client.connection.submit(vec![more]).unwrap();
     let Some(Delivery::Answers(answers)) = client.connection.next().await else { panic!("no answers") };
     assert!(answers[..3].iter().all(|answer| matches!(answer, OperationResult::Written(Ok(_)))), "{answers:?}");
-    assert_eq!(answers[3], OperationResult::Done(Ok(())));
-    assert!(matches!(&answers[4], OperationResult::Done(Err(rejection)) if rejection.code == ErrorCode::NotRegistered));
-    assert_eq!(answers[5], OperationResult::Done(Ok(())));
+    assert!(matches!(answers[3], OperationResult::Unregistered(Ok(_))));
+    assert!(
+        matches!(&answers[4], OperationResult::Unregistered(Err(rejection)) if rejection.code == ErrorCode::NotRegistered)
+    );
+    assert_eq!(answers[5], OperationResult::Heartbeat(Ok(())));
     assert_eq!(answers.len(), 6);
     // An answered operation is visible to readers.
     let page = node.members(&Filter::service("s"), None, 10).unwrap();
@@ -105,7 +107,7 @@ async fn a_busy_node_rejects_clients_and_keeps_running() {
     let submitted: Vec<_> = (0..6).map(|_| client.connection.submit(beat())).collect();
     assert_eq!(submitted.iter().filter(|result| result.is_ok()).count(), 4);
     for _ in 0..4 {
-        assert_eq!(client.connection.next().await, Some(Delivery::Answers(vec![OperationResult::Done(Ok(()))])));
+        assert_eq!(client.connection.next().await, Some(Delivery::Answers(vec![OperationResult::Heartbeat(Ok(()))])));
     }
     client.connection.submit(beat()).unwrap();
     let counters = node.counters().await.unwrap();

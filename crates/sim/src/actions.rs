@@ -91,6 +91,7 @@ impl World {
             Action::FallBehind { congestion } => self.fall_behind(congestion),
             Action::ExpectDetected { host, stopped, observers } => self.require_detected(host, stopped, &observers),
             Action::GhostHeartbeat { ghost } => self.ghost_heartbeat(ghost),
+            Action::Replicated { close } => self.answer_when_replicated(*close),
             Action::Duplicate { conn, message } => {
                 if self.end_open(conn, 0) {
                     self.faults.count(Fault::DuplicateRequest);

@@ -6,6 +6,7 @@ use crate::ghost::Ghost;
 use crate::host::HostState;
 use crate::network::{self, MINUTE, Micros, Place, SECOND, Spike};
 use crate::plan::Kind;
+use crate::serving::UnreplicatedClose;
 use crate::world::{Crash, World, micros};
 use std::collections::BTreeMap;
 
@@ -182,6 +183,10 @@ pub enum Action {
     },
     Reset {
         conn: u64,
+    },
+    /// A close may be answered by now.
+    Replicated {
+        close: Box<UnreplicatedClose>,
     },
     Duplicate {
         conn: u64,

@@ -165,6 +165,9 @@ impl World {
     pub(crate) fn unregistration_acknowledged(&mut self, id: &str, client: usize, host: usize) {
         let run = (host, self.hosts[host].boot);
         self.truth.unregistered(id, client, run, self.now);
+        if let Some(claimed) = self.truth.ids.get_mut(id) {
+            claimed.ended_by = Some((client, self.clients[client].process_number));
+        }
         // The answer may arrive after its node has stopped.
         if !self.hosts[host].running() {
             self.forget_unregistrations(host);

@@ -6,12 +6,14 @@
 use crate::client::{Client, FromClient};
 use crate::faults::Action;
 use crate::invariants::{ANSWERS, Violation};
-use crate::network::{Connection, Item, Place, SECOND};
+use crate::network::{Connection, Item, Micros, Place, SECOND};
 use crate::truth::Claimed;
 use crate::world::World;
 use convoke_convert::{AttachSettings, AttachState, Calls, HeartbeatCall};
 use convoke_core::member::Status;
-use convoke_core::node::{Attach, Attached, ClientOperation, ConnId, Notice, OperationResult, SessionId, SlotView};
+use convoke_core::node::{
+    Attach, Attached, ClientOperation, ConnId, Notice, OperationResult, Replicated, SessionId, SlotView,
+};
 use convoke_core::version::Dot;
 use convoke_core::{ErrorCode, Node, Rejection};
 use convoke_proto::v1;
@@ -24,6 +26,20 @@ const SETTINGS: AttachSettings =
     AttachSettings { members_max: 100_000, bytes_max: 64 << 20, part_bytes: PART_BYTES, returns_per_second: 20 };
 /// Size of the parts of an attach and of its answer. Members are small here.
 pub(crate) const PART_BYTES: usize = 100;
+
+/// How long the answer to a close waits until it is replicated, as in the server, and how often the simulation looks.
+pub(crate) const REPLICATION_WAIT: Micros = 100_000;
+pub(crate) const REPLICATION_POLL: Micros = 1_000;
+
+/// The answer to a close that waits until another node has it.
+#[derive(Clone, Debug)]
+pub struct UnreplicatedClose {
+    host: usize,
+    boot: u64,
+    conn: u64,
+    results: Vec<OperationResult>,
+    deadline: Micros,
+}
 
 /// One line for the trace.
 pub(crate) fn describe(message: &FromClient) -> String {
@@ -77,17 +93,44 @@ impl World {
             self.duplicate_some(conn, session, &requests);
         }
         for HeartbeatCall { session, sent } in calls.heartbeats {
-            let result = self.with_node(host, |node, time, out| Some(node.heartbeat(time, session, out)));
-            let Some(result) = result else { return };
+            let beat =
+                |node: &mut Node, time, out: &mut _| Some((node.heartbeat(time, session, out), node.replicated()));
+            let Some((result, replicated)) = self.with_node(host, beat) else { return };
             let attached = self.attached_to_host(host);
-            self.with_attach(conn, |attach| attach.heartbeat_answered(sent, result, attached));
+            self.with_attach(conn, |attach| attach.heartbeat_answered(sent, result, attached, replicated));
         }
         if !calls.operations.is_empty() {
             let Some(results) = self.execute(host, conn, &calls.operations, true) else { return };
+            if calls.operations.iter().any(|operation| matches!(operation, ClientOperation::Close { .. })) {
+                let (boot, deadline) = (self.hosts[host].boot, self.now + REPLICATION_WAIT);
+                return self.answer_when_replicated(UnreplicatedClose { host, boot, conn, results, deadline });
+            }
             self.with_attach(conn, |attach| attach.answered(results));
         }
+        self.send_answers(conn);
+    }
+
+    fn send_answers(&mut self, conn: u64) {
         while let Some(message) = self.with_attach(conn, AttachState::next_message).flatten() {
             self.push(conn, 1, Item::ToClient(Box::new(v1::ServerMessage { message: Some(message) })));
+        }
+    }
+
+    /// Answers a close once its tombstones are replicated, or after a short time, as the server does (C13).
+    pub(crate) fn answer_when_replicated(&mut self, close: UnreplicatedClose) {
+        let UnreplicatedClose { host, boot, conn, deadline, .. } = close;
+        let node = self.hosts[host].node.as_ref().filter(|_| self.hosts[host].boot == boot);
+        let Some(replicated) = node.map(Node::replicated) else { return };
+        let written = |result: &OperationResult| match result {
+            OperationResult::Unregistered(Ok(written)) => Some(*written),
+            _ => None,
+        };
+        let written = close.results.iter().filter_map(written).max().unwrap_or(0);
+        if replicated == Replicated::Alone || replicated.number() >= written || self.now >= deadline {
+            self.with_attach(conn, |attach| attach.answered(close.results));
+            self.send_answers(conn);
+        } else {
+            self.schedule_action(REPLICATION_POLL, Action::Replicated { close: Box::new(close) });
         }
     }
 
@@ -168,9 +211,11 @@ impl World {
             (ClientOperation::Register { member, .. }, OperationResult::Written(Ok(_))) => {
                 self.registered(host, conn, &member.spec.id);
             }
-            (ClientOperation::Unregister { id, .. }, OperationResult::Done(Ok(()))) => self.unregistered(conn, id),
+            (ClientOperation::Unregister { id, .. }, OperationResult::Unregistered(Ok(_))) => {
+                self.unregistered(conn, id)
+            }
             (ClientOperation::Close { .. }, _) => {}
-            (_, OperationResult::Written(Err(rejection)) | OperationResult::Done(Err(rejection))) if judged => {
+            (_, OperationResult::Written(Err(rejection)) | OperationResult::Unregistered(Err(rejection))) if judged => {
                 self.check_rejection(conn, operation, rejection);
             }
             _ => {}
@@ -312,7 +357,7 @@ fn is_shown(node: &Node, operation: &ClientOperation, result: &OperationResult) 
             version(&member.spec.id) == Some(*written)
         }
         (ClientOperation::Update { id, .. }, OperationResult::Written(Ok(written))) => version(id) == Some(*written),
-        (ClientOperation::Unregister { id, .. }, OperationResult::Done(Ok(()))) => version(id).is_none(),
+        (ClientOperation::Unregister { id, .. }, OperationResult::Unregistered(Ok(_))) => version(id).is_none(),
         _ => true,
     }
 }

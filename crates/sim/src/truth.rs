@@ -19,6 +19,8 @@ pub struct Claimed {
     pub freed_at: Micros,
     /// A node process (host, boot) that holds the unregistration.
     pub known_by: Option<(usize, u64)>,
+    /// The client process (client, process number) whose unregistration was acknowledged last.
+    pub ended_by: Option<(usize, u64)>,
     /// When it was first wanted, or wanted again after having been gone.
     pub wanted_at: Micros,
 }

@@ -122,11 +122,11 @@ impl AttachState {
             Pending::Close => {
                 self.phase = Phase::Reading;
                 let error = match results.next() {
-                    Some(OperationResult::Done(Ok(()))) => {
+                    Some(OperationResult::Unregistered(Ok(_))) => {
                         self.session = None;
                         None
                     }
-                    Some(OperationResult::Done(Err(rejection))) => Some(error(rejection)),
+                    Some(OperationResult::Unregistered(Err(rejection))) => Some(error(rejection)),
                     _ => Some(mismatched_answer()),
                 };
                 self.closed(error);
@@ -197,11 +197,11 @@ pub fn answer(seq: u64, result: OperationResult) -> v1::Answer {
         OperationResult::Written(Ok(version)) => {
             v1::Answer { seq, version: version.to_string(), ..v1::Answer::default() }
         }
-        OperationResult::Done(Ok(())) => v1::Answer { seq, ..v1::Answer::default() },
-        OperationResult::Written(Err(rejection)) | OperationResult::Done(Err(rejection)) => {
+        OperationResult::Unregistered(Ok(written)) => v1::Answer { seq, written, ..v1::Answer::default() },
+        OperationResult::Written(Err(rejection)) | OperationResult::Unregistered(Err(rejection)) => {
             rejected_answer(seq, error(rejection))
         }
-        OperationResult::Attached(_) => rejected_answer(seq, mismatched_answer()),
+        OperationResult::Attached(_) | OperationResult::Heartbeat(_) => rejected_answer(seq, mismatched_answer()),
     }
 }
 

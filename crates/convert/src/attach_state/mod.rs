@@ -10,7 +10,7 @@ use crate::{attach_member, error, invalid, metadata_update, notice};
 pub use answers::answer;
 use answers::{Pending, rejected_answer};
 use convoke_core::Rejection;
-use convoke_core::node::{ClientOperation, Notice, SessionId};
+use convoke_core::node::{ClientOperation, Notice, Replicated, SessionId};
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use parts::Parts;
 use std::collections::VecDeque;
@@ -145,19 +145,36 @@ impl AttachState {
     fn heartbeat(&mut self, sent: u64, calls: &mut Calls) {
         match self.session {
             Some(session) => calls.heartbeats.push(HeartbeatCall { session, sent }),
-            None => self.acknowledge(sent, Some(session_gone()), 0),
+            None => self.heartbeat_rejected(sent, session_gone()),
         }
     }
 
-    /// Takes the result of a heartbeat. `attached` is the number of clients that are attached to the node.
-    pub fn heartbeat_answered(&mut self, sent: u64, result: Result<(), Rejection>, attached: usize) {
+    /// Takes the result of a heartbeat. `attached` is the number of clients that are attached to the node, and
+    /// `replicated` the number up to which another ready node has the writes of this one (C13).
+    pub fn heartbeat_answered(
+        &mut self,
+        sent: u64,
+        result: Result<(), Rejection>,
+        attached: usize,
+        replicated: Replicated,
+    ) {
+        if let Err(rejection) = result {
+            return self.heartbeat_rejected(sent, error(rejection));
+        }
+        // The time over which all clients of this node should spread their reconnects.
         let spread = attached * 1_000 / self.settings.returns_per_second;
-        self.acknowledge(sent, result.err().map(error), u32::try_from(spread).unwrap_or(u32::MAX));
+        let ack = v1::HeartbeatAck {
+            sent,
+            spread_ms: u32::try_from(spread).unwrap_or(u32::MAX),
+            replicated: replicated.number(),
+            ..v1::HeartbeatAck::default()
+        };
+        self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
     }
 
-    /// `spread_ms` is the time over which all clients of this node should spread their reconnects.
-    fn acknowledge(&mut self, sent: u64, error: Option<Error>, spread_ms: u32) {
-        let ack = v1::HeartbeatAck { sent, error: error.map(Into::into), spread_ms };
+    /// The node did not accept a heartbeat.
+    pub fn heartbeat_rejected(&mut self, sent: u64, error: Error) {
+        let ack = v1::HeartbeatAck { sent, error: Some(error.into()), ..v1::HeartbeatAck::default() };
         self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
     }
 

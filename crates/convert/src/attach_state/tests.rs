@@ -115,7 +115,7 @@ fn answers_have_the_order_of_the_messages() {
     let empty = v1::Request { seq: 3, operation: None };
     pass(&mut state, ClientMessage::Requests(v1::Requests { requests: vec![empty] })).unwrap();
     assert!(sent(&mut state).is_empty() && !state.is_settled());
-    state.answered(vec![OperationResult::Done(Ok(())), OperationResult::Done(Err(gone()))]);
+    state.answered(vec![OperationResult::Unregistered(Ok(1)), OperationResult::Unregistered(Err(gone()))]);
     let [ServerMessage::Answers(first), ServerMessage::Answers(second)] = &sent(&mut state)[..] else {
         panic!("two answers were expected")
     };
@@ -133,7 +133,7 @@ fn operations_that_the_node_does_not_accept_are_answered_after_the_earlier_ones(
     pass(&mut state, unregister(&[2])).unwrap();
     state.not_accepted(1, full()).unwrap();
     assert!(sent(&mut state).is_empty());
-    state.answered(vec![OperationResult::Done(Ok(()))]);
+    state.answered(vec![OperationResult::Unregistered(Ok(1))]);
     assert_eq!(sent(&mut state).len(), 2);
     pass(&mut state, ClientMessage::Close(v1::Close {})).unwrap();
     state.not_accepted(1, full()).unwrap();
@@ -147,7 +147,7 @@ fn operations_that_the_node_does_not_accept_are_answered_after_the_earlier_ones(
 fn nothing_is_executed_after_a_close() {
     let mut state = attached();
     pass(&mut state, ClientMessage::Close(v1::Close {})).unwrap();
-    state.answered(vec![OperationResult::Done(Ok(()))]);
+    state.answered(vec![OperationResult::Unregistered(Ok(1))]);
     sent(&mut state);
     for message in [unregister(&[1]), ClientMessage::Heartbeat(v1::Heartbeat { sent: 1 })] {
         let calls = pass(&mut state, message).unwrap();

@@ -320,6 +320,7 @@ impl Node {
             },
         };
         self.write(draft, out);
+        self.want_receipt();
     }
 }
 

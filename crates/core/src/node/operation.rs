@@ -53,8 +53,10 @@ pub enum OperationResult {
     Attached(Result<Attached, Rejection>),
     /// The answer to `Register` and `Update`: the member's new version.
     Written(Result<Version, Rejection>),
-    /// The answer to `Unregister`, `Heartbeat` and `Close`.
-    Done(Result<(), Rejection>),
+    /// The answer to `Unregister` and `Close`: the number of the node's last write, which includes them (C13).
+    Unregistered(Result<u64, Rejection>),
+    /// The answer to `Heartbeat`.
+    Heartbeat(Result<(), Rejection>),
 }
 
 impl ClientOperation {
@@ -65,9 +67,10 @@ impl ClientOperation {
             ClientOperation::Register { .. } | ClientOperation::Update { .. } => {
                 OperationResult::Written(Err(rejection))
             }
-            ClientOperation::Unregister { .. } | ClientOperation::Heartbeat { .. } | ClientOperation::Close { .. } => {
-                OperationResult::Done(Err(rejection))
+            ClientOperation::Unregister { .. } | ClientOperation::Close { .. } => {
+                OperationResult::Unregistered(Err(rejection))
             }
+            ClientOperation::Heartbeat { .. } => OperationResult::Heartbeat(Err(rejection)),
             ClientOperation::Numbered { operation, .. } => operation.rejected(rejection),
         }
     }
@@ -95,10 +98,14 @@ impl Node {
                 OperationResult::Written(self.update(now, *session, *seq, id, update, *expected, out))
             }
             ClientOperation::Unregister { session, seq, id } => {
-                OperationResult::Done(self.unregister(now, *session, *seq, id, out))
+                let result = self.unregister(now, *session, *seq, id, out);
+                OperationResult::Unregistered(result.map(|()| self.written()))
             }
-            ClientOperation::Heartbeat { session } => OperationResult::Done(self.heartbeat(now, *session, out)),
-            ClientOperation::Close { session } => OperationResult::Done(self.close_session(now, *session, out)),
+            ClientOperation::Heartbeat { session } => OperationResult::Heartbeat(self.heartbeat(now, *session, out)),
+            ClientOperation::Close { session } => {
+                let result = self.close_session(now, *session, out);
+                OperationResult::Unregistered(result.map(|()| self.written()))
+            }
             ClientOperation::Numbered { request, operation } => {
                 self.numbered(*request, |node| node.execute(now, wall, conn, operation, out))
             }

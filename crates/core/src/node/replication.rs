@@ -1,4 +1,4 @@
-//! Which writes of this node another ready node has received (C12).
+//! Which writes of this node another ready node has received (C12, C13).
 
 use super::{LinkId, Node, Output};
 use crate::mutant::seam;
@@ -15,6 +15,16 @@ pub enum Replicated {
     Alone,
     /// A ready peer has received all writes up to this one.
     UpTo(u64),
+}
+
+impl Replicated {
+    /// The number up to which another ready node has the writes; 0 if there is none.
+    pub fn number(self) -> u64 {
+        match self {
+            Replicated::Alone => 0,
+            Replicated::UpTo(n) => n,
+        }
+    }
 }
 
 /// Answers that wait until a write is replicated, in the order of the writes. `T` is what the caller answers with.
@@ -66,7 +76,8 @@ impl Node {
         ready.map(|(_, link)| received(link)).max().map_or(Replicated::Alone, Replicated::UpTo)
     }
 
-    /// Requests a receipt with the next push. Call it if an answer waits for its write.
+    /// Requests a receipt with the next push. Call it if an answer waits for its write. Unregistrations request one
+    /// themselves (C13).
     pub fn want_receipt(&mut self) {
         self.receipt_wanted = true;
     }

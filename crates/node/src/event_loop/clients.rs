@@ -4,7 +4,7 @@ use super::{EventLoop, Executed, Operations, REPLICATION_WAIT, Reply, ReplyTo};
 use crate::client_queue::{Heartbeat, Request};
 use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
-use convoke_core::node::{ConnId, Replicated, SessionId};
+use convoke_core::node::{ClientOperation, ConnId, Replicated, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
 use std::sync::Arc;
 
@@ -47,27 +47,39 @@ impl EventLoop {
         }
         match (reply, outbox) {
             (ReplyTo::Outbox, Some(outbox)) => {
-                self.replies.push(Reply::Deliver(outbox, conn, Delivery::Answers(answers)));
+                let reply = Reply::Deliver(outbox, conn, Delivery::Answers(answers));
+                let closed = operations.iter().any(|operation| matches!(operation, ClientOperation::Close { .. }));
+                self.reply_when_replicated(reply, closed, written, now);
             }
             (ReplyTo::Outbox, None) => {}
             (ReplyTo::Once(reply), _) => self.replies.push(Reply::Answer(reply, answers)),
             (ReplyTo::Replicated(reply), _) => {
                 let last_write = self.core.last_dot();
                 let executed = Executed { results: answers, last_write, replicated: false };
-                if executed.last_write.n == written {
-                    self.replies.push(Reply::Executed(reply, executed));
-                } else {
-                    self.core.want_receipt();
-                    self.unreplicated.push(executed.last_write.n, now + REPLICATION_WAIT, (reply, executed));
-                }
+                self.reply_when_replicated(Reply::Executed(reply, executed), true, written, now);
             }
         }
     }
 
-    /// Releases the answers that need not wait any longer (C12).
+    /// Replies at once if nothing was written since `written` or if the reply need not wait, otherwise when the writes
+    /// are replicated (C12, C13).
+    fn reply_when_replicated(&mut self, reply: Reply, waits: bool, written: u64, now: Time) {
+        let last = self.core.last_dot().n;
+        if waits && last > written {
+            self.core.want_receipt();
+            self.unreplicated.push(last, now + REPLICATION_WAIT, reply);
+        } else {
+            self.replies.push(reply);
+        }
+    }
+
+    /// Releases the replies that need not wait any longer (C12).
     pub(super) fn release_answers(&mut self, now: Time, state: Replicated) {
-        while let Some(((reply, executed), replicated)) = self.unreplicated.next(now, state) {
-            self.replies.push(Reply::Executed(reply, Executed { replicated, ..executed }));
+        while let Some((reply, replicated)) = self.unreplicated.next(now, state) {
+            self.replies.push(match reply {
+                Reply::Executed(reply, executed) => Reply::Executed(reply, Executed { replicated, ..executed }),
+                other => other,
+            });
         }
     }
 
@@ -78,7 +90,7 @@ impl EventLoop {
         }
         let result = self.core.heartbeat(now, session, &mut self.out);
         let delivery = match (echo, result) {
-            (Some(echo), result) => Delivery::Heartbeat { echo, result },
+            (Some(echo), result) => Delivery::Heartbeat { echo, result, replicated: self.core.replicated() },
             (None, Err(rejection)) => Delivery::HeartbeatRejected { session, rejection },
             (None, Ok(())) => return,
         };

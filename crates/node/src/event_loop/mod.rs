@@ -64,8 +64,8 @@ pub(crate) struct EventLoop {
     streams: Streams,
     /// Replies to send, in order, once this turn's changes are published.
     replies: Vec<Reply>,
-    /// Answers that wait until their writes are replicated.
-    unreplicated: Unreplicated<(oneshot::Sender<Executed>, Executed)>,
+    /// Replies that wait until the writes before them are replicated.
+    unreplicated: Unreplicated<Reply>,
     /// Names registered by the application, which a new incarnation registers again (N2).
     names: BTreeMap<String, String>,
     data_dir: Option<Arc<DataDir>>,

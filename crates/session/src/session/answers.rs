@@ -43,6 +43,7 @@ impl Session {
                 seam!(self, EchoCountsOnArrival => sent = now);
                 self.last_echo = self.last_echo.max(sent.min(now));
                 self.backoff.spread(Duration::from_millis(answer.spread_ms.into()));
+                self.unreplicated.replicated(answer.replicated);
             }
             Some(error) => self.lost(now, &error.message, out),
         }
@@ -96,7 +97,7 @@ impl Session {
         let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.seq = None;
         match answer.error {
-            None => self.executed(id, answer.version, out),
+            None => self.executed(id, answer, out),
             Some(error) => self.rejected(now, id, &error.into(), out),
         }
         if let Phase::Attached { connection } = self.phase
@@ -114,7 +115,8 @@ impl Session {
         self.attach_again = true;
     }
 
-    fn executed(&mut self, operation: OperationId, version: String, out: &mut Effects) {
+    fn executed(&mut self, operation: OperationId, answer: v1::Answer, out: &mut Effects) {
+        let version = answer.version;
         let Some(held) = self.operations.get(&operation) else { return };
         let (id, registration) = (held.id.clone(), held.registration);
         let holding = self.holdings.get_mut(&id).filter(|holding| holding.registration == registration);
@@ -125,8 +127,13 @@ impl Session {
             }
             _ => {}
         }
-        if matches!(held.kind, Kind::Unregister) {
-            self.unregistration_settled(&id, operation);
+        match held.kind {
+            Kind::Unregister => {
+                self.unregistration_settled(&id, operation);
+                self.keep_unregistration(id.clone(), answer.written);
+            }
+            Kind::Register { .. } => self.unreplicated.remove(&id),
+            Kind::Update(_) => {}
         }
         let Some(held) = self.operations.get(&operation) else { return };
         let conditional = held.is_conditional();
@@ -201,6 +208,12 @@ impl Session {
         if !self.operations.iter().any(again) {
             self.unregistered.remove(id);
         }
+    }
+
+    /// Names an acknowledged unregistration in further attaches until another node has it (C13).
+    fn keep_unregistration(&mut self, id: String, written: u64) {
+        seam!(self, AcknowledgedIsReplicated => return);
+        self.unreplicated.insert(id, written);
     }
 
     /// Returns whether the unregistration of this id must reach a node that knows the member, with another attach (C3).

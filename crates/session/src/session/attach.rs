@@ -52,8 +52,9 @@ impl Session {
             members.push(v1::Register { member: Some(spec.into()), takeover: holding.takeover });
         }
         let named = self.unregistered.iter().filter(|(_, gone)| gone.confirmed || caution < Caution::Ids);
+        let named = named.map(|(id, _)| id).chain(self.unreplicated.ids());
         let registered = &self.naming.members;
-        self.naming.unregistered = named.map(|(id, _)| id.clone()).filter(|id| !registered.contains_key(id)).collect();
+        self.naming.unregistered = named.filter(|id| !registered.contains_key(*id)).cloned().collect();
         members
     }
 
@@ -132,7 +133,7 @@ impl Session {
         self.heartbeat_due = (sent + self.heartbeat_interval).max(now);
         out.push(Effect::State(ConnectionState::Connected { node: answer.node, address: self.address.clone() }));
         let naming = std::mem::take(&mut self.naming);
-        self.settle(&naming, out);
+        self.settle(&naming, answer.written, out);
         if self.closing {
             self.closing = false;
             self.close(now, out);
@@ -141,9 +142,10 @@ impl Session {
         }
     }
 
-    /// Applies the outcome of each named member.
-    fn settle(&mut self, naming: &Naming, out: &mut Effects) {
+    /// Applies the outcome of each named member. The attach is included in the node's writes up to `written`.
+    fn settle(&mut self, naming: &Naming, written: u64, out: &mut Effects) {
         for versioned in &naming.versions {
+            self.unreplicated.remove(&versioned.id);
             let Some((registration, metadata)) = naming.members.get(&versioned.id) else { continue };
             let holding = self.holdings.get_mut(&versioned.id).filter(|h| h.registration == *registration);
             if let Some(holding) = holding {
@@ -174,6 +176,9 @@ impl Session {
         let registered = naming.members.keys().filter(|id| self.holdings.contains_key(*id));
         for id in naming.unregistered.iter().chain(registered).filter(|id| !again.contains(id.as_str())) {
             self.unregistered.remove(id);
+        }
+        for id in &naming.unregistered {
+            self.unreplicated.insert(id.clone(), written);
         }
         self.settle_operations(out);
     }

@@ -14,6 +14,7 @@ mod operations;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unreplicated;
 
 pub use state::{
     ConnectionId, Effect, Effects, Identity, NotSent, OperationId, RegistrationId, Time, not_sent_in_time,
@@ -27,6 +28,7 @@ use convoke_proto::{ErrorCode, PART_BYTES, v1};
 use state::{Caution, Gone, Holding, Naming, Operation, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use unreplicated::Unreplicated;
 use v1::client_message::Message as ToNode;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -69,6 +71,8 @@ pub struct Session {
     holdings: BTreeMap<String, Holding>,
     /// Unregistered by the application and not yet acknowledged by a node. The id may have been registered again since.
     unregistered: BTreeMap<String, Gone>,
+    /// Unregistered and acknowledged, but perhaps by one node only.
+    unreplicated: Unreplicated,
     operations: BTreeMap<OperationId, Operation>,
     /// Deadlines of operations, earliest first.
     deadlines: BTreeSet<(Time, OperationId)>,
@@ -109,6 +113,7 @@ impl Session {
             closing: false,
             holdings: BTreeMap::new(),
             unregistered: BTreeMap::new(),
+            unreplicated: Unreplicated::default(),
             operations: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -268,6 +273,7 @@ impl Session {
         }
         self.observing = true;
         self.unregistered.clear();
+        self.unreplicated.clear();
         let ids: Vec<String> = self.holdings.keys().cloned().collect();
         for id in ids {
             self.give_up(&id, &error, out);

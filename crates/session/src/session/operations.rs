@@ -93,6 +93,7 @@ impl Session {
     pub(super) fn finish_closing(&mut self, out: &mut Effects) {
         self.phase = Phase::Closed;
         self.unregistered.clear();
+        self.unreplicated.clear();
         let rest: Vec<OperationId> = self.operations.keys().copied().collect();
         for operation in rest {
             self.finish(operation, Ok(String::new()), out);

@@ -7,6 +7,7 @@ use super::transport::Sender;
 use super::{Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
 use crate::faults::Fault;
 use crate::network::Micros;
+use crate::serving::{REPLICATION_POLL, REPLICATION_WAIT};
 use crate::world::{Event, World, micros};
 use convoke_core::member::Liveness;
 use convoke_core::node::{ClientOperation, ConnId, Notice, OperationResult, Replicated};
@@ -26,9 +27,6 @@ const BUSY_ONE_IN: u32 = 60;
 /// One in this many steps is delayed.
 const DELAY_ONE_IN: u32 = 12;
 const DELAY_MAX: Micros = 3_000;
-/// How long an answer waits until its write is replicated, as in the server, and how often the simulation looks.
-const REPLICATION_WAIT: Micros = 100_000;
-const REPLICATION_POLL: Micros = 1_000;
 
 /// The HTTP sessions of one process of a node.
 #[derive(Debug)]
@@ -593,7 +591,8 @@ fn brief(result: &Result<convoke_core::node::Attached, Rejection>) -> Result<Vec
 fn result(result: OperationResult) -> Result<Option<Version>, Rejection> {
     match result {
         OperationResult::Written(result) => result.map(Some),
-        OperationResult::Done(result) => result.map(|()| None),
+        OperationResult::Unregistered(result) => result.map(|_| None),
+        OperationResult::Heartbeat(result) => result.map(|()| None),
         OperationResult::Attached(result) => result.map(|_| None),
     }
 }

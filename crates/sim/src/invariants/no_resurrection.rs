@@ -41,7 +41,10 @@ impl NoResurrection {
             }
             let showing = serving(world).find_map(|(host, node)| Some((host, node.member(id)?)));
             match showing {
-                Some((_, member)) if member.status() == Status::Down && lost_with_owner(world, &member, claimed) => {}
+                Some((_, member))
+                    if member.status() == Status::Down
+                        && lost_with_owner(world, &member, claimed)
+                        && !is_repeated(world, claimed) => {}
                 Some((host, member)) if strict => {
                     self.checks += 1;
                     report(found, NAME, world, format!("{id} was unregistered, but n{host} shows {member:?}"));
@@ -182,6 +185,18 @@ fn lost_with_owner(world: &World, member: &Member, claimed: &Claimed) -> bool {
     // The answer may have been in flight.
     let since = |held: &Host| held.id.as_str() == owner && held.started_at + SECOND >= claimed.freed_at;
     !has_tombstone_above(world, member.id(), member.version().claim) && world.hosts.iter().any(since)
+}
+
+/// Whether the client that unregistered it is attached and repeats the unregistration, because at most one node was
+/// lost since (C13).
+fn is_repeated(world: &World, claimed: &Claimed) -> bool {
+    let Some((client, process)) = claimed.ended_by else { return false };
+    let client = &world.clients[client];
+    let ended = |host: &&Host| !host.running() || host.started_at + SECOND >= claimed.freed_at;
+    client.process_number == process
+        && client.session.is_some()
+        && client.attached_to().is_some()
+        && world.hosts.iter().filter(ended).count() <= 1
 }
 
 /// A node that lags may hold the tombstone of an earlier registration and may not have received the later one.

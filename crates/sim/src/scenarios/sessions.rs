@@ -116,6 +116,47 @@ pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> ScenarioRes
     world.settle()
 }
 
+/// The client received the answer, and the node was lost before another node had the unregistration.
+pub(super) fn unregister_whose_node_was_lost(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m", "kept"], 0);
+    world.up(&["m", "kept"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.client_unregister(client, "m");
+    world.run_until(|w| w.clients[client].unregistered.is_empty(), SECOND)?;
+    world.require(world.at(client, 0), "the client left its node")?;
+    world.require(world.status(1, "m") == Some(Status::Up), "the others have received it")?;
+    // Variants: at once, after a heartbeat, and after the other nodes show the members as down.
+    let wait = [0, 6 * SECOND, 40 * SECOND][usize::try_from(world.setup.seed % 3).unwrap_or(0)];
+    world.pass(wait)?;
+    world.crash(0, crate::world::Crash::Silent);
+    world.run_until(|w| w.at(client, 1) || w.at(client, 2), 25 * SECOND)?;
+    world.run_until(|w| w.absent_everywhere("m"), 5 * SECOND)?;
+    world.rejoin(cuts);
+    world.start(0);
+    world.throughout(MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
+    world.up(&["kept"])?;
+    world.settle()
+}
+
+/// A client closes, and its node is lost as soon as the client has the answer. Peers are slower than the client.
+pub(super) fn close_whose_node_is_lost(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let spikes = [1, 2].map(|host| world.slow_links(host, 40_000));
+    world.client_close(client);
+    world.run_until(|w| w.clients[client].session.is_none(), 5 * SECOND)?;
+    world.crash(0, crate::world::Crash::Silent);
+    world.run_until(|w| w.absent_everywhere("m"), SECOND)?;
+    world.throughout(MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
+    for spike in spikes {
+        world.end_spike(spike);
+    }
+    world.start(0);
+    world.settle()
+}
+
 /// Requests of a session arrive a second time, after later ones.
 pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;

@@ -445,15 +445,15 @@ impl World {
         let mut calls = Calls::default();
         let message = v1::ClientMessage { message: Some(message) };
         wire.attach.message(message, &mut calls).expect("the SDK follows the protocol");
-        let (heartbeats, results) = self.cluster.with(node, |node, now, out| {
+        let (heartbeats, results, replicated) = self.cluster.with(node, |node, now, out| {
             let heartbeat = |call: &HeartbeatCall| (call.sent, node.heartbeat(now, call.session, out));
             let heartbeats: Vec<_> = calls.heartbeats.iter().map(heartbeat).collect();
             let execute = |operation| node.execute(now, 0, conn, operation, out);
-            (heartbeats, calls.operations.iter().map(execute).collect())
+            (heartbeats, calls.operations.iter().map(execute).collect(), node.replicated())
         });
         let wire = &mut self.wires[index];
         for (sent, result) in heartbeats {
-            wire.attach.heartbeat_answered(sent, result, 0);
+            wire.attach.heartbeat_answered(sent, result, 0, replicated);
         }
         wire.attach.answered(results);
         wire.to_client.extend(std::iter::from_fn(|| wire.attach.next_message()));

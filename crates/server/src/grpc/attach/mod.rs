@@ -100,7 +100,7 @@ impl AttachStream {
         for heartbeat in calls.heartbeats {
             match self.connection.heartbeat_echoed(heartbeat.session, heartbeat.sent) {
                 Ok(()) => self.unanswered += 1,
-                Err(rejection) => self.attach.heartbeat_answered(heartbeat.sent, Err(rejection), 0),
+                Err(rejection) => self.attach.heartbeat_rejected(heartbeat.sent, convoke_convert::error(rejection)),
             }
         }
         let count = calls.operations.len();
@@ -118,9 +118,9 @@ impl AttachStream {
 
     fn delivered(&mut self, delivery: Delivery) {
         match delivery {
-            Delivery::Heartbeat { echo, result } => {
+            Delivery::Heartbeat { echo, result, replicated } => {
                 self.unanswered -= 1;
-                self.attach.heartbeat_answered(echo, result, self.surface.attached());
+                self.attach.heartbeat_answered(echo, result, self.surface.attached(), replicated);
             }
             Delivery::Answers(results) => {
                 self.unanswered -= results.len();

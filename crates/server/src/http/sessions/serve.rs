@@ -212,7 +212,8 @@ async fn forward(
 fn result(answer: OperationResult) -> Result<Option<Version>, Rejection> {
     match answer {
         OperationResult::Written(result) => result.map(Some),
-        OperationResult::Done(result) => result.map(|()| None),
+        OperationResult::Unregistered(result) => result.map(|_| None),
+        OperationResult::Heartbeat(result) => result.map(|()| None),
         OperationResult::Attached(result) => result.map(|_| None),
     }
 }
