@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_convert::{AttachSettings, AttachState, Calls};
-use convoke_core::node::{Attach, Attached, ConnId, OperationResult, SessionId, Start};
+use convoke_core::node::{Attach, Attached, ConnId, OperationResult, Replicated, SessionId, Start};
 use convoke_core::version::{Dot, Incarnation, NodeId, OriginId};
 use convoke_core::{ErrorCode, Node, Output, Rejection, Time};
 use convoke_proto::v1::{self, client_message, request};
@@ -72,7 +72,7 @@ fn stream(corpus: &[Vec<u8>], session: SessionId, seed: u64) {
         let mut calls = Calls::default();
         let outcome = state.message(message, &mut calls);
         for heartbeat in calls.heartbeats {
-            state.heartbeat_answered(heartbeat.sent, Ok(()), 7);
+            state.heartbeat_answered(heartbeat.sent, Ok(()), 7, Replicated::UpTo(3));
         }
         if random.u8(..8) == 0 && !calls.operations.is_empty() {
             let busy = Rejection::new(ErrorCode::ResourceExhausted, "busy");
@@ -121,6 +121,7 @@ fn answer(rejected: &OperationResult, session: SessionId, random: &mut fastrand:
             timeout: Duration::from_secs(20),
             versions: vec![("web-1".to_owned(), "1.2.0000000a".parse().unwrap())],
             last_write: Dot { origin: origin(), n: 3 },
+            claims_kept: false,
             rejected: vec![("web-2".to_owned(), rejection())],
         })),
         OperationResult::Written(_) => OperationResult::Written(Ok("1.2.0000000a".parse().unwrap())),

@@ -70,6 +70,7 @@ convoke_base::mutants! {
     EarlierProcessWins: "C9", "a record of an earlier process of the client ends the registration of the connected process";
     SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";
     RequestNumbersIgnored: "C10", "a request is executed although a later request wrote the member";
+    UnknownNotEnded: "C10", "a numbered unregistration of a member that the node lacks writes nothing";
     AttachOutranksWrites: "C10", "an attach raises the claims of members whose client numbers its requests";
     PeersNotSearched: "C11", "a node reports writes as lost without asking its peers";
     SentIsReplicated: "C12", "a write counts as replicated once it was sent to a peer";

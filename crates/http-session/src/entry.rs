@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of ids remembered as taken over by other clients. They are used for error messages only.
+/// Maximum number of ids remembered as taken over by other clients, until the client registers them again.
 const TAKEN_OVER_MAX: usize = 256;
 /// Rejections of numbered requests that are remembered. A client repeats its latest requests only.
 const REJECTIONS_MAX: usize = 64;
@@ -148,6 +148,7 @@ impl Live {
             SessionOperation::Heartbeat => None,
             SessionOperation::Register(member) => {
                 self.all_taken_over = false;
+                self.taken_over.remove(&member.spec.id);
                 Some(ClientOperation::Register { session, seq, member })
             }
             SessionOperation::Update { id, update, expected } => {

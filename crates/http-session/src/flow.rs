@@ -160,6 +160,8 @@ pub struct RequestFlow {
     covered: bool,
     /// Writes that the client knows are lost.
     lost_writes: bool,
+    /// If `lost_writes`: the last writes that this node has of the origins whose writes it lacks.
+    kept: Vec<Dot>,
     searching: Option<Searching>,
     /// Another node forwarded the request: it is not forwarded any further.
     forwarded: bool,
@@ -226,6 +228,7 @@ impl RequestFlow {
             order,
             covered: false,
             lost_writes: false,
+            kept: Vec::new(),
             searching: None,
             forwarded,
             settings,
@@ -345,8 +348,8 @@ impl RequestFlow {
         Step::Search { dots: searching.dots.clone(), search: searching.search }
     }
 
-    /// Continues with the state of the search.
-    pub fn searched(&mut self, now: Time, coverage: Coverage) -> Step {
+    /// Continues with the state of the search, and the last writes that this node has of the origins whose writes it lacks.
+    pub fn searched(&mut self, now: Time, coverage: Coverage, kept: Vec<Dot>) -> Step {
         let Some(searching) = &mut self.searching else { return self.attach_here() };
         let late = now >= searching.deadline;
         match coverage {
@@ -366,6 +369,7 @@ impl RequestFlow {
             Coverage::Missing | Coverage::Searching(_) | Coverage::Expected(_) => {
                 self.covered = true;
                 self.lost_writes = true;
+                self.kept = kept;
             }
         }
         let holder = searching.holder;
@@ -418,12 +422,16 @@ impl RequestFlow {
             // The client replaces its position by this one, which must therefore be greater, also after a heartbeat.
             entry.position.join(&self.position);
             entry.position.advance(self.order.number);
-            entry.position.clear();
-            self.position.clear();
+            entry.position.forget_after(&self.kept);
+            self.position.forget_after(&self.kept);
         }
         self.begin_write(&mut entry.position);
-        self.position.add(attached.last_write.clone());
-        entry.position.add(attached.last_write);
+        let mut outranks = !attached.claims_kept;
+        seam!(in self.settings.mutation, AttachIsWrite => outranks = true);
+        if outranks {
+            self.position.add(attached.last_write.clone());
+            entry.position.add(attached.last_write);
+        }
         if self.lost_writes {
             return self.report_lost_writes(attached.versions);
         }

@@ -12,5 +12,6 @@ convoke_base::mutants! {
     HeartbeatNotExecuted: "C8", "a heartbeat is acknowledged without a call of the core";
     PositionIgnored: "C11", "a node executes a request although it lacks writes that the client knows";
     HolderNotSearched: "C11", "a node attaches a session without a position although another node has a link to its owner";
+    AttachIsWrite: "C11", "a position names attaches that changed no claim, so that each side of a partition lacks them";
     AttachIsEnough: "C8", "a request that attaches the session is acknowledged without being executed";
 }

@@ -82,9 +82,13 @@ impl Position {
         self.order = self.order.saturating_add(1).max(request.unwrap_or(0));
     }
 
-    /// Forgets the writes, which were lost.
-    pub fn clear(&mut self) {
-        self.dots.clear();
+    /// Forgets the writes of these origins after the given ones, because they were lost.
+    pub fn forget_after(&mut self, kept: &[Dot]) {
+        for dot in &mut self.dots {
+            let kept = kept.iter().find(|kept| kept.origin == dot.origin);
+            dot.n = kept.map_or(dot.n, |kept| kept.n.min(dot.n));
+        }
+        self.dots.retain(|dot| dot.n > 0);
     }
 
     /// Adds a write of the session.
@@ -131,6 +135,16 @@ mod tests {
         let mut joined = Position::default();
         joined.join(&position);
         assert!(joined.covers(&position) && !Position::default().covers(&position));
+    }
+
+    #[test]
+    fn lost_writes_are_forgotten_and_earlier_ones_of_their_node_kept() {
+        let mut position = Position::default();
+        for (node, n) in [("n1", 9), ("n2", 5), ("n3", 7)] {
+            position.add(dot(node, n));
+        }
+        position.forget_after(&[dot("n1", 4), dot("n3", 0), dot("n4", 2)]);
+        assert_eq!(position.dots(), [dot("n1", 4), dot("n2", 5)]);
     }
 
     #[test]

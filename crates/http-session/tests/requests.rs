@@ -118,8 +118,8 @@ impl Shell {
                     request.owner(now, self.node.owner_of_session(&client, nonce, Some(&creator)))
                 }
                 Step::Search { dots, search } => {
-                    let coverage = self.node.search(now, &dots, search, &mut self.out).unwrap();
-                    request.searched(now, coverage)
+                    let (coverage, kept) = self.node.search(now, &dots, search, &mut self.out).unwrap();
+                    request.searched(now, coverage, kept)
                 }
                 other => {
                     self.position = request.position().clone();
@@ -226,11 +226,11 @@ fn a_node_that_takes_no_clients_or_is_lost_is_replaced() {
     lost.absent(Time::ZERO);
     let step = lost.owner(Time::ZERO, owner(PeerState::Lost));
     assert!(matches!(step, Step::Search { .. }), "other nodes may have a link to it: {step:?}");
-    assert!(matches!(lost.searched(Time::ZERO, Coverage::Missing), Step::Enter { make: true }));
+    assert!(matches!(lost.searched(Time::ZERO, Coverage::Missing, Vec::new()), Step::Enter { make: true }));
     let mut linked = request(SessionOperation::Heartbeat);
     linked.absent(Time::ZERO);
     linked.owner(Time::ZERO, owner(PeerState::Lost));
-    assert_eq!(rejection(linked.searched(Time::ZERO, Coverage::Expected(1))), ErrorCode::NotReady);
+    assert_eq!(rejection(linked.searched(Time::ZERO, Coverage::Expected(1), Vec::new())), ErrorCode::NotReady);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn a_search_ends_after_a_quarter_of_the_timeout() {
     let mut step = request.entered(Time::ZERO, &mut entry);
     let mut now = Time::ZERO;
     while let Step::Search { .. } = step {
-        match request.searched(now, Coverage::Expected(1)) {
+        match request.searched(now, Coverage::Expected(1), Vec::new()) {
             Step::Wait { until } => now = until,
             Step::Enter { make: true } => break,
             other => panic!("{other:?}"),

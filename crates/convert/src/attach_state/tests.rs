@@ -169,7 +169,7 @@ fn heartbeats_report_the_time_over_which_clients_reconnect() {
     let mut state = attached();
     let calls = pass(&mut state, ClientMessage::Heartbeat(v1::Heartbeat { sent: 5 })).unwrap();
     assert_eq!(calls.heartbeats, [HeartbeatCall { session: attached_client().session, sent: 5 }]);
-    state.heartbeat_answered(5, Ok(()), 10_000);
+    state.heartbeat_answered(5, Ok(()), 10_000, Replicated::UpTo(7));
     let [ServerMessage::HeartbeatAck(ack)] = &sent(&mut state)[..] else { panic!("one answer was expected") };
-    assert_eq!((ack.sent, ack.spread_ms), (5, 8_000));
+    assert_eq!((ack.sent, ack.spread_ms, ack.replicated), (5, 8_000, 7));
 }

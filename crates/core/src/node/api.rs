@@ -111,6 +111,8 @@ pub struct Attached {
     pub versions: Vec<(String, Version)>,
     /// The last write of this node. A node that has received it has the members as attached.
     pub last_write: Dot,
+    /// The members have new owners and their old claims, so the attach outranks no write that this node lacks (C10).
+    pub claims_kept: bool,
     /// Members that were not accepted; the rest of the session is.
     pub rejected: Vec<(String, Rejection)>,
 }

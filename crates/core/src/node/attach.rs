@@ -150,6 +150,7 @@ impl Node {
             timeout,
             versions: Vec::with_capacity(request.members.len()),
             last_write: self.last_dot(),
+            claims_kept: false,
             rejected: Vec::new(),
         };
         for member in &request.members {
@@ -291,36 +292,40 @@ impl Node {
         if held.as_ref().is_some_and(|held| held.client.id != client.id && held.is_live()) {
             return;
         }
-        let me = self.map.origins.entry(self.map.origins.me()).origin.clone();
         let draft = match held {
             Some(held) => {
                 self.sessions.take(held.slot);
                 Record { claim, client: client.clone(), ..held.unregistered() }
             }
-            None => Record {
-                id: SmolStr::new(id),
-                origin: me,
-                slot: 0,
-                drain: 0,
-                space: Space::Member,
-                kind: RecordKind::Left,
-                status: Status::Up,
-                weight: 0,
-                n: 0,
-                claim,
-                seq: 1,
-                predecessor: (0, 0),
-                client: client.clone(),
-                deployment: self.map.interner.deployment("", "", ""),
-                created: 0,
-                since: 0,
-                address: SmolStr::default(),
-                endpoints: Metadata::default(),
-                metadata: Metadata::default(),
-            },
+            None => self.tombstone_of_unknown(id, client, claim),
         };
         self.write(draft, out);
         self.want_receipt();
+    }
+
+    /// The tombstone of a member of which this node has no record, as a draft.
+    pub(super) fn tombstone_of_unknown(&mut self, id: &str, client: &Arc<ClientProcess>, claim: u64) -> Record {
+        Record {
+            id: SmolStr::new(id),
+            origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
+            slot: 0,
+            drain: 0,
+            space: Space::Member,
+            kind: RecordKind::Left,
+            status: Status::Up,
+            weight: 0,
+            n: 0,
+            claim,
+            seq: 1,
+            predecessor: (0, 0),
+            client: client.clone(),
+            deployment: self.map.interner.deployment("", "", ""),
+            created: 0,
+            since: 0,
+            address: SmolStr::default(),
+            endpoints: Metadata::default(),
+            metadata: Metadata::default(),
+        }
     }
 }
 

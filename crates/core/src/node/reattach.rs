@@ -21,15 +21,15 @@ impl Node {
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
-        let result = self.restore_from_registry(request).and_then(|attach| {
+        let result = self.restore_from_registry(request).and_then(|(attach, claims_kept)| {
             self.check_attach(&attach)?;
-            Ok(self.do_attach(conn, &attach, attach.claim, true, out))
+            Ok(Attached { claims_kept, ..self.do_attach(conn, &attach, attach.claim, true, out) })
         });
         self.count_rejection(result)
     }
 
-    /// Builds the attach that the client would send if it had its own state.
-    fn restore_from_registry(&self, request: &Reattach) -> Result<Attach, Rejection> {
+    /// Builds the attach that the client would send if it had its own state. Returns whether it keeps the claims.
+    fn restore_from_registry(&self, request: &Reattach) -> Result<(Attach, bool), Rejection> {
         if !self.is_ready() {
             return Err(self.not_accepting_clients(&request.client));
         }
@@ -52,20 +52,21 @@ impl Node {
             others.iter().map(|record| record.claim).chain(session.map(|session| session.claim)).chain(previous);
         let raised = known.max().unwrap_or(0).saturating_add(request.raise.max(1)).min(MAX_CLAIM);
         let lowest = own.iter().map(|record| record.claim).min().or(own_session.map(|session| session.claim));
-        let claim = lowest.filter(|_| self.keeps_claims(request, &own)).unwrap_or(raised);
+        let kept = lowest.filter(|_| self.keeps_claims(request, &own));
         let mut restored = own.as_slice();
         seam!(self, ReattachForgetsMembers => restored = &[]);
         let restored = restored.iter().map(|record| AttachMember { spec: spec_of(record), takeover: false });
-        Ok(Attach {
+        let attach = Attach {
             client: request.client.clone(),
             nonce: request.nonce,
-            claim,
+            claim: kept.unwrap_or(raised),
             previous_claim: previous.unwrap_or(0),
             liveness: request.liveness,
             timeout: request.timeout,
             members: restored.collect(),
             unregistered: Vec::new(),
-        })
+        };
+        Ok((attach, kept.is_some()))
     }
 
     /// Whether an attach changes the owner of the members and not their claims (C10). A higher claim would outrank writes

@@ -3,7 +3,7 @@
 use super::attach::session_gone;
 use super::{AttachMember, Node, Output, SessionId};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Metadata, MetadataUpdate, Record, RecordKind, Space};
+use crate::member::{Metadata, MetadataUpdate, Record, RecordKind, Space, check_id};
 use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
@@ -171,11 +171,41 @@ impl Node {
             self.executed(session, seq, out);
             return Ok(());
         }
-        let slot = self.own_slot(session, id)?;
-        self.executed(session, seq, out);
-        self.sessions.take(slot);
-        self.write_unregistered(slot, out);
+        match self.own_slot(session, id) {
+            Ok(slot) => {
+                self.executed(session, seq, out);
+                self.sessions.take(slot);
+                self.write_unregistered(slot, out);
+            }
+            Err(rejection) if rejection.code == ErrorCode::NotRegistered && self.ends_unknown() => {
+                let draft = self.tombstone_without_member(session, id)?.ok_or(rejection)?;
+                self.executed(session, seq, out);
+                self.write(draft, out);
+                self.want_receipt();
+            }
+            Err(rejection) => return Err(rejection),
+        }
         Ok(())
+    }
+
+    /// Whether the client ends a registration that this node may lack: an earlier request at another node (C10).
+    fn ends_unknown(&self) -> bool {
+        seam!(self, UnknownNotEnded => return false);
+        self.request > 0
+    }
+
+    /// The tombstone of a member that this session does not have here. `None` if it belonged to another client.
+    fn tombstone_without_member(&mut self, session: SessionId, id: &str) -> Result<Option<Record>, Rejection> {
+        check_id(id, &self.config.limits)?;
+        let session = self.session(session)?;
+        let (client, claim) = (session.client.clone(), session.claim);
+        let held = self.map.record(Space::Member, id).cloned();
+        let seq = written_by(self.request, held.as_ref().map_or(0, |held| held.seq));
+        Ok(match held {
+            None => Some(Record { seq, ..self.tombstone_of_unknown(id, &client, claim) }),
+            Some(held) if held.client == client => Some(Record { seq, ..held.unregistered() }),
+            Some(_) => None,
+        })
     }
 
     /// Executes an operation with the number that the client gave to its request (C10).

@@ -52,16 +52,26 @@ pub enum Coverage {
 }
 
 impl Node {
-    /// Looks for writes. Pass the number of the search, if one has begun.
+    /// Looks for writes. Pass the number of the search, if one has begun. Also returns, for each origin of which this node
+    /// lacks a write, the last write up to which it has all.
     pub fn search(
         &mut self,
         now: Time,
         dots: &[Dot],
         search: Option<u64>,
         out: &mut Output,
-    ) -> Result<Coverage, Rejection> {
+    ) -> Result<(Coverage, Vec<Dot>), Rejection> {
         self.observe_client(now, out)?;
         let missing: Vec<Dot> = dots.iter().filter(|dot| !self.covers_dot(dot)).cloned().collect();
+        let coverage = self.look_for(&missing, search, out)?;
+        let seen = |dot: Dot| {
+            let index = self.map.origins.index_of(&dot.origin);
+            Dot { n: index.map_or(0, |index| self.map.origins.entry(index).seen), ..dot }
+        };
+        Ok((coverage, missing.into_iter().map(seen).collect()))
+    }
+
+    fn look_for(&mut self, missing: &[Dot], search: Option<u64>, out: &mut Output) -> Result<Coverage, Rejection> {
         let begun = search.and_then(|id| Some((id, self.searches.open.remove(&id)?)));
         if missing.is_empty() {
             return Ok(Coverage::Covered);
@@ -76,7 +86,7 @@ impl Node {
             }
             self.searches.last += 1;
             let (id, query) = (self.searches.last, self.searches.last << ROUND_BITS);
-            return Ok(self.ask_round(id, query, &missing, Coverage::Searching, out));
+            return Ok(self.ask_round(id, query, missing, Coverage::Searching, out));
         };
         search.polled = now;
         search.awaited.retain(|link| self.peers.links.get(link).is_some_and(Link::is_up));
@@ -87,7 +97,7 @@ impl Node {
         if !search.found && !missing.iter().any(|dot| self.is_linked(dot)) {
             return Ok(Coverage::Missing);
         }
-        Ok(self.ask_round(id, search.query + 1, &missing, Coverage::Expected, out))
+        Ok(self.ask_round(id, search.query + 1, missing, Coverage::Expected, out))
     }
 
     /// Asks all ready peers.

@@ -68,7 +68,7 @@ impl NodeHandle {
 
     /// Looks for writes that a client names, and asks other nodes for them (C11). Pass the number of the search again until
     /// it has ended.
-    pub async fn search(&self, dots: Vec<Dot>, search: Option<u64>) -> Result<Coverage, Rejection> {
+    pub async fn search(&self, dots: Vec<Dot>, search: Option<u64>) -> Result<(Coverage, Vec<Dot>), Rejection> {
         self.run_in_event_loop(move |event_loop, now| {
             let (core, out) = event_loop.core();
             core.search(now, &dots, search, out)

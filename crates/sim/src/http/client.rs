@@ -167,15 +167,27 @@ impl HttpClient {
     /// Writes were lost: everything is written again, and members that should not be there are unregistered.
     fn repair_all(&mut self, known: &[String]) {
         let close = self.queue.contains(&Op::Close);
-        self.queue.clear();
+        self.queue.retain(|op| matches!(op, Op::Delete { .. }));
         if close {
             self.queue.push_back(Op::Close);
             return;
         }
         let put = |id: &String| Op::Put { id: id.clone(), takeover: !is_contested(id) };
         self.queue.extend(self.members.keys().map(put));
-        let extra = known.iter().filter(|id| !self.members.contains_key(*id));
-        self.queue.extend(extra.map(|id| Op::Delete { id: id.clone() }));
+        let extra = known.iter().filter(|id| !self.members.contains_key(*id)).map(|id| Op::Delete { id: id.clone() });
+        let extra: Vec<Op> = extra.filter(|delete| !self.queue.contains(delete)).collect();
+        self.queue.extend(extra);
+    }
+
+    /// Registers again what an earlier session of this client took over. It does not compete with other clients.
+    fn take_back(&mut self, taken_over: &[String]) {
+        self.members.retain(|id, _| !(is_contested(id) && taken_over.contains(id)));
+        for id in taken_over.iter().filter(|id| self.members.contains_key(*id)) {
+            let put = Op::Put { id: id.clone(), takeover: true };
+            if !self.queue.contains(&put) {
+                self.queue.push_back(put);
+            }
+        }
     }
 
     /// Compares the members that the node reported with the expected ones, and repairs the differences.
@@ -450,6 +462,7 @@ impl World {
                     if code == ErrorCode::WritesLost {
                         self.faults.count(Fault::HttpWritesLost);
                         self.http.clients[client].writes_lost += 1;
+                        self.http.clients[client].not_before = self.now + RETRY;
                         self.http.clients[client].repair_all(&members);
                     } else {
                         self.http_rejected(client, &flight, code);
@@ -535,6 +548,9 @@ impl World {
         if flight.op.is_some() && c.queue.front() == flight.op.as_ref() {
             c.queue.pop_front();
         }
+        if flight.op.is_none() && !c.scripted {
+            c.take_back(&answer.taken_over);
+        }
         // Only the answer to a heartbeat contains the members.
         if let Some(known) = answer.members.filter(|_| flight.op.is_none() && !c.scripted) {
             c.repair(&known);
@@ -566,6 +582,10 @@ impl World {
                 }
             }
             ErrorCode::SessionGone | ErrorCode::Superseded => c.start_over(),
+            ErrorCode::TakenOver if flight.op.is_none() && !c.scripted => {
+                let all: Vec<String> = c.members.keys().cloned().collect();
+                c.take_back(&all);
+            }
             ErrorCode::StaleVersion if flight.conditional => instead(c, None),
             ErrorCode::NotRegistered
             | ErrorCode::NotFound

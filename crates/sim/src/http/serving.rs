@@ -316,7 +316,7 @@ impl World {
                                 self.with_node(host, |node, time, out| Some(node.search(time, &dots, search, out)));
                             let Some(result) = result.filter(|_| self.hosts[host].boot == boot) else { return };
                             match result {
-                                Ok(coverage) => task.request.searched(time, coverage),
+                                Ok((coverage, kept)) => task.request.searched(time, coverage, kept),
                                 Err(rejection) => task.request.failed(rejection),
                             }
                         }

@@ -123,6 +123,8 @@ pub(super) fn earlier_tombstone_expires_during_pause(world: &mut World) -> Scena
     world.client_unregister(later, "m");
     world.run_until(|w| w.member(1, "m").is_none(), 5 * SECOND)?;
     world.pass(SECOND)?;
+    // The client would repeat the unregistration (C13).
+    world.client_crash(later, true);
     world.lose(1, Crash::Silent);
     world.run_until(|w| !w.hosts[2].paused(), 4 * MINUTE)?;
     world.require(world.status(0, "m").is_some(), "its timeout has passed already")?;

@@ -5,6 +5,7 @@ use crate::http::Balancer;
 use crate::network::SECOND;
 use crate::world::{Crash, World};
 use convoke_core::ErrorCode;
+use convoke_core::member::Status;
 
 impl World {
     /// Adds a scripted client that orders its requests.
@@ -81,6 +82,47 @@ pub(super) fn http_order_of_one_client_across_a_partition(world: &mut World) -> 
         world.rejoin(cut);
     }
     world.http_last_writes_win(client, &["m2"])
+}
+
+/// A client alternates between two sides of a partition. The side that lacks its last write reports that, and the other
+/// executes the next request, because an attach is no write.
+pub(super) fn http_writes_on_alternating_sides(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    for round in 1..4 {
+        world.http_update_at(client, 0, "m1", &format!("{round}"))?;
+        world.http_go(client, 1);
+        world.run_until(|w| w.http.clients[client].writes_lost == round, 10 * SECOND)?;
+        world.http_go(client, 0);
+        world.http_settled(client)?;
+        world.require(
+            world.http.clients[client].writes_lost == round,
+            "the side that has the writes reports them lost",
+        )?;
+    }
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &[])
+}
+
+/// A client registers a member on one side of a partition and unregisters it on the other, which does not know it.
+pub(super) fn http_unregister_of_a_lost_registration(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    world.http_put(client, "lost");
+    world.http_settled(client)?;
+    world.http_delete_at(client, 1, "lost")?;
+    world.require(world.http.clients[client].writes_lost == 1, "the client was not notified")?;
+    world.require(world.status(0, "lost") == Some(Status::Up), "the first side received the unregistration")?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &["lost"])
 }
 
 /// A paused node receives a request, and the client repeats it at another node and goes on. The node executes the old

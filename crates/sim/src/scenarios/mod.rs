@@ -185,6 +185,8 @@ scenarios! {
     http::http_session_without_members_is_served_anywhere, 1, three, "C8", "a session has no member yet, and its first request goes to another node";
     http_order::http_writes_at_two_nodes_with_a_cut_link, 2, three, "C10, C11", "a session uses two nodes without a link, and a third one connects them";
     http_order::http_order_of_one_client_across_a_partition, 2, three, "C10, C11", "a client writes on both sides of a partition, in its own order";
+    http_order::http_writes_on_alternating_sides, 2, three, "C11", "a client alternates between two sides of a partition and can write on each";
+    http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
     http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
     http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C11", "a node has no link to the owner of a session, and another node has one";

@@ -145,7 +145,7 @@ async fn run(
             Step::Search { dots, search } => {
                 locked = None;
                 match surface.node.search(dots, search).await {
-                    Ok(coverage) => request.searched(sessions.now(), coverage),
+                    Ok((coverage, kept)) => request.searched(sessions.now(), coverage, kept),
                     Err(rejection) => request.failed(rejection),
                 }
             }
