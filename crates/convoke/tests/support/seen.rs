@@ -14,8 +14,13 @@ impl Seen {
     /// Starts a watch at one node and waits until it has caught up. The client learns the other nodes from the
     /// registry.
     pub fn at(cluster: &ProcessCluster, index: usize, filter: &str) -> Seen {
+        Seen::with_seeds(cluster, index, filter, cluster.clients(index))
+    }
+
+    /// Starts a watch on the host of a node, with these client addresses, and waits until it has caught up.
+    pub fn with_seeds(cluster: &ProcessCluster, index: usize, filter: &str, seeds: &str) -> Seen {
         let mut command = cluster.command(index, ["watch", filter, "--json", "--timeout", "30s", "--addr"]);
-        let process = Process::spawn(command.arg(cluster.clients(index)));
+        let process = Process::spawn(command.arg(seeds));
         process.line("caught-up", |line| line.contains("caught-up"));
         Seen { process }
     }
