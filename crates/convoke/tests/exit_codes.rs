@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, free_address};
+use convoke_testkit::{TestNode, free_address};
 use support::{convoke, fails, failure, output, start};
 
 #[test]
@@ -119,7 +119,7 @@ fn an_unreachable_node_is_exit_code_3() {
 #[test]
 fn not_found_is_exit_code_4_and_invalid_input_is_2() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let at = ["--addr", &node.clients];
     assert_eq!(fails(&[["member", "nobody"], at].concat(), 4), "no member \"nobody\"");
     fails(&[["explain", "nobody"], at].concat(), 4);
@@ -138,7 +138,7 @@ fn not_found_is_exit_code_4_and_invalid_input_is_2() {
 #[test]
 fn a_data_directory_is_used_by_one_node_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let node = NodeProcess::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
+    let node = TestNode::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
     let error = failure(&start(dir.path(), &["--log-level", "off"]).output().unwrap(), 1);
     assert!(error.contains("is in use by another process"), "{error}");
     drop(node);

@@ -2,7 +2,7 @@
 //! ports when it is restarted. Nodes are numbered from 0 and named `n1`, `n2`, …
 
 use crate::network::NamespaceNetwork;
-use crate::process::{NodeProcess, run_to_end};
+use crate::process::{TestNode, run_to_end};
 use crate::{free_address, until};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
@@ -103,7 +103,7 @@ struct Member {
     join: Vec<String>,
     environment: Vec<(OsString, OsString)>,
     data_dir: PathBuf,
-    process: Option<NodeProcess>,
+    process: Option<TestNode>,
 }
 
 /// The nodes. Dropping it kills them.
@@ -164,7 +164,7 @@ impl ProcessCluster {
     /// # Panics
     /// If the node does not run.
     #[track_caller]
-    pub fn node(&self, index: usize) -> &NodeProcess {
+    pub fn node(&self, index: usize) -> &TestNode {
         self.nodes[index].process.as_ref().expect("the node is running")
     }
 
@@ -258,7 +258,7 @@ impl ProcessCluster {
         }
         command.args(&self.plan.arguments);
         command.envs(self.plan.environment.iter().cloned()).envs(member.environment.iter().cloned());
-        self.nodes[index].process = Some(NodeProcess::launch(&mut command)?);
+        self.nodes[index].process = Some(TestNode::launch(&mut command)?);
         Ok(())
     }
 

@@ -222,7 +222,7 @@ pub enum Effect {
     Restart {
         reason: RestartReason,
         incarnation: u64,
-        legacy: Legacy,
+        inherited: InheritedState,
     },
     /// The graceful stop is complete, or the node must not continue.
     Stop {
@@ -232,11 +232,11 @@ pub enum Effect {
 
 /// State that an incarnation passes to the next one in the same process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Legacy {
+pub struct InheritedState {
     /// The new incarnation may have no seed that leads to them (N3).
     pub(crate) peers: Vec<KnownPeer>,
     /// Tombstones that this node wrote and that others may have rejected, because its number was too low (N1).
-    pub(crate) ends: Vec<Arc<Record>>,
+    pub(crate) tombstones: Vec<Arc<Record>>,
     /// This process has completed an exchange before (N7).
     pub(crate) joined: bool,
 }

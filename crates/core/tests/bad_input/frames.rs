@@ -20,7 +20,7 @@ fn hello(change: impl FnOnce(&mut Config)) -> Vec<u8> {
         _ => None,
     });
     let mut out = Output::default();
-    node.dialed(Time::ZERO, dial.expect("a seed is dialed"), LinkId(1), &mut out);
+    node.dialled(Time::ZERO, dial.expect("a seed is dialled"), LinkId(1), &mut out);
     let [Effect::Send { frame, .. }] = &out.effects[..] else { panic!("{out:?}") };
     frame.to_vec()
 }

@@ -1,7 +1,7 @@
 //! Stories of one session: the node is played by the test.
 
 use crate::seeds::Seeds;
-use crate::session::{Effect, Identity, OperationId, RegistrationId, Session, Time};
+use crate::session::{ClientTime, Effect, Identity, OperationId, RegistrationId, Session};
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use convoke_proto::json::Liveness;
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct Story {
     session: Session,
-    now: Time,
+    now: ClientTime,
     /// Effects not yet looked at.
     out: Vec<Effect>,
     connection: Option<crate::session::ConnectionId>,
@@ -315,7 +315,7 @@ fn a_session_that_is_gone_is_noticed_by_its_heartbeat() {
 }
 
 #[test]
-fn a_client_in_a_crowd_takes_its_time_to_come_back() {
+fn the_reconnect_delay_grows_with_the_number_of_clients() {
     let (mut story, _) = Story::attached(&[]);
     let pauses = (0..100).map(|_| {
         story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 4_000 }));
@@ -573,7 +573,7 @@ fn old_notices_are_not_about_this_session() {
 #[test]
 fn a_handover_names_the_next_node() {
     let (mut story, _) = Story::attached(&["m1"]);
-    // One of a crowd; but a node that stops tells its clients little by little.
+    // One of many clients; but a node that stops tells its clients little by little.
     story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, error: None, spread_ms: 8_000 }));
     let handover = v1::notice::Handover { node: "n9".into(), address: "c:7700".into() };
     story.notice(v1::notice::Notice::Handover(handover));
