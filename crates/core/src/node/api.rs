@@ -388,7 +388,7 @@ impl SeedFailure {
             SeedFailure::Refused => "connection refused",
             SeedFailure::TimedOut => "no answer in time",
             SeedFailure::Unreachable => "unreachable",
-            SeedFailure::SpeaksHttp => "speaks HTTP: this is not a peer port",
+            SeedFailure::SpeaksHttp => "speaks HTTP: this is a client port; use the peer port",
             SeedFailure::NotAPeer => "does not speak the peer protocol",
             SeedFailure::Closed => "closed the connection without an answer",
             SeedFailure::OtherCluster => "belongs to another cluster",

@@ -77,7 +77,7 @@ impl Node {
     ) {
         self.counters.handshakes_rejected += 1;
         if reason != RejectReason::Oneself {
-            out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
+            out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: reason.to_string() });
         }
         let me = self.me.node.clone();
         self.send(id, &Message::Reject { reason, node: me, known_incarnation }, out);
@@ -285,7 +285,7 @@ impl Node {
                 }
             }
             RejectReason::Cluster | RejectReason::Version | RejectReason::Full | RejectReason::Incarnations => {
-                out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
+                out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: reason.to_string() });
             }
         }
         self.close(id, LossReason::Closed, out);

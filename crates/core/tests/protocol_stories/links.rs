@@ -145,8 +145,7 @@ fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     cluster.run(Duration::from_millis(15_500));
 
     assert!(cluster.node(2).is_ready(), "it is the only node of its cluster");
-    let rejected =
-        |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "Cluster");
+    let rejected = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "the cluster names differ");
     assert!(cluster.times(1, rejected).len() >= 2, "in both directions, repeatedly");
     assert!(!cluster.times(2, rejected).is_empty());
     assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "an answer of another node is not evidence");
