@@ -1,13 +1,14 @@
 //! Connections to nodes. Several addresses are tried in turn within one timeout.
 
 use crate::{CLIENT_PORT, CommandError, ConnectArgs, Result, with_port};
-use convoke_client::{Builder, Client, ConnectionState};
+use convoke_client::{Builder, Client, ConnectionState, peer_port_answer};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{Error, ErrorCode};
 use std::convert::Infallible;
 use std::error::Error as _;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::StreamExt;
@@ -17,8 +18,14 @@ use tonic::{Response, Status};
 /// `host:port` of all given nodes.
 pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
     let given = connect.addr.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
-    let addresses: Vec<String> =
-        given.filter(|address| !address.is_empty()).map(|address| with_port(address, CLIENT_PORT)).collect();
+    let mut addresses = Vec::new();
+    for given in given.filter(|address| !address.is_empty()) {
+        let address = with_port(given, CLIENT_PORT);
+        if address.starts_with('[') && address.parse::<SocketAddr>().is_err() {
+            return Err(CommandError::usage(format!("{given:?} is not a node address: use HOST:PORT")));
+        }
+        addresses.push(address);
+    }
     if addresses.is_empty() {
         return Err(CommandError::usage("no node address: set --addr HOST:PORT or CONVOKE_ADDR"));
     }
@@ -61,7 +68,10 @@ pub async fn call_until<T>(
             Ok(answer) => return Ok(answer),
             Err(AttemptError::Rejected(error)) => return Err(error.into()),
             Err(AttemptError::Slow { received }) => return Err(slow(address, &received, connect.timeout)),
-            Err(AttemptError::Connect(cause)) => missed.push(format!("{address} ({cause})")),
+            Err(AttemptError::Connect(cause)) => {
+                let cause = peer_port_answer(address).await.unwrap_or(cause);
+                missed.push(format!("{address} ({cause})"));
+            }
             Err(AttemptError::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::connect::{Connect, LogChannel, TcpConnect};
+use crate::peer_port::peer_port_answer;
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -86,14 +88,24 @@ async fn run(
     if events.send((id, ConnectionEvent::Connected(channel.clone()))).await.is_err() {
         return Error::new(ErrorCode::NotReady, "the client was dropped");
     }
-    if attach {
+    let (mut answered, mut listed) = (false, false);
+    let error = if attach {
         tokio::select! {
-            error = exchange_messages(id, channel.clone(), messages, events) => error,
-            error = learn(id, channel, None, events) => error,
+            error = exchange_messages(id, channel.clone(), messages, events, &mut answered) => error,
+            error = learn(id, channel, None, events, &mut listed) => error,
         }
     } else {
-        learn(id, channel, Some(PROBE_INTERVAL), events).await
+        learn(id, channel, Some(PROBE_INTERVAL), events, &mut answered).await
+    };
+    if answered {
+        return error;
     }
+    peer_port_answer(address).await.map_or(error, |answer| Error::new(ErrorCode::NotReady, answer))
+}
+
+/// Whether a gRPC server has sent this status, instead of a connection that broke or speaks another protocol.
+fn is_answer(status: &Status) -> bool {
+    std::error::Error::source(status).is_none()
 }
 
 pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
@@ -146,11 +158,16 @@ async fn exchange_messages(
     channel: Channel,
     messages: mpsc::Receiver<v1::ClientMessage>,
     events: &ConnectionEvents,
+    answered: &mut bool,
 ) -> Error {
     let mut stream = match RegistryClient::new(channel).attach(ReceiverStream::new(messages)).await {
         Ok(response) => response.into_inner(),
-        Err(status) => return status.into(),
+        Err(status) => {
+            *answered = is_answer(&status);
+            return status.into();
+        }
     };
+    *answered = true;
     loop {
         match stream.message().await {
             Ok(Some(message)) => {
@@ -166,7 +183,13 @@ async fn exchange_messages(
 
 /// Requests the list of nodes periodically. With `probe`, the request also shows whether the node still answers,
 /// and this function returns when it does not.
-async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, events: &ConnectionEvents) -> Error {
+async fn learn(
+    id: ConnectionId,
+    channel: Channel,
+    probe: Option<Duration>,
+    events: &ConnectionEvents,
+    answered_once: &mut bool,
+) -> Error {
     let mut client = RegistryClient::new(channel);
     loop {
         let request = v1::ListRequest { filter: format!("service == {NODE_SERVICE:?}"), ..v1::ListRequest::default() };
@@ -174,13 +197,17 @@ async fn learn(id: ConnectionId, channel: Channel, probe: Option<Duration>, even
         request.set_timeout(KEEP_ALIVE_TIMEOUT);
         let answered = match client.list(request).await {
             Ok(response) => {
+                *answered_once = true;
                 let nodes: Vec<KnownNode> = response.into_inner().members.into_iter().map(node).collect();
                 if !nodes.is_empty() {
                     let _ = events.send((id, ConnectionEvent::Learnt(nodes))).await;
                 }
                 true
             }
-            Err(status) if probe.is_some() => return status.into(),
+            Err(status) if probe.is_some() => {
+                *answered_once |= is_answer(&status);
+                return status.into();
+            }
             Err(_) => false,
         };
         let pause = probe.unwrap_or(if answered { LEARN_INTERVAL } else { PROBE_INTERVAL });

@@ -3,7 +3,7 @@
 
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
-use crate::session::{ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session, Time};
+use crate::session::{ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session};
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl Driver {
     }
 
     /// Runs a call of the session, then sends the queued requests and performs the effects.
-    fn work(&mut self, call: impl FnOnce(&mut Session, Time, &mut Effects)) {
+    fn work(&mut self, call: impl FnOnce(&mut Session, ClientTime, &mut Effects)) {
         let mut out = Effects::new();
         self.cancel_abandoned(&mut out);
         call(&mut self.session, self.start.elapsed(), &mut out);

@@ -37,12 +37,12 @@ struct Progress {
     failure: Option<Error>,
 }
 
-struct Keeper {
+struct ViewTarget {
     copy: Arc<Copy>,
     progress: watch::Sender<Progress>,
 }
 
-impl Target for Keeper {
+impl Target for ViewTarget {
     async fn change<T: Send>(
         &mut self,
         change: impl FnOnce(&mut WatchState, &mut Vec<Event>) -> T + Send,
@@ -67,8 +67,8 @@ impl View {
     pub(crate) fn start(client: Client, filter: &Filter) -> View {
         let copy = Arc::new(Copy::default());
         let (sender, progress) = watch::channel(Progress::default());
-        let keeper = Keeper { copy: copy.clone(), progress: sender.clone() };
-        let following = follow(client.inner.links.clone(), filter.to_string(), keeper);
+        let target = ViewTarget { copy: copy.clone(), progress: sender.clone() };
+        let following = follow(client.inner.links.clone(), filter.to_string(), target);
         let task = tokio::spawn(async move {
             if let Some(error) = following.await {
                 tracing::warn!(%error, "view ended");

@@ -6,7 +6,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, free_address, skip, until};
+use convoke_testkit::{Process, TestNode, free_address, skip, until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -34,8 +34,8 @@ fn shipped(name: &str, replaced: &[(&str, &str)]) -> String {
     TIMES.iter().chain(replaced).fold(text, |text, (from, to)| text.replace(from, to))
 }
 
-fn cluster(dir: &Path) -> Vec<NodeProcess> {
-    let mut nodes: Vec<NodeProcess> = Vec::new();
+fn cluster(dir: &Path) -> Vec<TestNode> {
+    let mut nodes: Vec<TestNode> = Vec::new();
     for id in ["n1", "n2", "n3", "n4"] {
         let mut arguments = vec!["--id", id];
         if let Some(first) = nodes.first() {
@@ -45,7 +45,7 @@ fn cluster(dir: &Path) -> Vec<NodeProcess> {
         for (name, value) in SCALE {
             command.env(format!("CONVOKE_TIMERS_{name}"), value);
         }
-        nodes.push(NodeProcess::spawn(&mut command).ready());
+        nodes.push(TestNode::spawn(&mut command).ready());
     }
     nodes
 }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, free_address, run, until};
+use convoke_testkit::{Process, TestNode, free_address, run, until};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
@@ -12,15 +12,15 @@ use support::http::{json, metric, request};
 use support::{binary, failure, founders, output, registered, start, start_on, states};
 
 /// Waits until a node has given up reaching its seeds for now.
-fn alone(command: &mut Command) -> NodeProcess {
-    let node = NodeProcess::spawn(command);
+fn alone(command: &mut Command) -> TestNode {
+    let node = TestNode::spawn(command);
     until("the node is alone", || json(&node.clients, "GET", "/api/v1/status", "")["alone"] != "");
     node
 }
 
 /// Requires 503 and returns the message.
 #[track_caller]
-fn unavailable(node: &NodeProcess, method: &str, path: &str, body: &str) -> String {
+fn unavailable(node: &TestNode, method: &str, path: &str, body: &str) -> String {
     let (status, answer) = request(&node.clients, method, path, body);
     assert_eq!(status, 503, "{method} {path}: {answer}");
     answer
@@ -46,8 +46,8 @@ fn a_node_that_reaches_no_seed_serves_and_asserts_no_absence() {
     assert_eq!((held["complete"].as_bool(), held["members"].as_array().unwrap().len()), (Some(false), 1), "{held}");
     assert_eq!(json(&node.clients, "GET", "/api/v1/services?partial", "")["complete"], false);
     // The session of another node, which this one cannot reach: it is not declared gone.
-    let other = NodeProcess::spawn(&mut start(&dir.path().join("n2"), &["--id", "n2"])).ready();
-    let created = |node: &NodeProcess| {
+    let other = TestNode::spawn(&mut start(&dir.path().join("n2"), &["--id", "n2"])).ready();
+    let created = |node: &TestNode| {
         let (status, answer) = request(&node.clients, "POST", "/api/v1/sessions", "");
         assert!((200..300).contains(&status), "{answer}");
         let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
@@ -86,7 +86,7 @@ fn a_node_is_ready_when_a_seed_appears() {
     let node = alone(&mut start(&dir.path().join("n1"), &["--id", "n1", "--join", &seed]));
     let _member = registered(&node.clients, "web-1");
     let port = seed.rsplit_once(':').unwrap().1;
-    let other = NodeProcess::spawn(&mut start_on(&dir.path().join("n2"), ["0", port], &["--id", "n2"])).ready();
+    let other = TestNode::spawn(&mut start_on(&dir.path().join("n2"), ["0", port], &["--id", "n2"])).ready();
     until("the node is ready", || request(&node.clients, "GET", "/readyz", "").0 == 200);
     until("the member is known", || request(&other.clients, "GET", "/api/v1/members/web-1", "").0 == 200);
     // It has met the cluster: it is never alone again.
@@ -109,11 +109,11 @@ fn the_log_names_each_seed_that_failed_and_why() {
         }
     });
     let foreign = ["--id", "n9", "--cluster", "another"];
-    let foreign = NodeProcess::spawn(&mut start(&dir.path().join("n9"), &foreign)).ready();
+    let foreign = TestNode::spawn(&mut start(&dir.path().join("n9"), &foreign)).ready();
     let refused = free_address();
     let unresolvable = "no-such-host.invalid:7701";
     let join = [&refused, unresolvable, &speaks_http, &foreign.peers].join(",");
-    let node = NodeProcess::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1", "--join", &join]));
+    let node = TestNode::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1", "--join", &join]));
     for (seed, reason) in [
         (refused.as_str(), "connection refused"),
         (unresolvable, "the name does not resolve"),

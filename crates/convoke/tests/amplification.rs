@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX};
-use convoke_testkit::NodeProcess;
+use convoke_testkit::TestNode;
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use support::{convoke, query};
@@ -61,14 +61,14 @@ fn empties(field: u8, element: u8) -> Bytes {
 }
 
 /// Largest memory that a process has used, in MiB.
-fn peak(node: &NodeProcess) -> u64 {
+fn peak(node: &TestNode) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", node.process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1_024
 }
 
 /// The error with which a stream of these messages ends.
-async fn attach(node: &NodeProcess, messages: Vec<Bytes>) -> Error {
+async fn attach(node: &TestNode, messages: Vec<Bytes>) -> Error {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", node.clients)).unwrap();
     let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
     grpc.ready().await.unwrap();
@@ -90,7 +90,7 @@ async fn attach(node: &NodeProcess, messages: Vec<Bytes>) -> Error {
 #[test]
 fn four_mebibytes_of_empty_elements_cost_a_few_mebibytes() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     query(&node, &["members"]);
     let before = peak(&node);
     let session = convoke_proto::v1::Attach { client: "c".into(), nonce: 1, claim: 1, ..Default::default() };

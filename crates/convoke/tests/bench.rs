@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, free_address, until};
+use convoke_testkit::{Process, TestNode, free_address, until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -119,7 +119,7 @@ fn keys_over_http() {
 
 #[test]
 fn existing_nodes_are_left_unchanged() {
-    let node = NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
+    let node = TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
     for arguments in [
         &["register", "--clients", "2", "--members", "100"][..],
         &["http-register", "--clients", "2", "--members", "100"],

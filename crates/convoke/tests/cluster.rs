@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, until};
+use convoke_testkit::{Process, TestNode, until};
 use std::time::Duration;
 use support::{cluster, member_status, output, query, registered, start, state, watch};
 
@@ -21,7 +21,7 @@ fn a_killed_node_is_detected_forgotten_and_restarted() {
     assert_eq!(output(&["nodes", "forget", "n3", "--json", "--addr", &nodes[0].clients]), "{\"forgotten\":\"n3\"}\n");
 
     // The same data directory is the same node with another incarnation.
-    let third = NodeProcess::spawn(&mut start(&dir.path().join("n3"), &["--join", &nodes[0].peers])).ready();
+    let third = TestNode::spawn(&mut start(&dir.path().join("n3"), &["--join", &nodes[0].peers])).ready();
     let status = query(&third, &["status"]);
     assert_eq!((status["id"].as_str(), status["incarnation"].as_u64()), (Some("n3"), Some(2)));
     until("it is back", || nodes.iter().all(|node| state(node, "n3") == "up"));
@@ -30,11 +30,10 @@ fn a_killed_node_is_detected_forgotten_and_restarted() {
 #[test]
 fn one_of_two_nodes_with_one_id_stops() {
     let dir = tempfile::tempdir().unwrap();
-    let mut first = NodeProcess::spawn(&mut start(&dir.path().join("a"), &["--id", "n1"])).ready();
+    let mut first = TestNode::spawn(&mut start(&dir.path().join("a"), &["--id", "n1"])).ready();
     let arguments = ["--id", "n1", "--join", &first.peers];
-    let mut second = NodeProcess::spawn(&mut start(&dir.path().join("b"), &arguments));
-    let given_up =
-        |node: &NodeProcess| node.process.stderr().contains("uses the node id n1: give each node its own id");
+    let mut second = TestNode::spawn(&mut start(&dir.path().join("b"), &arguments));
+    let given_up = |node: &TestNode| node.process.stderr().contains("uses the node id n1: give each node its own id");
     until("one of them stops", || given_up(&first) || given_up(&second));
     let loser = if given_up(&first) { &mut first } else { &mut second };
     assert_eq!(loser.process.wait().code(), Some(5));
@@ -62,9 +61,9 @@ fn a_graceful_stop_hands_clients_over_and_unregisters_the_node() {
 #[test]
 fn a_second_signal_ends_the_node_immediately() {
     let dir = tempfile::tempdir().unwrap();
-    let first = NodeProcess::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1"])).ready();
+    let first = TestNode::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1"])).ready();
     let mut command = start(&dir.path().join("n2"), &["--id", "n2", "--join", &first.peers]);
-    let mut second = NodeProcess::spawn(command.env("CONVOKE_TIMERS_HANDOVER_TIMEOUT", "1h")).ready();
+    let mut second = TestNode::spawn(command.env("CONVOKE_TIMERS_HANDOVER_TIMEOUT", "1h")).ready();
     // A stopped client, which cannot move to another node.
     let stuck = registered(&second.clients, "web-1");
     stuck.pause();
@@ -113,7 +112,7 @@ fn a_paused_node_makes_no_member_down() {
 fn a_node_gives_its_clients_time_after_a_long_pause() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = start(dir.path(), &["--id", "n1"]);
-    let node = NodeProcess::spawn(command.env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "3s")).ready();
+    let node = TestNode::spawn(command.env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "3s")).ready();
     let seen = watch(&node.clients, "service == \"web\"");
     let _web = registered(&node.clients, "web-1");
     seen.line("web-1", |line| line.contains("\"register\""));

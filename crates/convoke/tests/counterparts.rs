@@ -6,7 +6,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, free_address, skip, until};
+use convoke_testkit::{Process, TestNode, free_address, skip, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -28,11 +28,11 @@ fn installed(test: &str, program: &str) -> bool {
     found
 }
 
-fn node() -> NodeProcess {
-    NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
+fn node() -> TestNode {
+    TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
 }
 
-fn dns_of(node: &NodeProcess) -> String {
+fn dns_of(node: &TestNode) -> String {
     format!("127.0.0.1:{}", query(node, &["status"])["ports"]["dns"])
 }
 
@@ -56,7 +56,7 @@ struct Backend {
 }
 
 impl Backend {
-    fn start(node: &NodeProcess, name: &str) -> Self {
+    fn start(node: &TestNode, name: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));

@@ -4,13 +4,13 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, free_address, until};
+use convoke_testkit::{Process, TestNode, free_address, until};
 use support::{convoke, output, query};
 
 #[test]
 fn dev_prints_its_addresses_and_serves_them() {
     let mut node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let status = query(&node, &["status"]);
     assert_eq!((status["id"].as_str(), status["ready"].as_bool()), (Some("dev"), Some(true)));
     let port = |address: &str| address.rsplit(':').next().unwrap().parse::<u64>().unwrap();
@@ -25,8 +25,8 @@ fn dev_prints_its_addresses_and_serves_them() {
 
 #[test]
 fn ports_in_use_are_replaced_unless_configured() {
-    let first = NodeProcess::spawn(&mut convoke(&["dev"])).ready();
-    let second = NodeProcess::spawn(&mut convoke(&["dev"])).ready();
+    let first = TestNode::spawn(&mut convoke(&["dev"])).ready();
+    let second = TestNode::spawn(&mut convoke(&["dev"])).ready();
     assert_ne!(first.clients, second.clients);
     assert!(second.process.stdout().contains("is in use"), "{}", second.process.stdout());
     let port = first.clients.rsplit(':').next().unwrap();
@@ -37,7 +37,7 @@ fn ports_in_use_are_replaced_unless_configured() {
 #[test]
 fn services_members_and_drains_are_shown() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let _web = support::registered(&node.clients, "web-1");
     let services = output(&["services", "--addr", &node.clients]);
     assert_eq!(services, "SERVICE  UP  DOWN  DRAINED\nconvoke  1   0     0\nweb      1   0     0\n");
@@ -76,7 +76,7 @@ fn the_service_manager_is_notified_of_ready_and_stopping() {
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     let mut command = convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"]);
-    let mut node = NodeProcess::spawn(command.env("NOTIFY_SOCKET", &path)).ready();
+    let mut node = TestNode::spawn(command.env("NOTIFY_SOCKET", &path)).ready();
     let received = || {
         let mut message = [0; 256];
         let length = socket.recv(&mut message).unwrap();
@@ -102,7 +102,7 @@ fn manual_pages_are_written() {
 #[test]
 fn every_client_command_prints_json() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let web = support::register(&node.clients, "web-1", &["--json"]);
     let line = web.line("registered", |line| line.starts_with('{'));
     let printed: serde_json::Value = serde_json::from_str(&line).unwrap();

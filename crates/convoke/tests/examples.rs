@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, until};
+use convoke_testkit::{TestNode, until};
 use std::path::{Path, PathBuf};
 use support::{convoke, output, states};
 use tempfile::TempDir;
@@ -17,11 +17,11 @@ fn files(cluster: &str) -> Vec<PathBuf> {
 }
 
 /// Starts all configurations at once, unchanged except for the client, peer and DNS ports, which may be in use here.
-fn start(cluster: &str) -> (TempDir, Vec<NodeProcess>) {
+fn start(cluster: &str) -> (TempDir, Vec<TestNode>) {
     let files = files(cluster);
     let dir = tempfile::tempdir().unwrap();
     let port = convoke_testkit::free_address().rsplit_once(':').unwrap().1.to_owned();
-    let nodes: Vec<NodeProcess> = files
+    let nodes: Vec<TestNode> = files
         .iter()
         .map(|file| {
             output(&["config", "check", file.to_str().unwrap()]);
@@ -35,10 +35,10 @@ fn start(cluster: &str) -> (TempDir, Vec<NodeProcess>) {
             if !join.is_empty() {
                 command.args(["--join", &join.join(",")]);
             }
-            NodeProcess::spawn(&mut command)
+            TestNode::spawn(&mut command)
         })
         .collect();
-    let nodes: Vec<NodeProcess> = nodes.into_iter().map(NodeProcess::ready).collect();
+    let nodes: Vec<TestNode> = nodes.into_iter().map(TestNode::ready).collect();
     for node in &nodes {
         // Only some nodes connect to other regions.
         until("every node is up or distant for every other", || {

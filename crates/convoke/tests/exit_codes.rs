@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, free_address};
+use convoke_testkit::{TestNode, free_address, until};
 use support::{convoke, fails, failure, output, start};
 
 #[test]
@@ -114,12 +114,36 @@ fn an_unreachable_node_is_exit_code_3() {
     let address = silent_listener.local_addr().unwrap().to_string();
     let error = fails(&["status", "--addr", &address, "--timeout", "300ms"], 3);
     assert!(error.contains("no answer within 0.3 s"), "{error}");
+    let error = fails(&["status", "--addr", "localhost:99999"], 2);
+    assert_eq!(error, "\"localhost:99999\" is not a node address: use HOST:PORT");
+}
+
+#[test]
+fn the_error_names_the_peer_port_and_the_client_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
+    let peers = node.peers.as_str();
+    let expected = format!(
+        "cannot reach a node at {peers} (this is the peer port of a Convoke node; use its client port, {})",
+        node.clients
+    );
+    for command in [&["status"][..], &["members"], &["kv", "get", "a"], &["log", "status"], &["watch"]] {
+        let error = fails(&[command, &["--addr", peers, "--timeout", "2s"]].concat(), 3);
+        assert!(error.starts_with(&expected), "{command:?}: {error}");
+    }
+    // Another node that is to join the client port.
+    let other = TestNode::spawn(&mut start(&dir.path().join("other"), &["--id", "n2", "--join", &node.clients]));
+    until("the log names the client port", || {
+        let log = other.process.stderr();
+        assert!(!log.contains("a frame has"), "{log}");
+        log.contains("speaks HTTP: this is a client port; use the peer port")
+    });
 }
 
 #[test]
 fn not_found_is_exit_code_4_and_invalid_input_is_2() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let at = ["--addr", &node.clients];
     assert_eq!(fails(&[["member", "nobody"], at].concat(), 4), "no member \"nobody\"");
     fails(&[["explain", "nobody"], at].concat(), 4);
@@ -138,7 +162,7 @@ fn not_found_is_exit_code_4_and_invalid_input_is_2() {
 #[test]
 fn a_data_directory_is_used_by_one_node_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let node = NodeProcess::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
+    let node = TestNode::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
     let error = failure(&start(dir.path(), &["--log-level", "off"]).output().unwrap(), 1);
     assert!(error.contains("is in use by another process"), "{error}");
     drop(node);

@@ -62,7 +62,7 @@ fn fd2_a_list_of_one_name_creates_no_log_and_bootstrap_does() {
     let start = |bootstrap: &[&str]| {
         let arguments = [&["--id", "n1", "--join", join.as_str()], bootstrap].concat();
         // Its only seed is itself, so its registry is alone, and it does not become ready (N7).
-        convoke_testkit::NodeProcess::spawn(&mut support::start_on(&dir.path().join("n1"), ["0", port], &arguments))
+        convoke_testkit::TestNode::spawn(&mut support::start_on(&dir.path().join("n1"), ["0", port], &arguments))
     };
     let node = start(&[]);
     until("the node says why there is no log", || {

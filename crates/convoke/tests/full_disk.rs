@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, skip, until};
+use convoke_testkit::{TestNode, skip, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{binary, convoke, output, query, registered, start};
@@ -39,12 +39,12 @@ fn fill(address: &str) -> usize {
     unreachable!("the loop returns")
 }
 
-fn owner(node: &NodeProcess, id: &str) -> String {
+fn owner(node: &TestNode, id: &str) -> String {
     query(node, &["member", id])["owner"]["node"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Waits until the log of a node has failed, and returns the reason.
-fn log_fault(node: &NodeProcess) -> String {
+fn log_fault(node: &TestNode) -> String {
     let mut fault = String::new();
     until("the log of the node has failed", || {
         let status = query(node, &["log", "status"]);
@@ -56,7 +56,7 @@ fn log_fault(node: &NodeProcess) -> String {
 }
 
 /// The registry of a node works: reads, writes and liveness.
-fn check_registry(node: &NodeProcess, other: &NodeProcess, id: &str) {
+fn check_registry(node: &TestNode, other: &TestNode, id: &str) {
     assert_eq!(owner(other, "web-1"), "n1", "its client stays");
     let _late = registered(&node.clients, id);
     until("a new member is seen elsewhere", || support::member_status(other, id).as_deref() == Some("up"));
@@ -65,8 +65,8 @@ fn check_registry(node: &NodeProcess, other: &NodeProcess, id: &str) {
 /// A node writes until its disk is full. Its log stops, and its registry goes on. It also starts with a full disk. After a
 /// restart with free space every acknowledged write is there.
 fn scenario(dir: &Path, data: &Path, command: impl Fn(&[&str]) -> Command, error: &str, mend: impl FnOnce()) {
-    let mut full = NodeProcess::spawn(&mut command(&["--id", "n1"])).ready();
-    let other = NodeProcess::spawn(&mut start(&dir.join("n2"), &["--id", "n2", "--join", &full.peers])).ready();
+    let mut full = TestNode::spawn(&mut command(&["--id", "n1"])).ready();
+    let other = TestNode::spawn(&mut start(&dir.join("n2"), &["--id", "n2", "--join", &full.peers])).ready();
     let mut web = registered(&full.clients, "web-1");
     until("the other node has the member", || support::member_status(&other, "web-1").as_deref() == Some("up"));
 
@@ -86,7 +86,7 @@ fn scenario(dir: &Path, data: &Path, command: impl Fn(&[&str]) -> Command, error
     assert!(printed.contains("ERROR") && printed.contains("the registry goes on"), "{printed}");
 
     // The same once more, from the start.
-    let mut full = NodeProcess::spawn(&mut command(&["--id", "n1", "--join", &other.peers])).ready();
+    let mut full = TestNode::spawn(&mut command(&["--id", "n1", "--join", &other.peers])).ready();
     let _web = registered(&full.clients, "web-1");
     until("the other node has the member", || owner(&other, "web-1") == "n1");
     check_registry(&full, &other, "late-2");
@@ -94,7 +94,7 @@ fn scenario(dir: &Path, data: &Path, command: impl Fn(&[&str]) -> Command, error
     full.process.wait();
 
     mend();
-    let back = NodeProcess::spawn(&mut start(data, &["--id", "n1", "--join", &other.peers])).ready();
+    let back = TestNode::spawn(&mut start(data, &["--id", "n1", "--join", &other.peers])).ready();
     let at = ["--addr", &back.clients, "--timeout", "60s"];
     let run = |arguments: &[&str]| output(&[arguments, &at].concat());
     for number in 0..acknowledged {

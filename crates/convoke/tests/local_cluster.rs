@@ -233,7 +233,7 @@ fn several_clusters_and_prometheus_targets() {
 #[test]
 fn clients_are_added_and_removed() {
     let world = World::new();
-    create(&world, "crowd", "2");
+    create(&world, "clients", "2");
     let info = world.json(&["clients", "6", "--service", "orders"]);
     assert_eq!(info["clients"], json!({ "orders": 6 }));
     world.json(&["clients", "1"]);
@@ -307,7 +307,7 @@ fn a_port_of_another_service_is_reported() {
     let world = World::new();
     let node = support::start(world.dir.path(), &["--id", "other"]);
     let mut node = node;
-    let node = convoke_testkit::NodeProcess::spawn(&mut node).ready();
+    let node = convoke_testkit::TestNode::spawn(&mut node).ready();
     let port = node.clients.rsplit_once(':').unwrap().1;
     for arguments in [vec!["list"], vec!["create"], vec!["delete"]] {
         let mut command = world.command(&["cluster", "--port", port]);

@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_client::log::{Ambassador, Options, Write};
-use convoke_testkit::{NodeProcess, free_address, skip, until};
+use convoke_testkit::{TestNode, free_address, skip, until};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn eventually_output(arguments: &[&str]) -> String {
 #[test]
 fn keys_from_the_command_line() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let at = ["--addr", &node.clients, "--timeout", "30s"];
     let run = |arguments: &[&str]| output(&[arguments, &at].concat());
     let status = || -> Value { serde_json::from_str(&run(&["log", "status", "--json"])).unwrap() };
@@ -89,7 +89,7 @@ fn values_from_stdin() {
     use std::io::Write;
     use std::process::Stdio;
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let value = [0, 159, 146, 150, b'\n'];
     let mut put = convoke(&["kv", "put", "raw", "--addr", &node.clients])
         .stdin(Stdio::piped())
@@ -135,7 +135,7 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     let error = failure(&rejected, 2);
     assert!(error.contains("holds the log of node r1, not of other: start the node with --id r1"), "{error}");
     assert!(!restored.join("incarnation").exists(), "no incarnation was written");
-    let node = NodeProcess::spawn(&mut start_on(&restored, ["0", port], &[])).ready();
+    let node = TestNode::spawn(&mut start_on(&restored, ["0", port], &[])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
     assert_eq!(json(&["log", "status", "--json", "--addr", &node.clients])["node"], "r1");
 }
@@ -149,8 +149,7 @@ fn a_paused_leader_is_replaced_and_serves_current_state_afterwards() {
     eventually_output(&["kv", "put", "k", "1", "--addr", &three.addresses()]);
     let paused = three.nodes[leader].as_ref().unwrap();
     paused.process.pause();
-    let others: Vec<&NodeProcess> =
-        three.nodes.iter().flatten().filter(|node| node.clients != paused.clients).collect();
+    let others: Vec<&TestNode> = three.nodes.iter().flatten().filter(|node| node.clients != paused.clients).collect();
     let others = format!("{},{}", others[0].clients, others[1].clients);
     assert_eq!(output(&["kv", "put", "k", "2", "--addr", &others, "--timeout", "60s"]), "revision 2\n");
     paused.process.resume();
@@ -180,7 +179,7 @@ async fn wall_clock_jumps_do_not_affect_the_log() {
             start_on(&dir.path().join(&id), ["0", port], &["--id", &id, "--join", &three.peers.join(",")]);
         command.env("LD_PRELOAD", &library).env("FAKETIME_TIMESTAMP_FILE", clock(index));
         command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        three.nodes.push(Some(NodeProcess::spawn(&mut command)));
+        three.nodes.push(Some(TestNode::spawn(&mut command)));
     }
     let leader = three.leader();
     let kv = Ambassador::start(three.addresses().split(',')).unwrap().kv_with(Options::default().ttl(TTL));
@@ -250,7 +249,7 @@ fn one_node_recovers_alone_from_the_loss_of_a_majority_with_explicit_consent() {
     let text = output(&confirmed);
     assert!(text.contains("the old log is kept in"), "{text}");
     let port = address.rsplit_once(':').unwrap().1;
-    let node = NodeProcess::spawn(&mut start_on(Path::new(path), ["0", port], &["--id", "n0"])).ready();
+    let node = TestNode::spawn(&mut start_on(Path::new(path), ["0", port], &["--id", "n0"])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "1");
     eventually_output(&["kv", "put", "k", "3", "--addr", &node.clients]);
 }
@@ -267,8 +266,7 @@ fn a_dead_node_is_replaced_and_returns_as_a_new_replica() {
     three.kill(dead);
     let addresses = three.addresses();
     let join = three.peers.join(",");
-    let fourth =
-        NodeProcess::spawn(&mut start_on(&dir.path().join("n3"), ["0", "0"], &["--id", "n3", "--join", &join]));
+    let fourth = TestNode::spawn(&mut start_on(&dir.path().join("n3"), ["0", "0"], &["--id", "n3", "--join", &join]));
     let fourth = fourth.ready();
     let at = ["--addr", &addresses, "--timeout", "60s"];
     let run = |arguments: &[&str]| output(&[arguments, &at, &["--wait", "60s"]].concat());
@@ -316,7 +314,7 @@ fn a_dead_node_is_replaced_and_returns_as_a_new_replica() {
 #[test]
 fn a_blocked_change_reports_what_it_waits_for() {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let nowhere = free_address();
     let at = ["--addr", &node.clients, "--timeout", "30s"];
     let add = [&["log", "add", "n9", "--address", &nowhere, "--wait", "6s"][..], &at].concat();
@@ -377,7 +375,7 @@ fn an_idle_client_leaves_a_paused_leader() {
             assert!(took < Duration::from_secs(7), "{took:?}");
             nodes[leads].process.resume();
             convoke_testkit::eventually("all are there again", async || {
-                let known = |node: &NodeProcess| support::query(node, &["log", "status"])["available"] == true;
+                let known = |node: &TestNode| support::query(node, &["log", "status"])["available"] == true;
                 nodes.iter().all(known)
             })
             .await;

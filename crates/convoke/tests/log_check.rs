@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, until};
+use convoke_testkit::{TestNode, until};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ fn rejected(dir: &Path, arguments: &[&str], code: i32) -> String {
     String::from_utf8(done.stderr).unwrap()
 }
 
-fn run_and_stop(dir: &Path, act: impl Fn(&NodeProcess)) {
-    let mut node = NodeProcess::spawn(&mut start(dir, &["--id", "n1"])).ready();
+fn run_and_stop(dir: &Path, act: impl Fn(&TestNode)) {
+    let mut node = TestNode::spawn(&mut start(dir, &["--id", "n1"])).ready();
     until("the log works", || query(&node, &["log", "status"])["available"] == true);
     act(&node);
     node.process.terminate();
@@ -41,7 +41,7 @@ fn last_segment(dir: &Path) -> PathBuf {
 fn tears_and_damage_are_found_and_an_unsynced_tail_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let put = |node: &NodeProcess| drop(output(&["kv", "put", "k", "v", "--addr", &node.clients]));
+    let put = |node: &TestNode| drop(output(&["kv", "put", "k", "v", "--addr", &node.clients]));
     run_and_stop(dir, |node| {
         put(node);
         assert!(rejected(dir, &[], 1).contains("another process uses"));

@@ -5,7 +5,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, golden};
+use convoke_testkit::{TestNode, golden};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use support::http::{request, series};
@@ -72,7 +72,7 @@ struct Metric {
 #[test]
 fn the_reference_of_the_metrics_is_up_to_date() {
     let ports = ["--client-port", "0", "--peer-port", "0", "--dns-port", "0"];
-    let node = NodeProcess::spawn(&mut convoke(&[["dev"].as_slice(), &ports].concat())).ready();
+    let node = TestNode::spawn(&mut convoke(&[["dev"].as_slice(), &ports].concat())).ready();
     // Metrics with labels appear after the first use: over HTTP and over gRPC.
     assert_eq!(request(&node.clients, "GET", "/healthz", "").0, 200);
     output(&["members", "--addr", &node.clients]);

@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, skip};
+use convoke_testkit::{TestNode, skip};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn packaged(path: &str) -> PathBuf {
 /// Returns the names of all metrics of a node.
 fn served() -> BTreeSet<String> {
     let node =
-        NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     // Request metrics appear after the first request over HTTP and over gRPC.
     assert_eq!(request(&node.clients, "GET", "/healthz", "").0, 200);
     output(&["members", "--addr", &node.clients]);

@@ -4,13 +4,13 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, until};
+use convoke_testkit::{Process, TestNode, until};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use support::{convoke, member_status, registered, start};
 
-fn dev() -> NodeProcess {
-    NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
+fn dev() -> TestNode {
+    TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
 }
 
 /// `convoke completions zsh | head`
@@ -52,7 +52,7 @@ fn hang_up(process: &Process) {
 #[test]
 fn a_node_survives_sighup_and_dev_ends_with_its_terminal() {
     let dir = tempfile::tempdir().unwrap();
-    let mut node = NodeProcess::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
+    let mut node = TestNode::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
     for times in 1..=2 {
         hang_up(&node.process);
         until("the signal is logged", || node.process.stderr().matches("SIGHUP ignored").count() == times);
@@ -92,6 +92,6 @@ fn a_service_variable_of_kubernetes_does_not_stop_a_node() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = start(dir.path(), &["--id", "n1"]);
     command.env("CONVOKE_PEER_PORT", "tcp://10.0.0.1:7701").env("CONVOKE_CLIENT_PORT", "tcp://10.0.0.1:7700");
-    let node = NodeProcess::spawn(&mut command).ready();
+    let node = TestNode::spawn(&mut command).ready();
     until("the warning is logged", || node.process.stderr().contains("ignored CONVOKE_PEER_PORT"));
 }

@@ -4,11 +4,11 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Process, until};
+use convoke_testkit::{Process, TestNode, until};
 use support::{cluster, convoke, failure, member_status, register, registered, watch};
 
-fn dev() -> NodeProcess {
-    NodeProcess::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
+fn dev() -> TestNode {
+    TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
 }
 
 #[test]

@@ -4,17 +4,17 @@
 
 mod support;
 
-use convoke_testkit::{NodeProcess, Terminal, until};
+use convoke_testkit::{Terminal, TestNode, until};
 use rustix::process::{Pid, Signal, kill_process};
 
-fn top(node: &NodeProcess, columns: u16, rows: u16) -> Terminal {
+fn top(node: &TestNode, columns: u16, rows: u16) -> Terminal {
     Terminal::run(&mut support::convoke(&["top", "--interval", "200ms", "--addr", &node.clients]), columns, rows)
 }
 
 #[test]
 fn top_shows_the_cluster_at_two_sizes_and_restores_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
-    let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
+    let node = TestNode::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let mut top = top(&node, 80, 24);
     top.shows("n1 ready");
     top.shows("services");
@@ -47,7 +47,7 @@ fn top_shows_the_cluster_at_two_sizes_and_restores_the_terminal() {
 #[test]
 fn top_reports_a_lost_node_and_ctrl_c_quits() {
     let dir = tempfile::tempdir().unwrap();
-    let mut node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
+    let mut node = TestNode::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let mut top = top(&node, 100, 30);
     top.shows("n1 ready");
     node.process.kill();
@@ -60,7 +60,7 @@ fn top_reports_a_lost_node_and_ctrl_c_quits() {
 #[test]
 fn a_signal_restores_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
-    let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
+    let node = TestNode::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let mut top = top(&node, 100, 30);
     top.shows("n1 ready");
     kill_process(Pid::from_raw(top.child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
@@ -72,7 +72,7 @@ fn a_signal_restores_the_terminal() {
 #[test]
 fn one_snapshot_is_printed_as_json() {
     let dir = tempfile::tempdir().unwrap();
-    let node = NodeProcess::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
+    let node = TestNode::spawn(&mut support::start(dir.path(), &["--id", "n1"])).ready();
     let _web = support::registered(&node.clients, "web-1");
     until("there is a log", || support::query(&node, &["log", "status"])["leader"] == "n1");
     let unreachable_address = convoke_testkit::free_address();

@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_proto::v1;
-use convoke_testkit::{NodeProcess, free_address, until};
+use convoke_testkit::{TestNode, free_address, until};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use serde_json::Value;
@@ -35,9 +35,9 @@ fn traced(address: &str, line: &str, traceparent: &str, body: &str) -> (u16, Str
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-fn node(dir: &tempfile::TempDir, id: &str, collector: &str, arguments: &[&str]) -> NodeProcess {
+fn node(dir: &tempfile::TempDir, id: &str, collector: &str, arguments: &[&str]) -> TestNode {
     let all = [&["--id", id, "--otlp-endpoint", collector], arguments].concat();
-    NodeProcess::spawn(&mut start(&dir.path().join(id), &all)).ready()
+    TestNode::spawn(&mut start(&dir.path().join(id), &all)).ready()
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_silent_collector_delays_nothing() {
 fn a_request_to_a_node_without_a_log_is_a_traced_error() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start());
     let mut command = start(&dir.path().join("n1"), &["--id", "n1", "--otlp-endpoint", &collector.endpoint]);
-    let node = NodeProcess::spawn(command.env("CONVOKE_LOG_ENABLED", "false")).ready();
+    let node = TestNode::spawn(command.env("CONVOKE_LOG_ENABLED", "false")).ready();
     let (trace, traceparent) = caller(1);
     assert_eq!(traced(&node.clients, "GET /api/v1/kv/a", &traceparent, "").0, 503);
     let span = collector.find("the span of the request", |seen| seen.trace() == trace);

@@ -84,7 +84,7 @@ impl Returned {
             cluster.run_for_millis(1);
         }
         cluster.cut(0, 1);
-        // The dialing side asks first; here that has to be the peer that misses something.
+        // The dialling side asks first; here that has to be the peer that misses something.
         cluster.cannot_dial = Some(0);
         cluster.tap = Some(Vec::new());
         let mut random = fastrand::Rng::with_seed(4);

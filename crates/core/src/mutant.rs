@@ -104,7 +104,7 @@ convoke_base::mutants! {
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
-    NoRetries: "P4", "a lost peer is not dialed again";
+    NoRetries: "P4", "a lost peer is not dialled again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";
     NoEchoCheck: "P6", "a one-way link counts as up";
     CountersUnbounded: "P7", "a record may use up all sequence numbers";

@@ -64,16 +64,16 @@ pub struct Subject<'a> {
     pub drained: bool,
     pub client: &'a str,
     pub owner: &'a str,
-    pub metadata: &'a dyn Lookup,
+    pub metadata: &'a dyn MetadataLookup,
 }
 
 /// Metadata lookup. Nodes store metadata packed, clients store it as a map.
-pub trait Lookup: fmt::Debug {
+pub trait MetadataLookup: fmt::Debug {
     /// Returns the value of a key.
     fn value(&self, key: &str) -> Option<&str>;
 }
 
-impl Lookup for BTreeMap<String, String> {
+impl MetadataLookup for BTreeMap<String, String> {
     fn value(&self, key: &str) -> Option<&str> {
         self.get(key).map(String::as_str)
     }

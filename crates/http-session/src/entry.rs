@@ -1,7 +1,7 @@
 //! The entry of a session at a node, and the session that is attached there.
 
 use crate::mutant::{Mutation, seam};
-use crate::position::Position;
+use crate::position::SessionPosition;
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{AttachMember, Attached, ClientOperation, HandoverTarget, Notice, SessionId};
 use convoke_core::version::{OriginId, Version};
@@ -30,7 +30,7 @@ pub enum SessionOperation {
 pub struct SessionEntry {
     pub(crate) live: Option<Live>,
     /// Writes of the session that this node has.
-    pub(crate) position: Position,
+    pub(crate) position: SessionPosition,
     /// Rejections of numbered requests (C10). The record of a member remembers the request that wrote it.
     rejections: VecDeque<(u64, Rejection)>,
     /// The node is stopping and hands its sessions over.
@@ -112,7 +112,7 @@ impl SessionEntry {
     }
 
     /// Whether this node certainly has the writes of a position.
-    pub(crate) fn covers(&self, position: &Position) -> bool {
+    pub(crate) fn covers(&self, position: &SessionPosition) -> bool {
         let own = self.live.as_ref().map(|live| &live.origin);
         position.dots().iter().all(|dot| Some(&dot.origin) == own) || self.position.covers(position)
     }

@@ -9,7 +9,7 @@
 
 use crate::entry::{Live, SessionEntry, SessionOperation};
 use crate::mutant::{Mutation, seam};
-use crate::position::Position;
+use crate::position::SessionPosition;
 use crate::secret::Secret;
 use crate::session_gone;
 use convoke_base::codec::COUNTER_MAX;
@@ -145,7 +145,7 @@ pub struct ClientOrder {
     /// `Convoke-Session-Request`
     pub number: Option<u64>,
     /// `Convoke-Session-Token`
-    pub position: Option<Position>,
+    pub position: Option<SessionPosition>,
 }
 
 /// One request of a session while a node processes it.
@@ -155,7 +155,7 @@ pub struct RequestFlow {
     operation: SessionOperation,
     order: ClientOrder,
     /// The position that the answer carries.
-    position: Position,
+    position: SessionPosition,
     /// This node has the writes that the client knows, or they are lost.
     covered: bool,
     /// Writes that the client knows are lost.
@@ -256,7 +256,7 @@ impl RequestFlow {
     }
 
     /// Returns the position for the answer, also if the request failed.
-    pub fn position(&self) -> &Position {
+    pub fn position(&self) -> &SessionPosition {
         &self.position
     }
 
@@ -315,7 +315,7 @@ impl RequestFlow {
     }
 
     /// Begins a request that this node executes: the position of the answer covers the session's earlier writes here.
-    fn begin_write(&mut self, held: &mut Position) {
+    fn begin_write(&mut self, held: &mut SessionPosition) {
         held.join(&self.position);
         if !matches!(self.operation, SessionOperation::Heartbeat) {
             held.advance(self.order.number);

@@ -20,7 +20,7 @@ pub use flow::{
     Attaching, ClientOrder, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Settings, Step,
 };
 pub use mutant::{Mutant, Mutation};
-pub use position::Position;
+pub use position::SessionPosition;
 pub use secret::{Key, RANDOM_BYTES, Secret};
 pub use table::{EntryRef, SessionTable};
 

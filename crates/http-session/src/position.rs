@@ -16,16 +16,16 @@ const DOT_HEAD: usize = 8 + 8 + 8 + 1;
 
 /// The last writes of a session, by the node that made them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct SessionPosition {
     /// Rises with every write of the session, so that tokens compare as text.
     order: u64,
     /// Oldest first.
     dots: Vec<Dot>,
 }
 
-impl Position {
+impl SessionPosition {
     /// Parses a token. Returns `None` if the text is not valid.
-    pub fn parse(text: &str) -> Option<Position> {
+    pub fn parse(text: &str) -> Option<SessionPosition> {
         let (order, rest) = text.split_at_checked(ORDER_DIGITS)?;
         let digits = order.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         let order = digits.then(|| u64::from_str_radix(order, 16).ok())??;
@@ -44,7 +44,7 @@ impl Position {
             dots.push(Dot { origin: OriginId { node, incarnation }, n: number(16)? });
             bytes = rest;
         }
-        (format == FORMAT && dots.len() <= DOTS_MAX).then_some(Position { order, dots })
+        (format == FORMAT && dots.len() <= DOTS_MAX).then_some(SessionPosition { order, dots })
     }
 
     /// Returns the text of the token.
@@ -66,13 +66,13 @@ impl Position {
     }
 
     /// Whether a node that has received the writes of `self` has received those of `other`.
-    pub fn covers(&self, other: &Position) -> bool {
+    pub fn covers(&self, other: &SessionPosition) -> bool {
         let covered = |dot: &Dot| self.dots.iter().any(|own| own.origin == dot.origin && own.n >= dot.n);
         other.dots.iter().all(covered)
     }
 
     /// Adds the writes of another position.
-    pub fn join(&mut self, other: &Position) {
+    pub fn join(&mut self, other: &SessionPosition) {
         self.order = self.order.max(other.order);
         other.dots.iter().for_each(|dot| self.add(dot.clone()));
     }
@@ -114,14 +114,14 @@ mod tests {
 
     #[test]
     fn tokens_round_trip_and_rise_as_text() {
-        let mut position = Position::default();
+        let mut position = SessionPosition::default();
         let mut last = position.text();
         for (request, node, n) in [(Some(1), "n1", 9), (None, "n1", 10), (Some(2), "n2", 1), (Some(300), "n1", 11)] {
             position.advance(request);
             position.add(dot(node, n));
             let text = position.text();
             assert!(text > last);
-            assert_eq!(Position::parse(&text).unwrap(), position);
+            assert_eq!(SessionPosition::parse(&text).unwrap(), position);
             last = text;
         }
         assert_eq!(position.dots(), [dot("n2", 1), dot("n1", 11)]);
@@ -129,17 +129,17 @@ mod tests {
 
     #[test]
     fn the_oldest_of_too_many_writes_is_dropped() {
-        let mut position = Position::default();
+        let mut position = SessionPosition::default();
         (0..20).for_each(|n| position.add(dot(&format!("n{n}"), 1)));
         assert_eq!((position.dots().len(), &position.dots()[0]), (DOTS_MAX, &dot("n12", 1)));
-        let mut joined = Position::default();
+        let mut joined = SessionPosition::default();
         joined.join(&position);
-        assert!(joined.covers(&position) && !Position::default().covers(&position));
+        assert!(joined.covers(&position) && !SessionPosition::default().covers(&position));
     }
 
     #[test]
     fn lost_writes_are_forgotten_and_earlier_ones_of_their_node_kept() {
-        let mut position = Position::default();
+        let mut position = SessionPosition::default();
         for (node, n) in [("n1", 9), ("n2", 5), ("n3", 7)] {
             position.add(dot(node, n));
         }
@@ -149,14 +149,14 @@ mod tests {
 
     #[test]
     fn invalid_tokens_are_rejected() {
-        let mut position = Position::default();
+        let mut position = SessionPosition::default();
         position.advance(Some(0xab));
         position.add(dot("n1", 1));
         let good = position.text();
         let upper = good.replacen("ab", "AB", 1);
         for bad in ["", "x", &good[1..], &good[..good.len() - 1], "0000000000000001", "000000000000000gAQ", &upper, "é"]
         {
-            assert!(Position::parse(bad).is_none(), "{bad}");
+            assert!(SessionPosition::parse(bad).is_none(), "{bad}");
         }
     }
 }

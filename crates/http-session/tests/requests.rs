@@ -9,8 +9,8 @@ use convoke_core::node::{
 use convoke_core::version::{Dot, Incarnation, NodeId, OriginId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    ClientOrder, Forwarded, Mutation, Position, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation,
-    SessionReply, Settings, Step,
+    ClientOrder, Forwarded, Mutation, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation,
+    SessionPosition, SessionReply, Settings, Step,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn settings() -> Settings {
     Settings { forward_timeout: TIMEOUT, session_timeout: 10 * TIMEOUT, mutation: Mutation::none() }
 }
 
-fn ordered(operation: SessionOperation, number: Option<u64>, position: Option<Position>) -> RequestFlow {
+fn ordered(operation: SessionOperation, number: Option<u64>, position: Option<SessionPosition>) -> RequestFlow {
     RequestFlow::new(secret(1, Liveness::Normal), operation, ClientOrder { number, position }, false, settings())
 }
 
@@ -76,7 +76,7 @@ struct Shell {
     out: Output,
     conn: u64,
     /// Of the last answer.
-    position: Position,
+    position: SessionPosition,
 }
 
 impl Shell {
@@ -88,7 +88,8 @@ impl Shell {
         node.begin(Time::ZERO, &mut out);
         node.wake(Time::from_secs(60), &mut out);
         assert!(node.is_ready());
-        let mut shell = Shell { node, entry: SessionEntry::default(), out, conn: 0, position: Position::default() };
+        let mut shell =
+            Shell { node, entry: SessionEntry::default(), out, conn: 0, position: SessionPosition::default() };
         let create = RequestFlow::create(secret(1, Liveness::Normal), settings());
         assert!(matches!(shell.drive(create), Step::Finish { result: Ok(_), .. }));
         shell
@@ -339,7 +340,7 @@ fn writes_that_no_node_has_are_reported_with_the_members() {
 
 #[test]
 fn a_search_ends_after_a_quarter_of_the_timeout() {
-    let mut position = Position::default();
+    let mut position = SessionPosition::default();
     position.add(foreign());
     let mut request = ordered(patch("1"), Some(1), Some(position));
     let mut entry = SessionEntry::default();

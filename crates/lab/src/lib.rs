@@ -17,6 +17,6 @@ mod state_dir;
 pub use cluster::{ClusterPlan, LocalCluster, NODES_MAX};
 pub use network::{Direction, LinkFaults, RelayNetwork};
 pub use node::{LocalNode, NodeState};
-pub use process::{NodeCommand, NodeError, NodeProcess, Places, remove_configuration};
+pub use process::{NodeAddresses, NodeCommand, NodeError, NodeProcess, remove_configuration};
 pub use relay::Relay;
 pub use state_dir::{StateDir, StateDirError};

@@ -1,7 +1,7 @@
 //! One node: a process and the relay in front of its peer port.
 
 use crate::network::RelayNetwork;
-use crate::process::{NodeCommand, NodeError, NodeProcess, Places};
+use crate::process::{NodeAddresses, NodeCommand, NodeError, NodeProcess};
 use crate::relay::Relay;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -124,7 +124,7 @@ impl LocalNode {
         // Stored at once: if the future is dropped, the process can still be ended.
         let running = self.running.insert(self.command(launch, join).spawn()?);
         let listening = running.listening(START_TIMEOUT).await;
-        if let Ok(Places { clients, peers }) = listening {
+        if let Ok(NodeAddresses { clients, peers }) = listening {
             self.clients = clients;
             self.relay.lead_to(Some(peers));
         }

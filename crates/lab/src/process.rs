@@ -56,7 +56,7 @@ pub struct NodeProcess {
 
 /// The addresses of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct NodeAddresses {
     pub clients: SocketAddr,
     pub peers: SocketAddr,
 }
@@ -65,8 +65,8 @@ pub struct Places {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Starting,
-    Listening(Places),
-    Ready(Places),
+    Listening(NodeAddresses),
+    Ready(NodeAddresses),
     Ended,
 }
 
@@ -132,20 +132,20 @@ impl NodeProcess {
     }
 
     /// Waits until the node listens, and returns its addresses.
-    pub async fn listening(&mut self, within: Duration) -> Result<Places, NodeError> {
+    pub async fn listening(&mut self, within: Duration) -> Result<NodeAddresses, NodeError> {
         self.wait(within, |stage| *stage != Stage::Starting).await
     }
 
     /// Waits until the node is ready.
-    pub async fn ready(&mut self, within: Duration) -> Result<Places, NodeError> {
+    pub async fn ready(&mut self, within: Duration) -> Result<NodeAddresses, NodeError> {
         self.wait(within, |stage| !matches!(stage, Stage::Starting | Stage::Listening(_))).await
     }
 
-    async fn wait(&mut self, within: Duration, wanted: impl Fn(&Stage) -> bool) -> Result<Places, NodeError> {
+    async fn wait(&mut self, within: Duration, wanted: impl Fn(&Stage) -> bool) -> Result<NodeAddresses, NodeError> {
         let stage = timeout(within, self.stage.wait_for(wanted)).await;
         let stage = stage.map(|stage| stage.map_or(Stage::Ended, |stage| *stage));
-        if let Ok(Stage::Listening(places) | Stage::Ready(places)) = stage {
-            return Ok(places);
+        if let Ok(Stage::Listening(addresses) | Stage::Ready(addresses)) = stage {
+            return Ok(addresses);
         }
         let (id, log_tail) = (self.id.clone(), last_line(&self.log));
         Err(if stage.is_ok() { NodeError::Ended { id, log_tail } } else { NodeError::Slow { id, within, log_tail } })
@@ -197,21 +197,21 @@ fn last_line(log: &Path) -> String {
 async fn read(output: impl AsyncRead + Unpin, stage: watch::Sender<Stage>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(places) = line.strip_prefix("listening: ").and_then(places) {
-            stage.send_replace(Stage::Listening(places));
-        } else if let Some(places) = line.strip_prefix("ready: ").and_then(places) {
-            stage.send_replace(Stage::Ready(places));
+        if let Some(addresses) = line.strip_prefix("listening: ").and_then(node_addresses) {
+            stage.send_replace(Stage::Listening(addresses));
+        } else if let Some(addresses) = line.strip_prefix("ready: ").and_then(node_addresses) {
+            stage.send_replace(Stage::Ready(addresses));
         }
     }
     stage.send_replace(Stage::Ended);
 }
 
 /// Parses `clients A, peers B, …`.
-fn places(text: &str) -> Option<Places> {
+fn node_addresses(text: &str) -> Option<NodeAddresses> {
     let mut parts = text.split(", ");
     let clients = parts.next()?.strip_prefix("clients ")?.parse().ok()?;
     let peers = parts.next()?.strip_prefix("peers ")?.parse().ok()?;
-    Some(Places { clients, peers })
+    Some(NodeAddresses { clients, peers })
 }
 
 #[cfg(test)]
@@ -219,10 +219,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_nodes_write_them() {
-        let found = places("clients 127.1.2.3:7700, peers 127.1.2.3:40001, dns 127.1.2.3:7753").unwrap();
+    fn addresses_are_read_as_nodes_write_them() {
+        let found = node_addresses("clients 127.1.2.3:7700, peers 127.1.2.3:40001, dns 127.1.2.3:7753").unwrap();
         assert_eq!((found.clients.port(), found.peers.port()), (7700, 40001));
-        assert_eq!(places("clients 127.1.2.3:7700, peers 127.1.2.3:40001").unwrap(), found);
-        assert_eq!(places("clients here, peers there"), None);
+        assert_eq!(node_addresses("clients 127.1.2.3:7700, peers 127.1.2.3:40001").unwrap(), found);
+        assert_eq!(node_addresses("clients here, peers there"), None);
     }
 }

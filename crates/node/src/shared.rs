@@ -7,7 +7,7 @@ use crate::counters::{Counting, add};
 use crate::dispatch::Dispatch;
 use crate::event_loop::{Input, Signal};
 use crate::events::{NodeEvent, Timeline};
-use crate::links::{LogThrottle, Places};
+use crate::links::{HandshakePermits, LogThrottle};
 use crate::view::View;
 use arc_swap::ArcSwapOption;
 use convoke_core::node::StopReason;
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) changes: Changes,
     pub(crate) counting: Counting,
     pub(crate) log_throttle: LogThrottle,
-    pub(crate) places: Places,
+    pub(crate) handshake_permits: HandshakePermits,
     pub(crate) phase: watch::Sender<Phase>,
     /// While the node is alone: the rejection of requests whose answer would assert an absence (N7).
     pub(crate) absence_unknown: ArcSwapOption<Rejection>,
@@ -111,7 +111,7 @@ impl Shared {
             client_address: config.client_address,
             frame_bytes: config.limits.frame_bytes,
             session_timeout: config.timers.heartbeat_timeout,
-            places: Places::new(config.network.unidentified_links),
+            handshake_permits: HandshakePermits::new(config.network.unidentified_links),
             network: config.network,
             lanes,
             inbox,

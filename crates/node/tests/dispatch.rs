@@ -17,15 +17,15 @@ async fn dial(node: &Node) -> TcpStream {
 async fn connections_are_passed_on_with_the_bytes_after_the_preamble() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
     let mut connections = node.connections(*b"CONVOKEX");
-    let mut dialed = dial(&node).await;
+    let mut dialled = dial(&node).await;
     let mut connection = connections.recv().await.unwrap();
-    assert_eq!(connection.address, dialed.local_addr().unwrap());
+    assert_eq!(connection.address, dialled.local_addr().unwrap());
     let mut bytes = [0; 5];
     connection.stream.read_exact(&mut bytes).await.unwrap();
     assert_eq!(&bytes, b"hello");
     connection.stream.write_all(b"yes").await.unwrap();
     let mut answer = [0; 3];
-    dialed.read_exact(&mut answer).await.unwrap();
+    dialled.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"yes");
     let counters = node.counters().await.unwrap().network;
     assert_eq!((counters.connections_dispatched, counters.connections_malformed), (1, 0));
@@ -49,8 +49,8 @@ async fn connections_from_addresses_of_peers_are_marked() {
 #[tokio::test]
 async fn connections_without_a_receiver_are_closed() {
     let node = Node::start(Config::new("a").unwrap()).await.unwrap();
-    let mut dialed = dial(&node).await;
+    let mut dialled = dial(&node).await;
     let mut nothing = [0; 1];
-    assert!(!matches!(dialed.read(&mut nothing).await, Ok(1..)));
+    assert!(!matches!(dialled.read(&mut nothing).await, Ok(1..)));
     eventually("it was counted", async || node.counters().await.unwrap().network.connections_undispatched == 1).await;
 }

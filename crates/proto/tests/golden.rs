@@ -154,27 +154,28 @@ fn messages_from_nodes() {
         versions: vec![v1::Versioned { id: "m".to_owned(), version: "1.2.3".to_owned() }],
         rejected: vec![v1::RejectedMember { id: "x".to_owned(), error: Some(error()) }],
         more: true,
+        written: 7,
     };
     assert_golden(
         &from_node(server_message::Message::Attached(attached)),
-        "0a3508ac0212026e3118882720a09c012a0a0a016d1205312e322e3332170a01781212080d12026e6f1a05636c61696d200028ac023801",
+        "0a3708ac0212026e3118882720a09c012a0a0a016d1205312e322e3332170a01781212080d12026e6f1a05636c61696d200028ac0238014007",
     );
     let rejected = v1::AttachRejected { claim: 300, error: Some(error()) };
     assert_golden(
         &from_node(server_message::Message::AttachRejected(rejected)),
         "121708ac021212080d12026e6f1a05636c61696d200028ac02",
     );
-    let ack = v1::HeartbeatAck { sent: 300, ..Default::default() };
-    assert_golden(&from_node(server_message::Message::HeartbeatAck(ack)), "1a0308ac02");
+    let ack = v1::HeartbeatAck { sent: 300, replicated: 7, ..Default::default() };
+    assert_golden(&from_node(server_message::Message::HeartbeatAck(ack)), "1a0508ac022007");
     let answers = v1::Answers {
         answers: vec![
-            v1::Answer { seq: 1, version: "1.2.3".to_owned(), error: None },
-            v1::Answer { seq: 2, version: String::new(), error: Some(error()) },
+            v1::Answer { seq: 1, version: "1.2.3".to_owned(), error: None, written: 0 },
+            v1::Answer { seq: 2, version: String::new(), error: Some(error()), written: 7 },
         ],
     };
     assert_golden(
         &from_node(server_message::Message::Answers(answers)),
-        "22230a0908011205312e322e330a1608021a12080d12026e6f1a05636c61696d200028ac02",
+        "22250a0908011205312e322e330a1808021a12080d12026e6f1a05636c61696d200028ac022007",
     );
     assert_golden(&from_node(server_message::Message::Closed(v1::Closed { error: None })), "2a00");
     let notices = [

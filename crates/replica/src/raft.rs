@@ -19,7 +19,7 @@ pub struct Types;
 
 impl RaftTypeConfig for Types {
     type D = Proposal;
-    type R = Effect;
+    type R = AppliedEntry;
     type NodeId = u64;
     type Node = ReplicaLocation;
     type Term = u64;
@@ -106,9 +106,9 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// The effect of an entry; `None` for entries of the engine.
+/// What an applied entry did; `None` for entries of the engine.
 #[derive(Debug)]
-pub struct Effect(pub Option<Applied>);
+pub struct AppliedEntry(pub Option<Applied>);
 
 /// Converts a log id. The engine counts entries from 0, the machine from 1.
 pub(crate) fn position(log_id: &LogId) -> Position {

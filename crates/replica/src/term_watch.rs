@@ -54,7 +54,7 @@ pub(crate) async fn expire_sessions(engine: Arc<Engine>) {
                 for command in commands {
                     match engine.propose(&command) {
                         Ok(_) => add(&engine.counting.session_expiries, 1),
-                        // Retry after another ttl. Otherwise the keeper would wait for the result for the rest of the
+                        // Retry after another ttl. Otherwise the leader would wait for the result for the rest of the
                         // term, and the session would neither expire nor be renewed.
                         Err(_) => state.term().not_expired(state.now(), &command),
                     }

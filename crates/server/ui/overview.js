@@ -59,7 +59,7 @@ export function mount(root) {
     ),
   );
 
-  const troubled = h("ul", { class: "troubled" });
+  const downServices = h("ul", { class: "down-services" });
   const servicesHint = h("p", { class: "hint" });
 
   root.append(
@@ -107,7 +107,7 @@ export function mount(root) {
           { class: "card", "aria-labelledby": "o-services" },
           h("h2", { id: "o-services" }, h("a", { href: "#/services" }, "Services with members down")),
           servicesHint,
-          troubled,
+          downServices,
         ),
       ),
     ),
@@ -128,7 +128,7 @@ export function mount(root) {
         count(services.length),
         withDown.length > 0 ? `${count(withDown.length)} partly down` : "all members up",
       );
-      keyed(troubled, withDown.slice(0, SERVICES_MAX), (service) => service.service, make, refresh);
+      keyed(downServices, withDown.slice(0, SERVICES_MAX), (service) => service.service, make, refresh);
       servicesHint.hidden = withDown.length > 0 && withDown.length <= SERVICES_MAX;
       text(
         servicesHint,

@@ -1,6 +1,6 @@
 //! Pauses before attempts to connect.
 
-use crate::session::Time;
+use crate::session::ClientTime;
 use std::time::Duration;
 
 const BASE: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ pub struct Backoff {
     /// Failed attempts in the current round.
     attempts: u32,
     /// When the last working connection was lost.
-    lost_at: Time,
+    lost_at: ClientTime,
     /// Time over which the node requested its clients to spread their reconnects.
     spread: Duration,
 }
@@ -29,7 +29,7 @@ impl Backoff {
     /// Returns the pause after one more failed attempt. `untried`: some known address was not tried in this round.
     pub fn pause(
         &mut self,
-        now: Time,
+        now: ClientTime,
         untried: bool,
         heartbeat_timeout: Duration,
         random: &mut fastrand::Rng,
@@ -69,7 +69,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// Returns every pause for many seeds: (attempt, time, pause).
-    fn pauses(seed: u64, attempts: usize) -> Vec<(Time, Duration)> {
+    fn pauses(seed: u64, attempts: usize) -> Vec<(ClientTime, Duration)> {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut backoff, mut now) = (Backoff::default(), Duration::from_secs(100));
         let mut all = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
         const CAPACITY_PER_TICK: usize = 75;
         let tick = Duration::from_millis(50);
         let mut random = fastrand::Rng::with_seed(1);
-        let mut clients: Vec<(Backoff, Time)> = Vec::new();
+        let mut clients: Vec<(Backoff, ClientTime)> = Vec::new();
         for _ in 0..CLIENTS {
             let mut backoff = Backoff::default();
             let pause = backoff.pause(Duration::ZERO, false, TIMEOUT, &mut random);

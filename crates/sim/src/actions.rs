@@ -1,6 +1,6 @@
 //! Scheduled actions: the end of a fault, the next fault, the next client operation.
 
-use crate::client::Process;
+use crate::client::ProcessState;
 use crate::faults::{Action, Fault, STARVED_MAX};
 use crate::host::HostState;
 use crate::network::Item;
@@ -50,7 +50,7 @@ impl World {
                     let pause = self.rng.u64(50_000..STARVED_MAX);
                     self.pause(host, pause);
                     let gap = pause + self.rng.u64(1_000..200_000);
-                    self.hosts[host].trouble.touch(self.now);
+                    self.hosts[host].fault_period.touch(self.now);
                     self.schedule_action(gap, Action::Starve { host, left: left - 1 });
                 } else {
                     self.hosts[host].delays.end(self.now);
@@ -71,7 +71,7 @@ impl World {
                 }
             }
             Action::StartClient { client } => {
-                if self.clients[client].process == Process::Dead {
+                if self.clients[client].process == ProcessState::Dead {
                     self.faults.count(Fault::ClientRestart);
                     self.client_start(client);
                 }
@@ -90,7 +90,7 @@ impl World {
             Action::Reset { conn } => self.reset(conn),
             Action::FallBehind { congestion } => self.fall_behind(congestion),
             Action::ExpectDetected { host, stopped, observers } => self.require_detected(host, stopped, &observers),
-            Action::GhostHeartbeat { ghost } => self.ghost_heartbeat(ghost),
+            Action::ReplacedProcessHeartbeat { process } => self.replaced_process_heartbeat(process),
             Action::Replicated { close } => self.answer_when_replicated(*close),
             Action::Duplicate { conn, message } => {
                 if self.end_open(conn, 0) {

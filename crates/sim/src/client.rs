@@ -25,7 +25,7 @@ pub enum FromClient {
 
 /// State of the client's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Process {
+pub enum ProcessState {
     /// Not started, or crashed.
     Dead,
     Running,
@@ -88,7 +88,7 @@ pub struct Client {
     pub process_number: u64,
     pub liveness: Liveness,
     pub region: usize,
-    pub process: Process,
+    pub process: ProcessState,
     /// The SDK session, built at the first wake of a process.
     pub session: Option<Session>,
     pub link: Option<Link>,
@@ -144,7 +144,7 @@ impl Client {
             process_number: 0,
             liveness: Liveness::Normal,
             region,
-            process: Process::Dead,
+            process: ProcessState::Dead,
             session: None,
             link: None,
             wake_at: None,
@@ -189,7 +189,7 @@ impl Client {
     }
 
     pub fn alive(&self) -> bool {
-        self.process == Process::Running
+        self.process == ProcessState::Running
     }
 
     pub fn attached_to(&self) -> Option<usize> {

@@ -27,7 +27,7 @@ impl World {
         self.note(format!("connection {conn} gets slower"));
         let now = self.now;
         for host in [one, other] {
-            self.hosts[host].trouble.begin(now);
+            self.hosts[host].fault_period.begin(now);
         }
         self.reach.set_congested([one, other], true);
         self.update_reach();
@@ -45,7 +45,7 @@ impl World {
         if congestion.excused && (over || !open || now >= congestion.excused_until) {
             congestion.excused = false;
             for host in congestion.hosts {
-                self.hosts[host].trouble.end(now);
+                self.hosts[host].fault_period.end(now);
             }
             self.reach.set_congested(congestion.hosts, false);
             self.update_reach();

@@ -2,10 +2,10 @@
 
 use crate::client::FromClient;
 use crate::congestion::Congestion;
-use crate::ghost::Ghost;
 use crate::host::HostState;
 use crate::network::{self, MINUTE, Micros, Place, SECOND, Spike};
 use crate::plan::Kind;
+use crate::replaced_process::ReplacedProcess;
 use crate::serving::UnreplicatedClose;
 use crate::world::{Crash, World, micros};
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ faults! {
     DuplicateClient: 2, "two processes, one client id";
     SlowWatcher: 3, "slow watcher";
     WatcherReconnect: 6, "watcher reconnect";
-    Ghost: 5, "replaced process sends heartbeats";
+    ReplacedProcess: 5, "replaced process sends heartbeats";
     Congestion: 5, "growing delay in one direction";
     HttpLostAnswer: 0, "HTTP: lost answer";
     HttpLateRequest: 0, "HTTP: late request";
@@ -100,7 +100,7 @@ impl Fault {
     }
 
     fn is_thematic(self) -> bool {
-        matches!(self, Fault::Ghost | Fault::Congestion)
+        matches!(self, Fault::ReplacedProcess | Fault::Congestion)
     }
 
     /// Whether runs of this kind must reach the minimum count. A theme uses the faults that belong together, so that
@@ -203,8 +203,8 @@ pub enum Action {
         observers: Vec<(usize, u64)>,
     },
     /// A replaced process sends a heartbeat.
-    GhostHeartbeat {
-        ghost: Ghost,
+    ReplacedProcessHeartbeat {
+        process: ReplacedProcess,
     },
 }
 
@@ -324,7 +324,7 @@ impl World {
                 let slow = self.rng.u64(1_000..30_000);
                 let (now, boot) = (self.now, self.hosts[host].boot);
                 self.hosts[host].slow = slow;
-                self.hosts[host].trouble.begin(now);
+                self.hosts[host].fault_period.begin(now);
                 self.hosts[host].delays.begin(now);
                 let length = self.duration(SECOND, short);
                 self.schedule_action(length, Action::EndSlow { host, boot });
@@ -347,7 +347,7 @@ impl World {
             | Fault::ClientPause
             | Fault::ClientPartition
             | Fault::DuplicateClient
-            | Fault::Ghost => self.client_fault(fault),
+            | Fault::ReplacedProcess => self.client_fault(fault),
             Fault::SlowWatcher | Fault::WatcherReconnect => self.watcher_fault(fault),
             Fault::Restart
             | Fault::Replacement
@@ -516,7 +516,7 @@ impl World {
     pub(crate) fn slow_links(&mut self, host: usize, extra: Micros) -> u64 {
         let id = self.network.number();
         self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
-        self.hosts[host].trouble.begin(self.now);
+        self.hosts[host].fault_period.begin(self.now);
         self.hosts[host].delays.begin(self.now);
         if self.breaks_links(extra) {
             self.strain(host);
@@ -530,7 +530,7 @@ impl World {
         let spike = self.network.spikes.remove(index);
         for host in 0..self.hosts.len() {
             if Place::Host(host).bit() & spike.places != 0 {
-                self.hosts[host].trouble.end(now);
+                self.hosts[host].fault_period.end(now);
                 self.hosts[host].delays.end(now);
                 if self.breaks_links(spike.extra) {
                     self.relieve(host);
@@ -541,12 +541,12 @@ impl World {
 
     /// Starts a fault that delays a host so much that its links may break. It excuses the host until it ends.
     pub(crate) fn strain(&mut self, host: usize) {
-        self.hosts[host].strained += 1;
+        self.hosts[host].long_delays += 1;
         self.update_reach();
     }
 
     pub(crate) fn relieve(&mut self, host: usize) {
-        self.hosts[host].strained = self.hosts[host].strained.saturating_sub(1);
+        self.hosts[host].long_delays = self.hosts[host].long_delays.saturating_sub(1);
         self.update_reach();
     }
 
@@ -586,7 +586,7 @@ impl World {
                 self.client_pause(client, length);
                 true
             }
-            Fault::Ghost => self.replace_with_ghost(client),
+            Fault::ReplacedProcess => self.keep_replaced_process(client),
             _ => self.second_process(client),
         }
     }

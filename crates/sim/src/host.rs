@@ -20,7 +20,7 @@ pub enum Input {
         conn: u64,
         side: usize,
     },
-    Dialed {
+    Dialled {
         dial: u64,
         conn: u64,
         side: usize,
@@ -76,13 +76,13 @@ pub enum HostState {
 
 /// A period in which faults affect a host.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Trouble {
+pub struct FaultPeriod {
     active: u32,
     since: Micros,
     until: Micros,
 }
 
-impl Trouble {
+impl FaultPeriod {
     pub fn begin(&mut self, now: Micros) {
         if self.active == 0 && now.saturating_sub(self.until) > CALM {
             self.since = now;
@@ -165,13 +165,13 @@ pub struct Host {
     /// When it last held everything that some other node held.
     pub exchanged_at: Micros,
     /// Partitions, crashes, slowness, spikes.
-    pub trouble: Trouble,
+    pub fault_period: FaultPeriod,
     /// End of the last pause, and its length. Pauses in quick succession count as one.
     pub last_pause: (Micros, Micros),
-    /// Number of active faults that delay its messages so much that its links may break.
-    pub strained: u32,
+    /// Number of active faults that delay its messages for so long that its links may break.
+    pub long_delays: u32,
     /// Faults that slow it down or delay its messages at all.
-    pub delays: Trouble,
+    pub delays: FaultPeriod,
     /// The host is slow, and its inbox fills up.
     pub overloaded: bool,
     /// When its process last ended.
@@ -222,10 +222,10 @@ impl Host {
             stopped_at: None,
             full_merge_at: None,
             exchanged_at: 0,
-            trouble: Trouble::default(),
+            fault_period: FaultPeriod::default(),
             last_pause: (0, 0),
-            strained: 0,
-            delays: Trouble::default(),
+            long_delays: 0,
+            delays: FaultPeriod::default(),
             overloaded: false,
             last_stop: 0,
             link_lost_at: 0,
@@ -281,7 +281,7 @@ impl Host {
     }
 
     /// Returns how long the current fault period has lasted. A pause since then gave the host no time to recover.
-    pub fn troubled_for(&self, now: Micros) -> Micros {
+    pub fn faulty_for(&self, now: Micros) -> Micros {
         let (ended, length) = self.last_pause;
         let since = if self.paused() {
             now - self.pause_length(now).min(now)
@@ -290,7 +290,7 @@ impl Host {
         } else {
             now
         };
-        self.trouble.lasting(since)
+        self.fault_period.lasting(since)
     }
 
     /// How long ago the last pause longer than `length` ended.

@@ -87,8 +87,8 @@ impl World {
                     self.with_node(host, |node, time, out| node.accepted(time, link(conn, side), out));
                 }
             }
-            Input::Dialed { dial, conn, side } => {
-                self.with_node(host, |node, time, out| node.dialed(time, DialId(dial), link(conn, side), out));
+            Input::Dialled { dial, conn, side } => {
+                self.with_node(host, |node, time, out| node.dialled(time, DialId(dial), link(conn, side), out));
             }
             Input::DialFailed { dial } => {
                 self.with_node(host, |node, time, out| node.dial_failed(time, DialId(dial), SeedFailure::Refused, out));
@@ -270,7 +270,7 @@ impl World {
                 }
             }
             Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
-            Effect::Restart { reason, incarnation, legacy } => {
+            Effect::Restart { reason, incarnation, inherited } => {
                 self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
                 let collisions = self.hosts[host].collisions + u32::from(reason != RestartReason::PausedTooLong);
                 self.take_down(host, Crash::Process);
@@ -280,7 +280,7 @@ impl World {
                 self.hosts[host].persisted = persisted;
                 let seeds = self.hosts[host].config.seeds.clone();
                 self.reach.incarnation_started(host, &seeds);
-                self.start_after(host, legacy);
+                self.start_after(host, inherited);
                 self.hosts[host].has_disk = has_disk;
             }
             Effect::Stop { reason } => {

@@ -7,7 +7,7 @@ use crate::network::{Item, Micros, Place, SECOND};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
-use convoke_core::node::{Legacy, PeerState, SlotView, Start};
+use convoke_core::node::{InheritedState, PeerState, SlotView, Start};
 
 /// Time in which peers detect a crash: with a closed connection, and without one.
 const DETECTED_BY_END: Micros = SECOND;
@@ -21,11 +21,11 @@ impl World {
             self.reach.process_started(host, &seeds);
             self.hosts[host].met = false;
         }
-        self.start_after(host, Legacy::default());
+        self.start_after(host, InheritedState::default());
     }
 
     /// Starts a new incarnation within the same process.
-    pub(crate) fn start_after(&mut self, host: usize, legacy: Legacy) {
+    pub(crate) fn start_after(&mut self, host: usize, inherited: InheritedState) {
         let now = self.now;
         let nonce = self.rng.u64(1..);
         let mutation = self.setup.mutation;
@@ -41,14 +41,14 @@ impl World {
         held.ready_at = None;
         held.alone = false;
         held.stopped_at = None;
-        held.trouble.touch(now);
+        held.fault_period.touch(now);
         held.wake_at = None;
         held.wake_missed = false;
         held.busy_until = now;
         let persisted = if held.has_disk { held.persisted } else { 0 };
         held.published = Published::default();
         let (collisions, wall_ms) = (held.collisions, held.wall_ms(now));
-        let start = Start { persisted, nonce, collisions, legacy, wall_ms, publish: true, mutation };
+        let start = Start { persisted, nonce, collisions, inherited, wall_ms, publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {
@@ -92,7 +92,7 @@ impl World {
         held.dark = crash == Crash::Silent;
         held.stopped_at = Some(now);
         held.last_stop = now;
-        held.trouble.touch(now);
+        held.fault_period.touch(now);
         held.end_pause(now);
         for (conn, side) in self.network.at(Place::Host(host), None) {
             self.close_end(conn, side, crash == Crash::Silent);
@@ -110,13 +110,13 @@ impl World {
         let bound = if crash == Crash::Silent { NOTICED_BY_SILENCE } else { DETECTED_BY_END };
         let linked = |other: &usize| {
             *other != host
-                && self.hosts[*other].strained == 0
+                && self.hosts[*other].long_delays == 0
                 && self.peer_is_up(*other, host)
                 && !self.network.severed(Place::Host(*other), Place::Host(host))
         };
         let observers: Vec<(usize, u64)> =
             (0..self.hosts.len()).filter(linked).map(|other| (other, self.hosts[other].boot)).collect();
-        if !observers.is_empty() && self.hosts[host].strained == 0 && self.hosts[host].duplicate.is_none() {
+        if !observers.is_empty() && self.hosts[host].long_delays == 0 && self.hosts[host].duplicate.is_none() {
             self.schedule_action(bound, Action::ExpectDetected { host, stopped: self.now, observers });
         }
     }
@@ -130,7 +130,7 @@ impl World {
             let held = &self.hosts[observer];
             let free = held.boot == boot
                 && held.duplicate.is_none()
-                && held.trouble.calm_for(now) >= took
+                && held.fault_period.calm_for(now) >= took
                 && held.calm_after_pause(now, 0) >= took
                 && self.reach.joined(observer, observer, stopped, now);
             if !free {
@@ -154,7 +154,7 @@ impl World {
     pub(crate) fn end_slow(&mut self, host: usize) {
         let now = self.now;
         self.hosts[host].slow = 0;
-        self.hosts[host].trouble.end(now);
+        self.hosts[host].fault_period.end(now);
         self.hosts[host].delays.end(now);
         if std::mem::take(&mut self.hosts[host].overloaded) {
             self.relieve(host);
@@ -249,7 +249,7 @@ impl World {
         if self.hosts[host].running() && !self.hosts[host].stopping {
             self.note(format!("n{host} receives SIGTERM"));
             self.hosts[host].stopping = true;
-            self.hosts[host].trouble.touch(self.now);
+            self.hosts[host].fault_period.touch(self.now);
             self.update_reach();
             self.input(host, Input::Stop);
         }

@@ -210,7 +210,7 @@ impl World {
         let fresh: Vec<Micros> = self.hosts.iter().map(|host| fresh.max(host.started_at)).collect();
         self.reach.learn(now.saturating_sub(self.contact_time()), &fresh);
         let serves =
-            |host: &Host| host.serving().is_some() && host.strained == 0 && host.duplicate.is_none() && !host.alone;
+            |host: &Host| host.serving().is_some() && host.long_delays == 0 && host.duplicate.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
         let reachable: Vec<bool> =
             self.hosts.iter().zip(&working).map(|(host, works)| *works && !pauses(host)).collect();

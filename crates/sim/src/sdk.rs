@@ -1,6 +1,6 @@
 //! Runs the SDK's session of each client: its clock, its connections, its messages and its application events.
 
-use crate::client::{Client, FromClient, Link, Pending, Process};
+use crate::client::{Client, FromClient, Link, Pending, ProcessState};
 use crate::faults::Fault;
 use crate::host::{Host, HostState};
 use crate::network::{Item, Micros, Place, SECOND};
@@ -12,7 +12,7 @@ use convoke_proto::v1::client_message::Message as ToNode;
 use convoke_proto::v1::server_message::Message as FromNode;
 use convoke_proto::v1::{self, notice::Notice};
 use convoke_session::seeds::{KnownNode, Seeds};
-use convoke_session::session::{ConnectionId, Effect, Effects, Identity, RegistrationId, Session, Time};
+use convoke_session::session::{ClientTime, ConnectionId, Effect, Effects, Identity, RegistrationId, Session};
 use convoke_session::{ConnectionState, Error, ErrorCode};
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ impl World {
         let nonce = self.rng.u64(1..);
         let now = self.now;
         let c = &mut self.clients[client];
-        if c.process != Process::Dead {
+        if c.process != ProcessState::Dead {
             return;
         }
-        c.process = Process::Running;
+        c.process = ProcessState::Running;
         c.process_number += 1;
         c.nonce = nonce;
         c.past_claim = c.past_claim.max(c.claim);
@@ -145,7 +145,7 @@ impl World {
         self.note(format!("c{client} crashes{}", if silent { " silently" } else { "" }));
         self.client_drop_connection(client, silent);
         let c = &mut self.clients[client];
-        c.process = Process::Dead;
+        c.process = ProcessState::Dead;
         c.session = None;
         c.paused = false;
         c.process_number += 1;
@@ -180,7 +180,7 @@ impl World {
         self.client_drop_connection(client, false);
         let now = self.now;
         let c = &mut self.clients[client];
-        c.process = Process::Stopped;
+        c.process = ProcessState::Stopped;
         c.session = None;
         c.paused = false;
         c.process_number += 1;
@@ -233,7 +233,7 @@ impl World {
     pub(crate) fn drive<T>(
         &mut self,
         client: usize,
-        call: impl FnOnce(&mut Session, Time, &mut Effects) -> T,
+        call: impl FnOnce(&mut Session, ClientTime, &mut Effects) -> T,
     ) -> Option<T> {
         let now = time(self.now);
         let session = self.clients[client].session.as_mut()?;
@@ -539,7 +539,7 @@ impl World {
     }
 }
 
-pub(crate) fn time(now: Micros) -> Time {
+pub(crate) fn time(now: Micros) -> ClientTime {
     Duration::from_micros(now)
 }
 

@@ -1,4 +1,4 @@
-//! Connections over time: dialing, delivering, closing, resetting, cutting and healing.
+//! Connections over time: dialling, delivering, closing, resetting, cutting and healing.
 
 use crate::host::Input;
 use crate::network::{Connection, Cut, End, Item, Kind, Micros, Parcel, Place, SECOND};
@@ -144,7 +144,7 @@ impl World {
         match (end.place, item) {
             (Place::Host(host), Item::Established) => {
                 if self.hosts[host].dials.remove(&dial).is_some() {
-                    self.input(host, Input::Dialed { dial, conn, side });
+                    self.input(host, Input::Dialled { dial, conn, side });
                 }
             }
             (Place::Host(host), Item::Frame(frame)) => self.input(host, Input::Frame { conn, side, frame }),
@@ -213,7 +213,7 @@ impl World {
         let (now, touched) = (self.now, from | to);
         for (index, host) in self.hosts.iter_mut().enumerate() {
             if Place::Host(index).bit() & touched != 0 {
-                host.trouble.begin(now);
+                host.fault_period.begin(now);
             }
         }
         self.update_reach();
@@ -232,7 +232,7 @@ impl World {
         });
         for (index, host) in self.hosts.iter_mut().enumerate() {
             if Place::Host(index).bit() & touched != 0 {
-                host.trouble.end(now);
+                host.fault_period.end(now);
             }
         }
         self.update_reach();

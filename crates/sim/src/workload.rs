@@ -1,6 +1,6 @@
 //! Operations of applications: register, update, unregister, close; names; drains.
 
-use crate::client::{Client, Holding, Pending, Process};
+use crate::client::{Client, Holding, Pending, ProcessState};
 use crate::faults::{Action, Fault};
 use crate::network::SECOND;
 use crate::world::{World, micros};
@@ -31,7 +31,7 @@ impl World {
 
     pub(crate) fn client_operation(&mut self, client: usize) {
         let c = &self.clients[client];
-        if c.process == Process::Stopped {
+        if c.process == ProcessState::Stopped {
             self.restart_client(client);
             return;
         }
@@ -57,7 +57,7 @@ impl World {
 
     /// Registers a member as the application wants it; sent at once if there is a session.
     pub fn client_register(&mut self, client: usize, spec: MemberSpec, takeover: bool) {
-        if self.clients[client].closing || self.clients[client].process == Process::Stopped {
+        if self.clients[client].closing || self.clients[client].process == ProcessState::Stopped {
             return;
         }
         let id = spec.id.clone();
@@ -219,7 +219,7 @@ impl World {
     fn restart_client(&mut self, client: usize) {
         let number = self.rng.u32(..);
         let c = &mut self.clients[client];
-        c.process = Process::Dead;
+        c.process = ProcessState::Dead;
         c.id = format!("c{client}-{number:x}");
         c.restart_with = None;
         c.shares_id = false;

@@ -84,13 +84,13 @@ fn decode(record: Option<&KeyValue>) -> Option<u64> {
 /// Writes continuously over links without faults: shows when writes are possible.
 pub(crate) async fn probe_writer(shared: Arc<Shared>) -> turmoil::Result {
     let kv = ambassador(&shared)?.kv_with(Options::default().ttl(TTL));
-    let book = &shared.book;
+    let recorder = &shared.recorder;
     loop {
         let called = now();
         match kv.put("probe_writer", encode(0)).await {
             Ok(written) => {
-                book.wrote(applied(&written, called, now()));
-                let mut record = book.lock();
+                recorder.wrote(applied(&written, called, now()));
+                let mut record = recorder.lock();
                 record.answered = now();
                 if let (Some(healed), None) = (record.healed, record.recovered) {
                     record.recovered = Some(now().saturating_sub(healed));
@@ -102,9 +102,9 @@ pub(crate) async fn probe_writer(shared: Arc<Shared>) -> turmoil::Result {
             }
             // A session that was silent for too long has ended; this copy did nothing.
             Err(error) if error.code == ErrorCode::SessionGone => {}
-            Err(error) => book.violated(format!("a write without a time limit failed: {error}")),
+            Err(error) => recorder.violated(format!("a write without a time limit failed: {error}")),
         }
-        if book.lock().closing {
+        if recorder.lock().closing {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -124,7 +124,7 @@ impl Worker {
     }
 
     pub(crate) async fn work(mut self) {
-        while !self.shared.book.lock().closing {
+        while !self.shared.recorder.lock().closing {
             tokio::time::sleep(Duration::from_millis(self.random.u64(20..500))).await;
             self.turn().await;
             if self.random.u8(0..3) == 0 {
@@ -132,7 +132,7 @@ impl Worker {
             }
         }
         self.finish().await;
-        self.shared.book.lock().workers_left -= 1;
+        self.shared.recorder.lock().workers_left -= 1;
     }
 
     async fn turn(&mut self) {
@@ -158,20 +158,20 @@ impl Worker {
             }
         }
         for unknown in std::mem::take(&mut self.unknown) {
-            self.shared.book.violated(format!("resolve answers: {} could not be resolved", unknown.request));
+            self.shared.recorder.violated(format!("resolve answers: {} could not be resolved", unknown.request));
         }
         let fates = std::mem::take(&mut self.fates);
         for (request, before) in fates.into_iter().rev().take(10) {
             let Ok(fate) = self.ambassador.resolve(request, Some(RESOLVE_PATIENCE)).await else { continue };
             if fate.kind() != before && fate.kind() != FateKind::TooOld {
                 let what = format!("resolve is final: {request} was {before:?}, now {:?}", fate.kind());
-                self.shared.book.violated(what);
+                self.shared.recorder.violated(what);
             }
         }
     }
 
     fn request(&mut self, key: Key, wanted: Wanted) -> (Call, Write) {
-        let value = self.shared.book.value();
+        let value = self.shared.recorder.value();
         match wanted {
             Wanted::Put => (Call::put(value), Write::put(key_name(key), encode(value))),
             Wanted::Delete => (Call::delete(), Write::delete(key_name(key))),
@@ -185,7 +185,7 @@ impl Worker {
 
     async fn write(&mut self, key: Key, wanted: Wanted) {
         let (call, write) = self.request(key, wanted);
-        let operation = self.shared.book.call(self.id, key, call);
+        let operation = self.shared.recorder.call(self.id, key, call);
         let called = now();
         let mut result = self.kv.write(write.clone()).await;
         if self.shared.plan.has(Mutant::RetriesAreNew) {
@@ -202,7 +202,7 @@ impl Worker {
         for place in 0..3 {
             let key = (first + place) % KEYS;
             let (call, write) = self.request(key, Wanted::Put);
-            let operation = self.shared.book.call(self.id, key, call);
+            let operation = self.shared.recorder.call(self.id, key, call);
             issued.push((key, operation, call, now(), self.kv.write(write)));
         }
         let mut last = 0;
@@ -210,7 +210,7 @@ impl Worker {
             let result = pending.await;
             if let Ok(written) = &result {
                 if written.index <= last {
-                    self.shared.book.violated(format!(
+                    self.shared.recorder.violated(format!(
                         "order of issue: {} took effect at index {}, not after {last}",
                         written.request, written.index
                     ));
@@ -224,7 +224,7 @@ impl Worker {
     /// Abandons a request after a moment, whatever its progress.
     async fn abandon(&mut self, key: Key) {
         let (call, write) = self.request(key, Wanted::Put);
-        let operation = self.shared.book.call(self.id, key, call);
+        let operation = self.shared.recorder.call(self.id, key, call);
         let called = now();
         let mut pending: PendingWrite = self.kv.write(write);
         let patience = Duration::from_millis(self.random.u64(0..120));
@@ -233,71 +233,75 @@ impl Worker {
         }
         match pending.abandon() {
             Some(request) => {
-                self.shared.book.fault(now(), Fault::Abandoned, &format!("client {} abandons {request}", self.id));
+                self.shared.recorder.fault(now(), Fault::Abandoned, &format!("client {} abandons {request}", self.id));
                 self.unknown.push(Unknown { operation, request, call, called, closed: None, orphaned: false });
             }
             // No copy was sent.
-            None => self.shared.book.never(operation),
+            None => self.shared.recorder.never(operation),
         }
     }
 
     fn answered(&mut self, key: Key, operation: CallId, call: Call, called: u64, result: Result<Written, Error>) {
-        let book = self.shared.book.clone();
+        let recorder = self.shared.recorder.clone();
         let at = now();
         match result {
             Ok(written) => {
-                book.count("writes");
-                book.answered_with(operation, Answer::written());
-                book.wrote(applied(&written, called, at));
-                book.note(at, &format!("client {} {call:?}: index {}", self.id, written.index));
+                recorder.count("writes");
+                recorder.answered_with(operation, Answer::written());
+                recorder.wrote(applied(&written, called, at));
+                recorder.note(at, &format!("client {} {call:?}: index {}", self.id, written.index));
                 self.close(at, Some(written.index));
                 let Call::Write { new, .. } = call else { return };
                 self.seen.insert(key, (new, if new.is_some() { written.revision } else { 0 }));
             }
             Err(error) => match (error.code, error.log.as_ref().and_then(|log| log.request)) {
                 (ErrorCode::FailedPrecondition, _) if is_compare(call) => {
-                    book.count("failed compares");
-                    book.answered_with(operation, Answer::mismatch());
-                    book.note(at, &format!("client {} {call:?}: compare failed", self.id));
+                    recorder.count("failed compares");
+                    recorder.answered_with(operation, Answer::mismatch());
+                    recorder.note(at, &format!("client {} {call:?}: compare failed", self.id));
                     self.close(at, None);
                     self.seen.remove(&key);
                 }
                 (ErrorCode::OutcomeUnknown, Some(_)) if self.shared.plan.has(Mutant::UnknownMeansFailed) => {
-                    book.never(operation);
+                    recorder.never(operation);
                 }
                 (ErrorCode::OutcomeUnknown, Some(request)) => {
-                    book.fault(at, Fault::OutcomeUnknown, &format!("client {} has no outcome of {request}", self.id));
+                    recorder.fault(
+                        at,
+                        Fault::OutcomeUnknown,
+                        &format!("client {} has no outcome of {request}", self.id),
+                    );
                     self.unknown.push(Unknown { operation, request, call, called, closed: None, orphaned: false });
                 }
                 // It may have taken effect, but no longer can.
-                (ErrorCode::Compacted, request) => book.outcome_unknown(request),
+                (ErrorCode::Compacted, request) => recorder.outcome_unknown(request),
                 // Not sent, or its session or number was gone before: it did nothing.
                 (
                     ErrorCode::Timeout | ErrorCode::Superseded | ErrorCode::SessionGone | ErrorCode::ResourceExhausted,
                     _,
                 ) => {
-                    book.count("rejected");
-                    book.never(operation);
-                    book.note(at, &format!("client {} {call:?}: {}", self.id, error.code));
+                    recorder.count("rejected");
+                    recorder.never(operation);
+                    recorder.note(at, &format!("client {} {call:?}: {}", self.id, error.code));
                 }
-                _ => book.violated(format!("unexpected error: client {} {call:?}: {error}", self.id)),
+                _ => recorder.violated(format!("unexpected error: client {} {call:?}: {error}", self.id)),
             },
         }
     }
 
     async fn read(&mut self, key: Key, consistency: Consistency) {
-        let book = self.shared.book.clone();
+        let recorder = self.shared.recorder.clone();
         let local = self.shared.plan.has(Mutant::ReadsAreLocal);
-        let operation = book.call(self.id, key, Call::Get);
+        let operation = recorder.call(self.id, key, Call::Get);
         let asked = self.kv.get_with(key_name(key), if local { Consistency::Local } else { consistency }).await;
         let Ok(record) = asked else {
-            book.count("reads not served");
-            return book.never(operation);
+            recorder.count("reads not served");
+            return recorder.never(operation);
         };
-        book.count(if consistency == Consistency::Barrier { "barrier reads" } else { "linearizable reads" });
+        recorder.count(if consistency == Consistency::Barrier { "barrier reads" } else { "linearizable reads" });
         let value = decode(record.as_ref());
-        book.answered_with(operation, Answer::Got(value));
-        book.note(now(), &format!("client {} reads {key}: {value:?}", self.id));
+        recorder.answered_with(operation, Answer::Got(value));
+        recorder.note(now(), &format!("client {} reads {key}: {value:?}", self.id));
         self.seen.insert(key, (value, record.map_or(0, |record| record.mod_revision)));
         if consistency == Consistency::Barrier {
             self.close(now(), None);
@@ -318,13 +322,13 @@ impl Worker {
     }
 
     async fn resolve(&mut self, unknown: Unknown) {
-        let book = self.shared.book.clone();
+        let recorder = self.shared.recorder.clone();
         let Unknown { operation, request, call, called, closed, .. } = unknown;
         let Ok(fate) = self.ambassador.resolve(request, Some(RESOLVE_PATIENCE)).await else {
             return self.unknown.push(unknown);
         };
-        book.count("resolved");
-        book.note(now(), &format!("client {} resolves {request}: {:?}", self.id, fate.kind()));
+        recorder.count("resolved");
+        recorder.note(now(), &format!("client {} resolves {request}: {:?}", self.id, fate.kind()));
         let over = closed.map_or_else(now, |(at, _)| at);
         self.fates.push((request, fate.kind()));
         match fate.kind() {
@@ -333,17 +337,17 @@ impl Worker {
                     && fate.index >= later
                 {
                     let what = format!("{request} was abandoned, and took effect at {} after {later}", fate.index);
-                    book.violated(format!("abandoned requests stay before later ones: {what}"));
+                    recorder.violated(format!("abandoned requests stay before later ones: {what}"));
                 }
                 let (index, revision, changed) = (fate.index, fate.revision, fate.keys > 0);
-                book.wrote(AcknowledgedWrite { index, revision, changed, called, answered: over });
-                book.resolved(operation, over, Some(Answer::written()));
+                recorder.wrote(AcknowledgedWrite { index, revision, changed, called, answered: over });
+                recorder.resolved(operation, over, Some(Answer::written()));
             }
-            FateKind::NotApplied => book.resolved(operation, over, is_compare(call).then(Answer::mismatch)),
-            FateKind::Never => book.resolved(operation, over, None),
-            FateKind::TooOld => book.outcome_unknown(Some(request)),
+            FateKind::NotApplied => recorder.resolved(operation, over, is_compare(call).then(Answer::mismatch)),
+            FateKind::Never => recorder.resolved(operation, over, None),
+            FateKind::TooOld => recorder.outcome_unknown(Some(request)),
             FateKind::Open | FateKind::Unspecified => {
-                book.violated(format!("resolve is final: {request} is {:?}", fate.kind()));
+                recorder.violated(format!("resolve is final: {request} is {:?}", fate.kind()));
             }
         }
     }
@@ -353,7 +357,7 @@ impl Worker {
         let Ok(ambassador) = ambassador(&self.shared) else { return };
         self.kv = ambassador.kv_with(options(self.id));
         self.ambassador = ambassador;
-        self.shared.book.fault(now(), Fault::ClientRestarts, &format!("client {} is replaced", self.id));
+        self.shared.recorder.fault(now(), Fault::ClientRestarts, &format!("client {} is replaced", self.id));
         for unknown in self.unknown.iter_mut().filter(|_| !is_named(self.id)) {
             unknown.orphaned = true;
         }

@@ -267,7 +267,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn record_fault(&self, fault: Fault, what: &str) {
-        self.shared.book.fault(self.now(), fault, &format!("{}: {what}", fault.name()));
+        self.shared.recorder.fault(self.now(), fault, &format!("{}: {what}", fault.name()));
     }
 
     fn later(&mut self, from: f64, to: f64, undo: Undo) {
@@ -349,12 +349,12 @@ impl<'a> Cluster<'a> {
 
     fn start(&mut self, place: usize) {
         self.down.remove(&place);
-        self.shared.book.note(self.now(), &format!("n{place} starts"));
+        self.shared.recorder.note(self.now(), &format!("n{place} starts"));
         self.sim.bounce(name(place));
     }
 
     fn undo(&mut self, undo: Undo) {
-        self.shared.book.note(self.now(), &format!("undone: {undo:?}"));
+        self.shared.recorder.note(self.now(), &format!("undone: {undo:?}"));
         match undo {
             Undo::Links(fault) => self.links.end(&self.sim, &fault),
             Undo::Latency(pairs) => set_latency(&self.sim, &pairs, USUAL_LATENCY),
@@ -374,7 +374,7 @@ impl<'a> Cluster<'a> {
         for place in self.down.keys().copied().collect::<Vec<_>>() {
             self.start(place);
         }
-        self.shared.book.note(self.now(), "all faults have ended");
+        self.shared.recorder.note(self.now(), "all faults have ended");
     }
 
     /// A replica stops only because of its disk; then its node is restarted.
@@ -411,9 +411,9 @@ impl<'a> Cluster<'a> {
     }
 
     fn send_order(&mut self, order: Order) {
-        self.shared.book.note(self.now(), &format!("order of the operator: {order:?}"));
+        self.shared.recorder.note(self.now(), &format!("order of the operator: {order:?}"));
         self.order = Some(order);
-        self.shared.book.lock().orders_left += 1;
+        self.shared.recorder.lock().orders_left += 1;
         let _ = self.orders.send(order);
     }
 
@@ -421,7 +421,7 @@ impl<'a> Cluster<'a> {
     fn watch_order(&mut self) {
         let Some(order) = self.order else { return };
         {
-            let mut record = self.shared.book.lock();
+            let mut record = self.shared.recorder.lock();
             if record.orders_left > 0 {
                 return;
             }
@@ -481,9 +481,9 @@ impl<'a> Cluster<'a> {
                     "replicas agree: n{place} has another state than an earlier replica at index {index}"
                 ));
             }
-            *self.shared.book.lock().stats.checks.entry("equal states at equal indexes").or_default() += 1;
+            *self.shared.recorder.lock().stats.checks.entry("equal states at equal indexes").or_default() += 1;
         }
-        self.shared.book.note(self.now(), &format!("applied{line}, leader {:?}", self.leader()));
+        self.shared.recorder.note(self.now(), &format!("applied{line}, leader {:?}", self.leader()));
         Ok(())
     }
 

@@ -68,7 +68,7 @@ pub fn run(plan: &Plan, verbose: bool) -> RunOutcome {
     let panic = panics::take();
     drop(run);
     panics::take();
-    let mut record = shared.book.lock();
+    let mut record = shared.recorder.lock();
     let panicked = panic.map(|panic| format!("no panics: {panic}"));
     let violation = panicked.or(record.violation.take()).or(result.err());
     record.stats.seeds = 1;
@@ -114,7 +114,7 @@ impl Run<'_> {
     }
 
     fn through(&mut self) -> Result<(), String> {
-        let begun = self.until(BEGIN_PATIENCE, |run| run.shared.book.lock().answered > 0)?;
+        let begun = self.until(BEGIN_PATIENCE, |run| run.shared.recorder.lock().answered > 0)?;
         if !begun {
             return Err(format!("a log begins: nothing was written within {BEGIN_PATIENCE:?}"));
         }
@@ -129,21 +129,21 @@ impl Run<'_> {
         while self.cluster.elapsed() < calm {
             self.step()?;
         }
-        if !self.until(ORDERS_PATIENCE, |run| run.shared.book.lock().orders_left == 0)? {
+        if !self.until(ORDERS_PATIENCE, |run| run.shared.recorder.lock().orders_left == 0)? {
             return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
         }
         self.roll_back()?;
         self.lose_leader(LeaderLoss::Crash)?;
         self.lose_leader(LeaderLoss::Cut)?;
-        self.shared.book.lock().closing = true;
-        if !self.until(CLIENTS_PATIENCE, |run| run.shared.book.lock().workers_left == 0)? {
+        self.shared.recorder.lock().closing = true;
+        if !self.until(CLIENTS_PATIENCE, |run| run.shared.recorder.lock().workers_left == 0)? {
             return Err(format!("clients finish: not within {CLIENTS_PATIENCE:?}"));
         }
         if !self.until(AGREEMENT_PATIENCE, |run| run.cluster.agree())? {
             return Err(format!("replicas agree: {}", self.cluster.differences()));
         }
         let revision = self.cluster.revision();
-        let mut record = self.shared.book.lock();
+        let mut record = self.shared.recorder.lock();
         for (name, count) in checks::check(&record, revision)? {
             *record.stats.checks.entry(name).or_default() += count;
         }
@@ -153,11 +153,11 @@ impl Run<'_> {
 
     /// Ends all faults and requires that writes resume in time.
     fn recover(&mut self) -> Result<(), String> {
-        self.shared.book.lock().healed = Some(micros(self.cluster.elapsed()));
-        if !self.until(RECOVERY_MAX, |run| run.shared.book.lock().recovered.is_some())? {
+        self.shared.recorder.lock().healed = Some(micros(self.cluster.elapsed()));
+        if !self.until(RECOVERY_MAX, |run| run.shared.recorder.lock().recovered.is_some())? {
             return Err(format!("writes resume: not within {RECOVERY_MAX:?}"));
         }
-        let mut record = self.shared.book.lock();
+        let mut record = self.shared.recorder.lock();
         let took = Duration::from_micros(record.recovered.unwrap_or_default());
         record.stats.recoveries.push(took);
         *record.stats.checks.entry("writes resume").or_default() += 1;
@@ -181,10 +181,10 @@ impl Run<'_> {
             return Err(format!("a disk that went back is refused: n{place} not within {ROLLBACK_PATIENCE:?}"));
         }
         self.cluster.replace(place);
-        if !self.until(ORDERS_PATIENCE, |run| run.shared.book.lock().orders_left == 0)? {
+        if !self.until(ORDERS_PATIENCE, |run| run.shared.recorder.lock().orders_left == 0)? {
             return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
         }
-        *self.shared.book.lock().stats.checks.entry("a disk that went back is refused").or_default() += 1;
+        *self.shared.recorder.lock().stats.checks.entry("a disk that went back is refused").or_default() += 1;
         Ok(())
     }
 
@@ -195,7 +195,7 @@ impl Run<'_> {
         }
         let lost = self.cluster.elapsed();
         {
-            let mut record = self.shared.book.lock();
+            let mut record = self.shared.recorder.lock();
             (record.leader_lost, record.leader_replaced) = (Some(micros(lost)), None);
         }
         let (_, limit, check) = match loss {
@@ -206,11 +206,11 @@ impl Run<'_> {
                 (self.cluster.isolate_leader(), LEADER_CUT_MAX, "writes resume without the leader that is cut off")
             }
         };
-        if !self.until(limit, |run| run.shared.book.lock().leader_replaced.is_some())? {
+        if !self.until(limit, |run| run.shared.recorder.lock().leader_replaced.is_some())? {
             return Err(format!("{check}: not within {limit:?}"));
         }
         self.cluster.heal();
-        let mut record = self.shared.book.lock();
+        let mut record = self.shared.recorder.lock();
         let took = Duration::from_micros(record.leader_replaced.unwrap_or_default()).saturating_sub(lost);
         match loss {
             LeaderLoss::Crash => record.stats.leader_losses.push(took),
@@ -236,7 +236,7 @@ impl Run<'_> {
         if let Some(panic) = panics::first() {
             return Err(format!("no panics: {panic}"));
         }
-        self.shared.book.lock().violation.take().map_or(Ok(()), Err)
+        self.shared.recorder.lock().violation.take().map_or(Ok(()), Err)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::net::ClientConnect;
 use crate::node::{client_address, name, peer_address};
-use crate::record::{Book, now};
+use crate::record::{Recorder, now};
 use crate::world::Shared;
 use convoke_client::log::{Ambassador, ReplicaChange, Status};
 use std::sync::Arc;
@@ -74,18 +74,18 @@ pub(crate) async fn work(shared: Arc<Shared>, mut orders: mpsc::UnboundedReceive
     let seeds = (0..shared.plan.nodes()).map(|place| client_address(&name(place)));
     let ambassador = Ambassador::start_with(seeds, Arc::new(ClientConnect))?;
     while let Some(order) = orders.recv().await {
-        let done = tokio::time::timeout(GIVE_UP, carry_out(&ambassador, order, &shared.book)).await;
+        let done = tokio::time::timeout(GIVE_UP, carry_out(&ambassador, order, &shared.recorder)).await;
         if done.is_err() && !matches!(order, Order::Transfer { .. }) {
-            shared.book.violated(format!("membership arrives: {order:?} was not complete within {GIVE_UP:?}"));
+            shared.recorder.violated(format!("membership arrives: {order:?} was not complete within {GIVE_UP:?}"));
         }
-        let mut record = shared.book.lock();
+        let mut record = shared.recorder.lock();
         record.orders_left -= 1;
         record.removed.extend(order.leaving());
     }
     Ok(())
 }
 
-async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
+async fn carry_out(ambassador: &Ambassador, order: Order, recorder: &Recorder) {
     loop {
         let Ok(status) = ambassador.status(Some(PATIENCE)).await else {
             tokio::time::sleep(PAUSE).await;
@@ -94,7 +94,7 @@ async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
         // Only the engine's configuration counts: a node that still votes must not lose its disk.
         match order.next(&status) {
             None if status.settled => {
-                book.fault(now(), order.fault(), &format!("{order:?} is done"));
+                recorder.fault(now(), order.fault(), &format!("{order:?} is done"));
                 return;
             }
             None => {}
@@ -105,9 +105,9 @@ async fn carry_out(ambassador: &Ambassador, order: Order, book: &Book) {
                     Ok(changed) => format!("recorded; {}", changed.obstacle),
                     Err(error) => error.to_string(),
                 };
-                book.note(now(), &format!("{change:?}: {came_of_it}"));
+                recorder.note(now(), &format!("{change:?}: {came_of_it}"));
                 if let (Order::Transfer { .. }, Ok(_)) = (order, &changed) {
-                    book.fault(now(), Fault::Transfer, "leadership is transferred");
+                    recorder.fault(now(), Fault::Transfer, "leadership is transferred");
                     return;
                 }
             }

@@ -29,7 +29,7 @@ pub struct AcknowledgedWrite {
 
 /// Clones share the record.
 #[derive(Clone, Debug)]
-pub(crate) struct Book(Arc<Mutex<Record>>);
+pub(crate) struct Recorder(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -94,10 +94,10 @@ pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Book {
-    pub(crate) fn new(workers: u64, verbose: bool) -> Book {
+impl Recorder {
+    pub(crate) fn new(workers: u64, verbose: bool) -> Recorder {
         let trace = Trace { verbose, ..Trace::default() };
-        Book(Arc::new(Mutex::new(Record { workers_left: workers, trace, ..Record::default() })))
+        Recorder(Arc::new(Mutex::new(Record { workers_left: workers, trace, ..Record::default() })))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Record> {

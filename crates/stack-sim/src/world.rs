@@ -2,7 +2,7 @@
 
 use crate::disk::SimDisk;
 use crate::plan::{Mutant, Plan};
-use crate::record::Book;
+use crate::record::Recorder;
 use convoke_replica::LogHandle;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
-    pub(crate) book: Book,
+    pub(crate) recorder: Recorder,
     pub(crate) disks: Vec<SimDisk>,
     nodes: Vec<Mutex<Node>>,
 }
@@ -32,7 +32,7 @@ impl Shared {
         let nodes = plan.nodes();
         let workers = 2 * plan.workers;
         Shared {
-            book: Book::new(workers, verbose),
+            recorder: Recorder::new(workers, verbose),
             disks: (0..nodes).map(|_| SimDisk::new(plan.has(Mutant::DisksLie))).collect(),
             nodes: (0..nodes).map(|_| Mutex::default()).collect(),
             plan,

@@ -20,7 +20,7 @@ pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers};
 pub use golden::compare_golden;
 pub use network::{NamespaceNetwork, NetworkUnavailable};
-pub use process::{NodeProcess, Process, run};
+pub use process::{Process, TestNode, run};
 pub use process_cluster::{ProcessCluster, ProcessClusterPlan};
 pub use proxy::Proxy;
 pub use skip::skip;

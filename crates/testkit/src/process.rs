@@ -131,7 +131,7 @@ impl Drop for Process {
 
 /// A node as a process of the `convoke` binary.
 #[derive(Debug)]
-pub struct NodeProcess {
+pub struct TestNode {
     pub process: Process,
     /// Client address.
     pub clients: String,
@@ -139,22 +139,22 @@ pub struct NodeProcess {
     pub peers: String,
 }
 
-impl NodeProcess {
+impl TestNode {
     /// Starts `convoke COMMAND…` and waits until it listens.
     ///
     /// # Panics
     /// If it does not listen.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
-        NodeProcess::launch(command).unwrap_or_else(|error| panic!("{error}"))
+        TestNode::launch(command).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Like the function above, but returns the error.
     pub fn launch(command: &mut Command) -> io::Result<Self> {
         let process = Process::launch(command)?;
         let line = process.find_line("listening", |line| line.starts_with("listening: "))?;
-        let (clients, peers) = places(&line);
-        Ok(NodeProcess { process, clients, peers })
+        let (clients, peers) = addresses(&line);
+        Ok(TestNode { process, clients, peers })
     }
 
     /// Waits until the node is ready.
@@ -174,10 +174,10 @@ impl NodeProcess {
 }
 
 /// Parses `…: clients A, peers B, …`.
-fn places(line: &str) -> (String, String) {
+fn addresses(line: &str) -> (String, String) {
     let (clients, peers) = line
         .split_once("clients ")
-        .and_then(|(_, places)| places.split_once(", peers "))
+        .and_then(|(_, addresses)| addresses.split_once(", peers "))
         .unwrap_or_else(|| panic!("no addresses in {line:?}"));
     let peers = peers.split_once(',').map_or(peers, |(peers, _)| peers);
     (clients.to_owned(), peers.to_owned())

@@ -2,7 +2,7 @@
 //! ports when it is restarted. Nodes are numbered from 0 and named `n1`, `n2`, …
 
 use crate::network::NamespaceNetwork;
-use crate::process::{NodeProcess, run_to_end};
+use crate::process::{TestNode, run_to_end};
 use crate::{free_address, until};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
@@ -103,7 +103,7 @@ struct Member {
     join: Vec<String>,
     environment: Vec<(OsString, OsString)>,
     data_dir: PathBuf,
-    process: Option<NodeProcess>,
+    process: Option<TestNode>,
 }
 
 /// The nodes. Dropping it kills them.
@@ -164,7 +164,7 @@ impl ProcessCluster {
     /// # Panics
     /// If the node does not run.
     #[track_caller]
-    pub fn node(&self, index: usize) -> &NodeProcess {
+    pub fn node(&self, index: usize) -> &TestNode {
         self.nodes[index].process.as_ref().expect("the node is running")
     }
 
@@ -177,7 +177,7 @@ impl ProcessCluster {
         self.plan.network.as_ref().expect("the cluster was started on a network")
     }
 
-    /// Adds a node that joins the first running one, and returns its index when it is ready.
+    /// Adds a node that joins the others, and returns its index when it is ready.
     pub fn add(&mut self) -> io::Result<usize> {
         let index = self.reserve();
         self.restart(index)?;
@@ -188,7 +188,7 @@ impl ProcessCluster {
     pub fn reserve(&mut self) -> usize {
         let index = self.nodes.len();
         let mut member = self.plan.member(index);
-        member.join.extend(self.running().next().map(|first| self.nodes[first].peers.clone()));
+        member.join.extend(self.nodes.iter().map(|other| other.peers.clone()));
         self.nodes.push(member);
         index
     }
@@ -264,7 +264,7 @@ impl ProcessCluster {
         }
         command.args(&self.plan.arguments);
         command.envs(self.plan.environment.iter().cloned()).envs(member.environment.iter().cloned());
-        self.nodes[index].process = Some(NodeProcess::launch(&mut command)?);
+        self.nodes[index].process = Some(TestNode::launch(&mut command)?);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
 use crate::connect::{Connect, LogChannel, TcpConnect};
 use crate::connection::{connect_by, endpoint};
-use crate::session::Time;
+use crate::session::ClientTime;
 use crate::{Error, ErrorCode};
 use convoke_proto::{LOG_HEADER, v1};
 use std::collections::HashMap;
@@ -207,7 +207,7 @@ fn secret(fallback: &mut fastrand::Rng) -> Secret {
 }
 
 impl Shared {
-    pub(super) fn now(&self) -> Time {
+    pub(super) fn now(&self) -> ClientTime {
         self.start.elapsed()
     }
 
@@ -272,11 +272,11 @@ impl Shared {
     }
 
     /// Calls the core and performs its output.
-    pub(super) fn with<T>(&self, decide: impl FnOnce(&mut Core, Time, &mut Output) -> T) -> T {
+    pub(super) fn with<T>(&self, decide: impl FnOnce(&mut Core, ClientTime, &mut Output) -> T) -> T {
         self.decide(&mut self.lock(), decide)
     }
 
-    fn decide<T>(&self, state: &mut State, decide: impl FnOnce(&mut Core, Time, &mut Output) -> T) -> T {
+    fn decide<T>(&self, state: &mut State, decide: impl FnOnce(&mut Core, ClientTime, &mut Output) -> T) -> T {
         let mut out = Output::default();
         let before = state.core.next_wake();
         let value = decide(&mut state.core, self.now(), &mut out);

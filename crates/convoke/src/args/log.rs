@@ -64,12 +64,14 @@ pub(crate) enum KvCommand {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReadArgs {
     /// Consistency of the read
-    #[arg(long, value_enum, default_value_t = Consistency::Linearizable)]
+    #[arg(long, value_enum, default_value_t = Consistency::Barrier)]
     pub(crate) consistency: Consistency,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Consistency {
+    /// Include all writes acknowledged before the read, and settle abandoned requests
+    Barrier,
     /// Include all writes acknowledged before the read
     Linearizable,
     /// Read the state of one node; works without a leader

@@ -5,7 +5,7 @@ use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, Inbound, Node, NodeHandle, PreparedNode};
-use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, Lookup, NodeLog, Replica};
+use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, NodeLog, NodeLookup, Replica};
 use convoke_server::{Bound, Server};
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
@@ -148,7 +148,7 @@ async fn start_log(
 /// What the registry knows about the replicas of other nodes. It is empty until the registry has started.
 struct Registry(Arc<OnceLock<NodeHandle>>);
 
-impl Lookup for Registry {
+impl NodeLookup for Registry {
     fn find(&self, node: &str) -> Option<String> {
         let record = self.0.get()?.member(&format!("{NODE_ID_PREFIX}{node}"))?;
         record.metadata().get("peer_address").filter(|address| !address.is_empty()).map(str::to_owned)

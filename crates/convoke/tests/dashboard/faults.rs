@@ -2,7 +2,7 @@
 
 use super::browser::Browser;
 use super::{Members, page, support};
-use convoke_testkit::NodeProcess;
+use convoke_testkit::TestNode;
 use serde_json::json;
 
 #[test]
@@ -92,7 +92,7 @@ fn the_page_stays_live_while_nodes_die() {
     members.put("meanwhile", &json!({"service": "s"}));
     let port = nodes[0].clients.rsplit(':').next().unwrap().to_owned();
     let arguments = ["--id", "n1", "--join", &nodes[1].peers];
-    nodes[0] = NodeProcess::spawn(&mut support::start_at(&dir.path().join("n1"), &port, &arguments)).ready();
+    nodes[0] = TestNode::spawn(&mut support::start_at(&dir.path().join("n1"), &port, &arguments)).ready();
     browser.wait(
         "it is live again",
         "document.querySelector('#pulse').innerText === 'Live' && document.querySelector('#banner').innerText === ''",

@@ -2,7 +2,7 @@
 
 use super::browser::Browser;
 use super::{Members, page, support};
-use convoke_testkit::NodeProcess;
+use convoke_testkit::TestNode;
 use serde_json::{Value, json};
 
 const COUNT: usize = 10_000;
@@ -11,7 +11,7 @@ const AHEAD: usize = 100;
 /// renders every row blocks for longer than this.
 const TASK_MAX_MS: f64 = 1_000.0;
 
-fn register(node: &NodeProcess) -> Members {
+fn register(node: &TestNode) -> Members {
     let mut members = Members::at(node);
     let session = members.session.clone();
     for from in (0..COUNT).step_by(AHEAD) {

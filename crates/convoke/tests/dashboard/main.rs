@@ -12,7 +12,7 @@ mod pages;
 #[path = "../support/mod.rs"]
 mod support;
 
-use convoke_testkit::NodeProcess;
+use convoke_testkit::TestNode;
 use http::Http;
 use serde_json::json;
 use std::sync::mpsc;
@@ -29,7 +29,7 @@ struct Members {
 }
 
 impl Members {
-    fn at(node: &NodeProcess) -> Members {
+    fn at(node: &TestNode) -> Members {
         let mut http = Http::connect(&node.clients);
         let (status, answer) = http.request("POST", "/api/v1/sessions", &json!({"timeout_ms": 20_000}).to_string());
         assert_eq!(status, 200, "{answer}");
@@ -72,6 +72,6 @@ fn encoded(text: &str) -> String {
 }
 
 /// Returns the address of a page.
-fn page(node: &NodeProcess, path: &str) -> String {
+fn page(node: &TestNode, path: &str) -> String {
     format!("http://{}/ui/#/{path}", node.clients)
 }

@@ -2,7 +2,7 @@
 
 use super::browser::Browser;
 use super::{Members, encoded, page, support};
-use convoke_testkit::NodeProcess;
+use convoke_testkit::TestNode;
 use serde_json::{Value, json};
 use std::sync::mpsc;
 use std::thread;
@@ -34,7 +34,7 @@ const KEYS: [(&str, &str); 9] = [
     ("migrations/orders", "0042_add_currency"),
 ];
 
-fn populate(nodes: &[NodeProcess]) -> Vec<Members> {
+fn populate(nodes: &[TestNode]) -> Vec<Members> {
     let mut members: Vec<Members> = nodes.iter().map(Members::at).collect();
     let mut number = 0;
     for (service, count) in SERVICES {
@@ -121,7 +121,7 @@ fn a_log_that_is_off_is_shown_as_off() {
     let Some(browser) = Browser::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut command = support::start(dir.path(), &["--id", "n1"]);
-    let node = NodeProcess::spawn(command.env("CONVOKE_LOG_ENABLED", "false")).ready();
+    let node = TestNode::spawn(command.env("CONVOKE_LOG_ENABLED", "false")).ready();
     browser.open(&page(&node, ""));
     browser.wait(
         "the overview shows that it is off",
@@ -160,7 +160,7 @@ fn quiet(browser: &Browser) {
     assert_eq!(browser.console(), Vec::<String>::new(), "the console has messages");
 }
 
-fn overview(browser: &Browser, node: &NodeProcess) {
+fn overview(browser: &Browser, node: &TestNode) {
     browser.open(&format!("http://{}/", node.clients));
     browser.wait("a browser is sent to the dashboard", "location.pathname === '/ui/'");
     browser.wait("nodes are drawn", "document.querySelectorAll('.graph-nodes > g[data-state=up]').length === 3");
@@ -177,7 +177,7 @@ fn overview(browser: &Browser, node: &NodeProcess) {
     quiet(browser);
 }
 
-fn services(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+fn services(browser: &Browser, node: &TestNode, members: &mut Members) {
     browser.open(&page(node, "services"));
     browser.wait("services are listed", "document.querySelectorAll('.service').length >= 9");
     browser.wait("the silent one is down", "document.querySelector('.services').innerText.includes('1 down')");
@@ -189,7 +189,7 @@ fn services(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     quiet(browser);
 }
 
-fn members_page(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+fn members_page(browser: &Browser, node: &TestNode, members: &mut Members) {
     browser.open(&page(node, "members"));
     browser.wait("all are read", "document.querySelector('.vt').dataset.state === 'live'");
     browser.wait("rows are drawn", "document.querySelectorAll('.vt-row:not([hidden])').length > 10");
@@ -210,7 +210,7 @@ fn members_page(browser: &Browser, node: &NodeProcess, members: &mut Members) {
 }
 
 /// `/` focuses the filter, Tab reaches the table, arrows and Enter open a member.
-fn keyboard(browser: &Browser, node: &NodeProcess) {
+fn keyboard(browser: &Browser, node: &TestNode) {
     browser.open(&page(node, "services"));
     browser.open(&page(node, "members"));
     browser.wait("all are read", "document.querySelector('.vt')?.dataset.state === 'live'");
@@ -247,7 +247,7 @@ fn keyboard(browser: &Browser, node: &NodeProcess) {
     quiet(browser);
 }
 
-fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+fn member(browser: &Browser, node: &TestNode, members: &mut Members) {
     browser.open(&page(node, "member/orders-3"));
     browser.wait("the drained one is shown", "document.querySelector('.member-status')?.innerText === 'drained'");
     browser.wait(
@@ -278,7 +278,7 @@ fn member(browser: &Browser, node: &NodeProcess, members: &mut Members) {
     assert!(messages.iter().all(|message| message.contains("/members/nobody/explain")), "{messages:?}");
 }
 
-fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
+fn events(browser: &Browser, node: &TestNode, members: &mut Members) {
     browser.open(&page(node, "events"));
     browser.wait("events are listed", "document.querySelectorAll('.timeline li').length > 20");
     browser.picture("events");
@@ -303,7 +303,7 @@ fn events(browser: &Browser, node: &NodeProcess, members: &mut Members) {
 }
 
 /// Keys with their revisions as they are written, the leader and the voters.
-fn keys(browser: &Browser, node: &NodeProcess) {
+fn keys(browser: &Browser, node: &TestNode) {
     let put = |key: &str, value: &str| {
         support::output(&["kv", "put", key, value, "--timeout", "30s", "--addr", &node.clients]);
     };
@@ -335,7 +335,7 @@ fn keys(browser: &Browser, node: &NodeProcess) {
 }
 
 /// Dark and light colours, chosen by the system or the user; a phone screen.
-fn look(browser: &Browser, node: &NodeProcess) {
+fn look(browser: &Browser, node: &TestNode) {
     let ground = || browser.run("return getComputedStyle(document.body).backgroundColor");
     browser.open(&page(node, ""));
     browser.wait("nodes are drawn", "document.querySelectorAll('.graph-nodes > g').length === 3");

@@ -9,7 +9,7 @@ pub mod lab;
 pub mod seen;
 pub mod three;
 
-use convoke_testkit::{NamespaceNetwork, NodeProcess, Process, ProcessCluster, ProcessClusterPlan, run, skip};
+use convoke_testkit::{NamespaceNetwork, Process, ProcessCluster, ProcessClusterPlan, TestNode, run, skip};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -91,15 +91,15 @@ pub fn network(test: &str, hosts: usize) -> Option<NamespaceNetwork> {
 }
 
 /// Starts connected nodes `n1`, `n2`, …, each with its own directory in `dir`.
-pub fn cluster(dir: &Path, count: usize) -> Vec<NodeProcess> {
-    let mut nodes: Vec<NodeProcess> = Vec::new();
+pub fn cluster(dir: &Path, count: usize) -> Vec<TestNode> {
+    let mut nodes: Vec<TestNode> = Vec::new();
     for number in 1..=count {
         let id = format!("n{number}");
         let mut arguments = vec!["--id", &id];
         if let Some(first) = nodes.first() {
             arguments.extend(["--join", &first.peers]);
         }
-        let node = NodeProcess::spawn(&mut start(&dir.join(&id), &arguments)).ready();
+        let node = TestNode::spawn(&mut start(&dir.join(&id), &arguments)).ready();
         nodes.push(node);
     }
     for node in &nodes {
@@ -111,16 +111,16 @@ pub fn cluster(dir: &Path, count: usize) -> Vec<NodeProcess> {
 }
 
 /// Starts nodes with these ids and regions at once with the same list, so that they form one log.
-pub fn founders(dir: &Path, nodes: &[(&str, &str)]) -> Vec<NodeProcess> {
+pub fn founders(dir: &Path, nodes: &[(&str, &str)]) -> Vec<TestNode> {
     let peers: Vec<String> = nodes.iter().map(|_| convoke_testkit::free_address()).collect();
     let join = peers.join(",");
     let spawn = |((id, region), peers): (&(&str, &str), &String)| {
         let port = peers.rsplit_once(':').unwrap().1;
         let arguments = ["--id", id, "--region", region, "--join", &join];
-        NodeProcess::spawn(&mut start_on(&dir.join(id), ["0", port], &arguments))
+        TestNode::spawn(&mut start_on(&dir.join(id), ["0", port], &arguments))
     };
-    let started: Vec<NodeProcess> = nodes.iter().zip(&peers).map(spawn).collect();
-    let started: Vec<NodeProcess> = started.into_iter().map(NodeProcess::ready).collect();
+    let started: Vec<TestNode> = nodes.iter().zip(&peers).map(spawn).collect();
+    let started: Vec<TestNode> = started.into_iter().map(TestNode::ready).collect();
     for node in &started {
         convoke_testkit::until("every node knows every other, and the leader", || {
             let status = query(node, &["log", "status"]);
@@ -143,14 +143,14 @@ pub fn output(arguments: &[&str]) -> String {
 
 /// Runs a command at a node and returns its JSON output.
 #[track_caller]
-pub fn query(node: &NodeProcess, arguments: &[&str]) -> Value {
+pub fn query(node: &TestNode, arguments: &[&str]) -> Value {
     let mut all = arguments.to_vec();
     all.extend(["--json", "--timeout", "30s", "--addr", &node.clients]);
     serde_json::from_str(&output(&all)).unwrap()
 }
 
 /// Returns the status of a member at a node; `None` if there is no such member.
-pub fn member_status(node: &NodeProcess, id: &str) -> Option<String> {
+pub fn member_status(node: &TestNode, id: &str) -> Option<String> {
     let output = run(binary(), ["member", id, "--json", "--timeout", "30s", "--addr", &node.clients]);
     match output.status.code() {
         Some(0) => {
@@ -162,13 +162,13 @@ pub fn member_status(node: &NodeProcess, id: &str) -> Option<String> {
 }
 
 /// Returns the ids and states of nodes as one node sees them.
-pub fn states(node: &NodeProcess) -> Vec<(String, String)> {
+pub fn states(node: &TestNode) -> Vec<(String, String)> {
     let nodes = query(node, &["nodes"]);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     nodes["nodes"].as_array().unwrap().iter().map(|node| (text(&node["id"]), text(&node["state"]))).collect()
 }
 
-pub fn state(node: &NodeProcess, id: &str) -> String {
+pub fn state(node: &TestNode, id: &str) -> String {
     states(node).into_iter().find(|(found, _)| found == id).map_or_else(String::new, |(_, state)| state)
 }
 

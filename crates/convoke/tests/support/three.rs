@@ -1,14 +1,14 @@
 //! Three nodes with one log, as processes.
 
 use super::{convoke, start_on};
-use convoke_testkit::{NodeProcess, free_address, until};
+use convoke_testkit::{TestNode, free_address, until};
 use serde_json::Value;
 use std::path::Path;
 
 /// Three nodes with one log.
 #[derive(Debug)]
 pub struct Three {
-    pub nodes: Vec<Option<NodeProcess>>,
+    pub nodes: Vec<Option<TestNode>>,
     pub peers: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl Three {
         let port = self.peers[index].rsplit_once(':').unwrap().1;
         let id = format!("n{index}");
         let arguments = ["--id", &id, "--join", &self.peers.join(",")];
-        self.nodes[index] = Some(NodeProcess::spawn(&mut start_on(&dir.join(&id), ["0", port], &arguments)));
+        self.nodes[index] = Some(TestNode::spawn(&mut start_on(&dir.join(&id), ["0", port], &arguments)));
     }
 
     pub fn kill(&mut self, index: usize) {

@@ -58,7 +58,7 @@ pub struct Cluster {
     pub traffic: Traffic,
     /// Collects every frame sent while it is set.
     pub tap: Option<Vec<Tapped>>,
-    /// This node's dials fail: it has to be dialed.
+    /// This node's dials fail: it has to be dialled.
     pub cannot_dial: Option<usize>,
     /// The node at each end of each link; the other end of link i is i ^ 1.
     ends: Vec<usize>,
@@ -133,7 +133,7 @@ impl Cluster {
     fn perform(&mut self, from: usize, effect: Effect) {
         match effect {
             Effect::Dial { dial, address } => {
-                let target = index_at(&address).expect("only nodes of the cluster are dialed");
+                let target = index_at(&address).expect("only nodes of the cluster are dialled");
                 self.later(Duration::from_millis(1), Arrival::Connected { dial, dialer: from, target });
             }
             Effect::Send { link, frame } => {
@@ -197,7 +197,7 @@ impl Cluster {
                 // Constant per link, so that frames stay in order.
                 self.latencies.push(Duration::from_micros(self.random.u64(500..1_500)));
                 self.with(target, |node, now, out| node.accepted(now, LinkId(link + 1), out));
-                self.with(dialer, |node, now, out| node.dialed(now, dial, LinkId(link), out));
+                self.with(dialer, |node, now, out| node.dialled(now, dial, LinkId(link), out));
             }
             Arrival::Frame { link, frame } => {
                 self.with(self.ends[link.0 as usize], |node, now, out| node.received(now, link, &frame, out));

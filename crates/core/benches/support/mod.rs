@@ -156,7 +156,7 @@ pub fn joining_node() -> (Node, LinkId) {
         Effect::Dial { dial, .. } => Some(*dial),
         _ => None,
     });
-    node.dialed(NOW, dial.expect("a node with a seed dials it"), LinkId(0), &mut out);
+    node.dialled(NOW, dial.expect("a node with a seed dials it"), LinkId(0), &mut out);
     (node, LinkId(0))
 }
 

@@ -185,26 +185,26 @@ impl CausalMap {
         if self.origins.is_retired(origin) {
             return None;
         }
-        if self.is_crowded(&origin.node) {
+        if self.has_max_incarnations(&origin.node) {
             self.origins.drop_unwritten(&origin.node);
         }
-        if self.is_crowded(&origin.node) || self.origins.len() >= self.origins_limit {
+        if self.has_max_incarnations(&origin.node) || self.origins.len() >= self.origins_limit {
             return None;
         }
         Some(self.origins.add(origin.clone(), clock))
     }
 
-    fn is_crowded(&self, node: &NodeId) -> bool {
+    fn has_max_incarnations(&self, node: &NodeId) -> bool {
         self.origins.incarnations(node).count() >= self.incarnations_limit
     }
 
     /// Whether the records of this incarnation could be stored. Those that wrote nothing make room (P2).
     pub(crate) fn has_room_for_incarnation(&mut self, origin: &OriginId) -> bool {
-        if self.origins.index_of(origin).is_some() || !self.is_crowded(&origin.node) {
+        if self.origins.index_of(origin).is_some() || !self.has_max_incarnations(&origin.node) {
             return true;
         }
         self.origins.drop_unwritten(&origin.node);
-        !self.is_crowded(&origin.node)
+        !self.has_max_incarnations(&origin.node)
     }
 
     /// Stores a record in its slot if it outranks the held one (D3).

@@ -65,7 +65,7 @@ impl<'a> IntoIterator for &'a Metadata {
     }
 }
 
-impl convoke_filter::Lookup for Metadata {
+impl convoke_filter::MetadataLookup for Metadata {
     fn value(&self, key: &str) -> Option<&str> {
         self.get(key)
     }

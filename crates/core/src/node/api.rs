@@ -224,7 +224,7 @@ pub enum Effect {
     Restart {
         reason: RestartReason,
         incarnation: u64,
-        legacy: Legacy,
+        inherited: InheritedState,
     },
     /// The graceful stop is complete, or the node must not continue.
     Stop {
@@ -234,11 +234,11 @@ pub enum Effect {
 
 /// State that an incarnation passes to the next one in the same process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Legacy {
+pub struct InheritedState {
     /// The new incarnation may have no seed that leads to them (N3).
     pub(crate) peers: Vec<KnownPeer>,
     /// Tombstones that this node wrote and that others may have rejected, because its number was too low (N1).
-    pub(crate) ends: Vec<Arc<Record>>,
+    pub(crate) tombstones: Vec<Arc<Record>>,
     /// This process has completed an exchange before (N7).
     pub(crate) joined: bool,
 }
@@ -390,7 +390,7 @@ impl SeedFailure {
             SeedFailure::Refused => "connection refused",
             SeedFailure::TimedOut => "no answer in time",
             SeedFailure::Unreachable => "unreachable",
-            SeedFailure::SpeaksHttp => "speaks HTTP: this is not a peer port",
+            SeedFailure::SpeaksHttp => "speaks HTTP: this is a client port; use the peer port",
             SeedFailure::NotAPeer => "does not speak the peer protocol",
             SeedFailure::Closed => "closed the connection without an answer",
             SeedFailure::OtherCluster => "belongs to another cluster",

@@ -159,7 +159,7 @@ impl Node {
         let done_with = |entry: &OriginEntry, outlived| !entry.standing.is_admitted() && done_with(entry, outlived);
         let forgotten = self.map.origins.is_forgotten(node);
         let retired = self.map.origins.retire(node, self.clock, done_with);
-        // Any other peer is dialed for ever, so that every partition heals (P4).
+        // Any other peer is dialled for ever, so that every partition heals (P4).
         let removed = |peer: &Peer| !peer.is_connected() && (forgotten || peer.state == PeerState::Left);
         if !retired.is_empty() && self.map.origins.is_gone(node) && self.peers.peers.get(node).is_some_and(removed) {
             self.peers.peers.remove(node);

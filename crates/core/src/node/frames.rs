@@ -39,7 +39,7 @@ impl Node {
     fn handle(&mut self, id: LinkId, message: Message<'_>, frame: &[u8], out: &mut Output) -> Result<(), CodecError> {
         let Some(link) = self.peers.links.get_mut(&id) else { return Ok(()) };
         link.received = ReceivedAt::now(self.clock);
-        match (link.phase, link.dialed, message) {
+        match (link.phase, link.dialled, message) {
             (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
             (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
             (LinkPhase::Handshake, true, Message::Reject { reason, node, known_incarnation }) => {

@@ -58,7 +58,7 @@ fn recorded() -> Vec<Vec<u8>> {
                 Effect::Dial { dial, .. } => {
                     nodes[1 - at].accepted(now, link, &mut out);
                     let mut dialled = Output::default();
-                    nodes[at].dialed(now, dial, link, &mut dialled);
+                    nodes[at].dialled(now, dial, link, &mut dialled);
                     pending.extend(dialled.effects.into_iter().map(|effect| (at, effect)));
                 }
                 Effect::Send { frame, .. } => {

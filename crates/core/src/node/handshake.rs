@@ -77,14 +77,14 @@ impl Node {
     ) {
         self.counters.handshakes_rejected += 1;
         if reason != RejectReason::Oneself {
-            out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
+            out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: reason.to_string() });
         }
         let me = self.me.node.clone();
         self.send(id, &Message::Reject { reason, node: me, known_incarnation }, out);
         self.close(id, LossReason::Closed, out);
     }
 
-    /// A peer that dialed this node identifies itself.
+    /// A peer that dialled this node identifies itself.
     pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
@@ -117,7 +117,7 @@ impl Node {
             // The same incarnation dials although a link is up: it may have lost that link. The one that proves alive
             // stays.
             Some(LinkPhase::Up) => peer.incarnation == Some(hello.origin.incarnation),
-            // Both dialed: the dial of the smaller id wins.
+            // Both dialled: the dial of the smaller id wins.
             Some(_) => self.me.node < node,
         };
         seam!(self, EveryDialReplaces => wait = false);
@@ -144,7 +144,7 @@ impl Node {
         (current != hello.origin.incarnation && fresh).then_some(current)
     }
 
-    /// The node that this one dialed identifies itself.
+    /// The node that this one dialled identifies itself.
     pub(super) fn handle_welcome(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
@@ -160,7 +160,7 @@ impl Node {
             *rejected = None;
         }
         self.note_seed(id, &node, false);
-        // Both dialed at once, and the other's dial is up already: the one of the smaller id stays (P5).
+        // Both dialled at once, and the other's dial is up already: the one of the smaller id stays (P5).
         let linked = self.peers.link_to(&node).filter(|link| link.id != id);
         let same = linked.is_some_and(|link| link.origin.as_ref() == Some(&hello.origin));
         if same && self.me.node > node {
@@ -231,7 +231,7 @@ impl Node {
         let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return };
         link.phase = LinkPhase::Up;
         link.received = ReceivedAt::now(self.clock);
-        let dialed = link.dialed;
+        let dialled = link.dialled;
         let Some(peer) = self.peers.peers.get_mut(&node) else { return };
         let old = peer.link.replace(id).filter(|old| *old != id);
         let candidate = peer.candidate.take().filter(|candidate| *candidate != id);
@@ -251,13 +251,13 @@ impl Node {
         peer.retry_at = None;
         self.hasten_retries();
         out.events.push(RegistryEvent::PeerUp { node });
-        if !dialed {
+        if !dialled {
             let welcome = self.hello(Some(&origin));
             self.send(id, &Message::Welcome(welcome), out);
         }
         self.direct_evidence(&origin, None, out);
         self.ping(id, out);
-        if dialed {
+        if dialled {
             self.want(id, out);
         }
     }
@@ -285,7 +285,7 @@ impl Node {
                 }
             }
             RejectReason::Cluster | RejectReason::Version | RejectReason::Full | RejectReason::Incarnations => {
-                out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: format!("{reason:?}") });
+                out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: reason.to_string() });
             }
         }
         self.close(id, LossReason::Closed, out);

@@ -1,4 +1,4 @@
-//! The lifecycle of links: dialing, losing, retrying (P1, P4, P5, P9).
+//! The lifecycle of links: dialling, losing, retrying (P1, P4, P5, P9).
 
 use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, SeedFailure};
 use crate::mutant::seam;
@@ -42,7 +42,7 @@ impl Node {
     }
 
     /// A dial succeeded.
-    pub fn dialed(&mut self, now: Time, dial: DialId, link: LinkId, out: &mut Output) {
+    pub fn dialled(&mut self, now: Time, dial: DialId, link: LinkId, out: &mut Output) {
         self.observe(now, out);
         let Some(target) = self.finish_dial(dial) else {
             out.effects.push(Effect::CloseLink { link });
@@ -230,7 +230,7 @@ impl Node {
 
     pub(super) fn retry_seed(&mut self, seed: usize, out: &mut Output) {
         let Some(entry) = self.peers.seeds.get(seed) else { return };
-        // If the last node found at this seed, or one that advertises its address, is dialed at the same address
+        // If the last node found at this seed, or one that advertises its address, is dialled at the same address
         // anyway, one attempt is enough.
         let there = |peer: &&Peer| peer.peer_address == entry.address;
         let found = entry.node.as_ref().and_then(|node| self.peers.peers.get(node));

@@ -72,7 +72,7 @@ pub struct Start {
     /// How often this process already started a new incarnation because of a collision.
     pub collisions: u32,
     /// State of the previous incarnation, if it was in this process: see [`Effect::Restart`].
-    pub legacy: Legacy,
+    pub inherited: InheritedState,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
     /// Fill [`Output::changes`].
@@ -119,7 +119,7 @@ pub struct Node {
     restated_at: u64,
     /// This process has completed an exchange with another node, or there is none to reach (N7).
     joined: bool,
-    /// [`Legacy::ends`], until they are restated.
+    /// [`InheritedState::tombstones`], until they are restated.
     inherited_tombstones: Vec<Arc<Record>>,
     /// Nodes that know writes of this incarnation that it does not know (P10).
     witnesses: BTreeSet<NodeId>,
@@ -172,9 +172,9 @@ impl Node {
         let member_id = SmolStr::new(queries::node_member_id(&config.node));
         let self_client = map.interner.client(&member_id, start.nonce);
         Ok(Node {
-            peers: Peers::new(&config.seeds, start.legacy.peers),
-            inherited_tombstones: start.legacy.ends,
-            joined: start.legacy.joined,
+            peers: Peers::new(&config.seeds, start.inherited.peers),
+            inherited_tombstones: start.inherited.tombstones,
+            joined: start.inherited.joined,
             random: fastrand::Rng::with_seed(config.random_seed ^ start.nonce),
             config,
             me,

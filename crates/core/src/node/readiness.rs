@@ -39,10 +39,10 @@ impl Node {
         let (waited, grace) = (self.clock.now.since(first_at), self.received.grace);
         let (bound, without) = (timers.lone_start_wait, timers.heartbeat_timeout);
         // A dial that is not answered by then is one to a dead node, or to one behind a partition.
-        let dialing = waited < timers.ping_interval && self.peers.peers.values().any(|peer| self.is_dialed(peer));
+        let dialling = waited < timers.ping_interval && self.peers.peers.values().any(|peer| self.is_dialled(peer));
         let missing = self.ready_peers_not_received();
         seam!(self, ReadyAfterOnePeer => return self.become_ready(false, grace, out));
-        if missing.is_empty() && !dialing {
+        if missing.is_empty() && !dialling {
             self.become_ready(false, grace, out);
         } else if waited >= bound {
             self.become_ready(false, grace.max(without), out);
@@ -51,7 +51,7 @@ impl Node {
     }
 
     /// Whether a connection to a peer is about to be established.
-    fn is_dialed(&self, peer: &Peer) -> bool {
+    fn is_dialled(&self, peer: &Peer) -> bool {
         let greeting = peer.link.and_then(|link| self.peers.links.get(&link));
         peer.dial.is_some() || greeting.is_some_and(|link| link.phase == LinkPhase::Handshake)
     }

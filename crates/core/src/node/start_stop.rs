@@ -3,8 +3,8 @@
 use super::attach::not_ready;
 use super::queries::node_member_id;
 use super::{
-    Effect, HandoverTarget, Legacy, LossReason, Node, Notice, Output, PeerState, Phase, RegistryEvent, RestartReason,
-    SessionId, StopReason,
+    Effect, HandoverTarget, InheritedState, LossReason, Node, Notice, Output, PeerState, Phase, RegistryEvent,
+    RestartReason, SessionId, StopReason,
 };
 use crate::error::{ErrorCode, Rejection};
 use crate::map::{CausalMap, OriginEntry};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const HANDOVER_AT_ONCE: usize = 50;
 
 impl Node {
-    /// Starts dialing. Call once.
+    /// Starts dialling. Call once.
     pub fn begin(&mut self, now: Time, out: &mut Output) {
         self.clock.now = now;
         let first = self.config.timers.ping_interval.mul_f64(self.random.f64());
@@ -143,13 +143,13 @@ impl Node {
         self.phase = Phase::Over;
         let incarnation = number.max(self.me.incarnation.number) + 1;
         out.effects.push(Effect::Persist { incarnation: incarnation - 1 });
-        let ends = match reason {
+        let tombstones = match reason {
             RestartReason::IncarnationCollision | RestartReason::WritesUnknown => self.own_tombstones(),
             // They may have been collected everywhere (N5).
             RestartReason::PausedTooLong => Vec::new(),
         };
-        let legacy = Legacy { peers: self.peers.known(), ends, joined: self.joined };
-        out.effects.push(Effect::Restart { reason, incarnation, legacy });
+        let inherited = InheritedState { peers: self.peers.known(), tombstones, joined: self.joined };
+        out.effects.push(Effect::Restart { reason, incarnation, inherited });
     }
 
     pub(super) fn stop_now(&mut self, reason: StopReason, out: &mut Output) {

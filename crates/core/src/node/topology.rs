@@ -62,7 +62,7 @@ impl Node {
         })
     }
 
-    /// Closes a region link this node dialed, once a lower sibling has one, or this node has the one it wants.
+    /// Closes a region link this node dialled, once a lower sibling has one, or this node has the one it wants.
     fn close_redundant_link(&mut self, node: &NodeId, out: &mut Output) {
         let Some(peer) = self.peers.peers.get(node) else { return };
         let Some(link) = peer.link.and_then(|link| self.peers.links.get(&link)) else { return };
@@ -74,7 +74,7 @@ impl Node {
             })
         };
         let served = || self.sibling_serves(&peer.region, |sibling| *sibling < self.me.node) || has_wanted();
-        if link.dialed && peer.candidate.is_none() && served() {
+        if link.dialled && peer.candidate.is_none() && served() {
             if let Some(peer) = self.peers.peers.get_mut(node) {
                 peer.state = PeerState::Distant;
             }
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// The node of an unserved region to dial next: the one that was dialed longest ago. Round robin dials a live node
+    /// The node of an unserved region to dial next: the one that was dialled longest ago. Round robin dials a live node
     /// after at most as many intervals as the region has nodes; at random it could be missed for longer than
     /// `reconnect_timeout` (P9).
     fn next_entry_node(&self, ways: &[NodeId]) -> Option<NodeId> {

@@ -19,8 +19,8 @@ pub(crate) enum LinkPhase {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    pub(crate) dialed: bool,
-    /// The seed this connection was dialed for.
+    pub(crate) dialled: bool,
+    /// The seed this connection was dialled for.
     pub(crate) seed: Option<usize>,
     pub(crate) phase: LinkPhase,
     pub(crate) peer: Option<NodeId>,
@@ -86,11 +86,11 @@ pub(crate) struct Incoming {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, dialed: bool, clock: Clock) -> Self {
+    pub(crate) fn new(id: LinkId, dialled: bool, clock: Clock) -> Self {
         let now = ReceivedAt::now(clock);
         Link {
             id,
-            dialed,
+            dialled,
             seed: None,
             phase: LinkPhase::Handshake,
             peer: None,
@@ -152,7 +152,7 @@ impl Link {
     /// separately.
     pub(crate) fn next_exchange(&mut self) -> u64 {
         self.exchange += 1;
-        2 * self.exchange + u64::from(self.dialed)
+        2 * self.exchange + u64::from(self.dialled)
     }
 }
 
@@ -163,8 +163,8 @@ mod tests {
     /// An abort of a delta contains its number only, not its sender.
     #[test]
     fn the_ends_of_a_link_number_exchanges_differently() {
-        let numbers = |dialed| {
-            let mut link = Link::new(LinkId(1), dialed, Clock::default());
+        let numbers = |dialled| {
+            let mut link = Link::new(LinkId(1), dialled, Clock::default());
             [(); 4].map(|()| link.next_exchange())
         };
         let (here, there): ([u64; 4], [u64; 4]) = (numbers(true), numbers(false));

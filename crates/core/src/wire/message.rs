@@ -7,6 +7,7 @@ use super::{
 };
 use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Maximum number of writes in a search.
 const DOTS_MAX: u64 = 16;
@@ -119,6 +120,21 @@ pub(crate) enum RejectReason {
     Linked,
     /// Too many incarnations of this node id are tracked.
     Incarnations,
+}
+
+/// The reason as both sides can state it.
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RejectReason::Cluster => "the cluster names differ",
+            RejectReason::Version => "the protocol versions differ",
+            RejectReason::Identity => "another process uses the node id",
+            RejectReason::Oneself => "it is the same node",
+            RejectReason::Full => "no room for another node",
+            RejectReason::Linked => "there is a link already",
+            RejectReason::Incarnations => "no room for another incarnation of the node",
+        })
+    }
 }
 
 /// The state of a node's link to another.

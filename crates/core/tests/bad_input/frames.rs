@@ -20,7 +20,7 @@ fn hello(change: impl FnOnce(&mut Config)) -> Vec<u8> {
         _ => None,
     });
     let mut out = Output::default();
-    node.dialed(Time::ZERO, dial.expect("a seed is dialed"), LinkId(1), &mut out);
+    node.dialled(Time::ZERO, dial.expect("a seed is dialled"), LinkId(1), &mut out);
     let [Effect::Send { frame, .. }] = &out.effects[..] else { panic!("{out:?}") };
     frame.to_vec()
 }
@@ -77,8 +77,13 @@ fn another_cluster_another_version_and_oneself_are_rejected() {
     another_version[1] += 1;
     let foreign = hello(|config| config.cluster = "another".to_owned());
     let same_id = hello(|config| config.node = NodeId::new("a").unwrap());
-    for (count, (frame, reason)) in
-        [(foreign, "Cluster"), (another_version, "Version"), (same_id, "Identity")].into_iter().enumerate()
+    for (count, (frame, reason)) in [
+        (foreign, "the cluster names differ"),
+        (another_version, "the protocol versions differ"),
+        (same_id, "another process uses the node id"),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);

@@ -23,7 +23,7 @@ pub fn ms(ms: u64) -> Time {
 pub enum Seen {
     /// A frame of this type was sent.
     Sent(u8),
-    Dialed(String),
+    Dialled(String),
     DialFailed,
     Connected,
     Event(RegistryEvent),
@@ -241,7 +241,7 @@ impl Cluster {
         self.wires.insert((to, there), (from, here));
         self.log.push((self.now, from, Seen::Connected));
         self.call(to, |node, now, out| node.accepted(now, there, out));
-        self.call(from, |node, now, out| node.dialed(now, dial, here, out));
+        self.call(from, |node, now, out| node.dialled(now, dial, here, out));
     }
 
     fn follow(&mut self, at: usize, out: Output) {
@@ -251,7 +251,7 @@ impl Cluster {
         for effect in out.effects {
             match effect {
                 Effect::Dial { dial, address } => {
-                    self.log.push((self.now, at, Seen::Dialed(address.clone())));
+                    self.log.push((self.now, at, Seen::Dialled(address.clone())));
                     self.deliver(Duration::ZERO, Delivery::Connect { from: at, dial, address });
                 }
                 Effect::Send { link, frame } => {

@@ -39,9 +39,9 @@ fn nodes_that_dial_each_other_at_once_settle_on_one_link() {
     }
 }
 
-/// Nodes that share a list of seeds: a seed that connected first need not be dialed, now or later.
+/// Nodes that share a list of seeds: a seed that connected first need not be dialled, now or later.
 #[test]
-fn a_seed_that_is_connected_is_not_dialed_again_and_again() {
+fn a_seed_that_is_connected_is_not_dialled_again_and_again() {
     let mut cluster = Cluster::new(&["a", "b"]);
     cluster.config(0).seeds = vec!["b:7000".to_owned()];
     cluster.start(0);
@@ -49,8 +49,8 @@ fn a_seed_that_is_connected_is_not_dialed_again_and_again() {
     cluster.start(1);
     cluster.run(Duration::from_secs(60));
     for at in [0, 1] {
-        let dials = cluster.times(at, |seen| matches!(seen, Seen::Dialed(_)));
-        assert!(dials.len() <= 2, "host {at} dialed at {dials:?}");
+        let dials = cluster.times(at, |seen| matches!(seen, Seen::Dialled(_)));
+        assert!(dials.len() <= 2, "host {at} dialled at {dials:?}");
     }
     assert_one_link(&cluster, ["a", "b"]);
 }
@@ -116,10 +116,10 @@ fn peers_that_dial_each_other_again_at_once_settle_on_one_link() {
             let before = cluster.now;
             cluster.run(Duration::from_secs(7));
             let dials = |at: usize| {
-                let dialed = |seen: &Seen| matches!(seen, Seen::Dialed(_));
-                cluster.times(at, dialed).into_iter().filter(|time| *time > before).collect::<Vec<Time>>()
+                let dialled = |seen: &Seen| matches!(seen, Seen::Dialled(_));
+                cluster.times(at, dialled).into_iter().filter(|time| *time > before).collect::<Vec<Time>>()
             };
-            assert_eq!(dials(0), dials(1), "both dialed at the same time");
+            assert_eq!(dials(0), dials(1), "both dialled at the same time");
             assert_one_link(&cluster, names);
             assert_eq!(losses(&cluster), 2, "{names:?}, {delay} ms away");
         }
@@ -145,8 +145,7 @@ fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     cluster.run(Duration::from_millis(15_500));
 
     assert!(cluster.node(2).is_ready(), "it is the only node of its cluster");
-    let rejected =
-        |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "Cluster");
+    let rejected = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "the cluster names differ");
     assert!(cluster.times(1, rejected).len() >= 2, "in both directions, repeatedly");
     assert!(!cluster.times(2, rejected).is_empty());
     assert_eq!(cluster.peer_state(1, "a"), PeerState::Failed, "an answer of another node is not evidence");

@@ -49,7 +49,7 @@ fn a_crash_at_10_s_is_recovered_at_25_1_s() {
 
     // 15 s and 20 s: B retries and fails.
     cluster.run_until(ms(24_900));
-    let to_a = |seen: &Seen| *seen == Seen::Dialed("a:7000".to_owned());
+    let to_a = |seen: &Seen| *seen == Seen::Dialled("a:7000".to_owned());
     let tries: Vec<_> = cluster.times(B, to_a).into_iter().filter(|at| *at > ms(10_000)).collect();
     assert_eq!(tries, [ms(15_003), ms(20_003)]);
     let fails: Vec<_> =

@@ -4,12 +4,12 @@
 //! does. It provides barrier reads (LR4), expiry (LS6) and log time (LS5). A leader that loses leadership drops this
 //! value; a restarted leader starts a new epoch (E1).
 
+mod expiry;
 mod gate;
-mod keeper;
 mod stamper;
 
+pub use expiry::{KeepAlive, SessionExpiry};
 pub use gate::{Admission, Barrier, Gate, NotAppended};
-pub use keeper::{KeepAlive, Keeper};
 pub use stamper::Stamper;
 
 use crate::command::Expire;
@@ -23,7 +23,7 @@ use convoke_base::Time;
 pub struct Leadership {
     first: Position,
     pub gate: Gate,
-    pub keeper: Keeper,
+    pub expiry: SessionExpiry,
     pub stamper: Stamper,
 }
 
@@ -33,7 +33,7 @@ impl Leadership {
         Leadership {
             first,
             gate: Gate::new(first, machine.mutation),
-            keeper: Keeper::elected(now, first.epoch, machine),
+            expiry: SessionExpiry::elected(now, first.epoch, machine),
             stamper: Stamper::elected(now, highest),
         }
     }
@@ -46,22 +46,22 @@ impl Leadership {
     /// Records an applied entry and its effect. Must be called for every entry, in order.
     pub fn applied(&mut self, now: Time, command: &crate::Command, applied: &Applied, machine: &Machine) {
         for (session, _) in &applied.ended {
-            self.keeper.ended(*session);
+            self.expiry.ended(*session);
             self.gate.forget(*session);
         }
         match (&applied.reply, command) {
             (Reply::Opened(Ok(opened)), _) => {
                 if let Some(session) = machine.session(opened.session) {
-                    self.keeper.opened(now, session.id, session.ttl);
+                    self.expiry.opened(now, session.id, session.ttl);
                 }
             }
             (Reply::Request(answer), _) if answer.verdict.is_ok() => {
-                self.keeper.renew(now, answer.id.session);
+                self.expiry.renew(now, answer.id.session);
             }
             (Reply::Expired(Err(why)), crate::Command::Expire(Expire { session, .. }))
                 if *why != NotExpired::NotOpen =>
             {
-                self.keeper.not_expired(now, *session);
+                self.expiry.not_expired(now, *session);
             }
             _ => {}
         }
@@ -69,7 +69,7 @@ impl Leadership {
 
     /// Returns the expiries to propose now.
     pub fn due(&mut self, now: Time, machine: &Machine) -> Vec<Expire> {
-        self.keeper.due(now, machine)
+        self.expiry.due(now, machine)
     }
 
     /// Starts a barrier read (LR4, step 1). The caller then confirms its leadership and waits.

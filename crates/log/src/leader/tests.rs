@@ -33,7 +33,7 @@ fn request(session: LogSessionId, number: u64) -> Command {
     Command::Request(Request::new(session, number, EPOCH, Body::delete("k")))
 }
 
-/// Calls the keeper as often as it requires.
+/// Calls [`SessionExpiry::due`] as often as it requires.
 fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine) -> Vec<LogSessionId> {
     let mut found = Vec::new();
     for millis in (from * 1_000..=until * 1_000).step_by(250) {
@@ -56,12 +56,12 @@ fn ls6_no_session_is_expired_before_a_ttl_of_the_term_has_passed() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 100, 109, &machine), []);
-    assert_eq!(leadership.keeper.renew(seconds(109), ONE), KeepAlive::Kept);
+    assert_eq!(leadership.expiry.renew(seconds(109), ONE), KeepAlive::Kept);
     assert_eq!(attend(&mut leadership, 109, 111, &machine), [LogSessionId(2)]);
-    assert_eq!(leadership.keeper.renew(seconds(111), LogSessionId(2)), KeepAlive::Expiring);
+    assert_eq!(leadership.expiry.renew(seconds(111), LogSessionId(2)), KeepAlive::Expiring);
     assert_eq!(attend(&mut leadership, 111, 118, &machine), [], "each is returned once");
     assert_eq!(attend(&mut leadership, 118, 120, &machine), [ONE]);
-    assert_eq!(leadership.keeper.renew(seconds(120), LogSessionId(9)), KeepAlive::Unknown);
+    assert_eq!(leadership.expiry.renew(seconds(120), LogSessionId(9)), KeepAlive::Unknown);
 }
 
 #[test]
@@ -69,10 +69,10 @@ fn ls6_a_session_that_was_not_expired_has_another_ttl() {
     let machine = machine();
     let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 0, 10, &machine), [ONE, LogSessionId(2)]);
-    leadership.keeper.not_expired(seconds(10), ONE);
-    assert_eq!(leadership.keeper.renew(seconds(11), ONE), KeepAlive::Kept);
-    leadership.keeper.ended(LogSessionId(2));
-    assert_eq!(leadership.keeper.len(), 1);
+    leadership.expiry.not_expired(seconds(10), ONE);
+    assert_eq!(leadership.expiry.renew(seconds(11), ONE), KeepAlive::Kept);
+    leadership.expiry.ended(LogSessionId(2));
+    assert_eq!(leadership.expiry.len(), 1);
     assert_eq!(attend(&mut leadership, 11, 20, &machine), []);
     assert_eq!(attend(&mut leadership, 20, 22, &machine), [ONE]);
 }
@@ -82,7 +82,7 @@ fn ls6_a_leader_does_not_count_its_own_pause_as_silence() {
     let due = |mutation| {
         let machine = machine().with_mutation(mutation);
         let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
-        assert!(leadership.keeper.wake() <= Time::from_micros(500_000));
+        assert!(leadership.expiry.wake() <= Time::from_micros(500_000));
         attend(&mut leadership, 0, 5, &machine);
         // A pause of a minute; the keep-alives of that minute are still unread.
         leadership.due(seconds(65), &machine).len()
@@ -128,7 +128,7 @@ fn lr4_a_barrier_read_waits_for_appended_requests_and_blocks_abandoned_ones() {
 }
 
 #[test]
-fn applied_entries_reach_keeper_and_gate() {
+fn applied_entries_reach_expiry_and_gate() {
     let mut machine = machine();
     let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
     let mut apply = |leadership: &mut Leadership, now, index, command: Command| {
@@ -139,7 +139,7 @@ fn applied_entries_reach_keeper_and_gate() {
     };
     let open = Command::Open(Open::new(EPOCH, TTL, 9));
     let machine = apply(&mut leadership, seconds(1), 4, open);
-    assert_eq!(leadership.keeper.len(), 3);
+    assert_eq!(leadership.expiry.len(), 3);
     assert_eq!(attend(&mut leadership, 1, 10, &machine), [ONE, LogSessionId(2)]);
     // Request 1 of session 1 was in flight when its expiry was proposed, so the session stays open.
     apply(&mut leadership, seconds(10), 5, request(ONE, 1));
@@ -147,6 +147,6 @@ fn applied_entries_reach_keeper_and_gate() {
     apply(&mut leadership, seconds(11), 6, expire(1, 1));
     let machine = apply(&mut leadership, seconds(11), 7, expire(2, 2));
     assert_eq!(machine.sessions().map(|session| session.id.0).collect::<Vec<_>>(), [1, 4]);
-    assert_eq!(leadership.keeper.renew(seconds(11), ONE), KeepAlive::Kept);
-    assert_eq!(leadership.keeper.len(), 2);
+    assert_eq!(leadership.expiry.renew(seconds(11), ONE), KeepAlive::Kept);
+    assert_eq!(leadership.expiry.len(), 2);
 }

@@ -158,34 +158,14 @@ impl Keyed for Ended {
     }
 }
 
-/// Holder of a client name (LS2).
+/// A value under a name: the session of a client name (LS2), the number of sessions of an opener (LS7).
 #[derive(Clone, Debug)]
-pub(crate) struct Holder {
+pub(crate) struct Named<T> {
     pub(crate) name: SmolStr,
-    pub(crate) session: LogSessionId,
+    pub(crate) value: T,
 }
 
-impl Keyed for Holder {
-    type Key = str;
-    type Bound = SmolStr;
-
-    fn key(&self) -> &str {
-        &self.name
-    }
-
-    fn bound(&self) -> SmolStr {
-        self.name.clone()
-    }
-}
-
-/// Number of open sessions of one opener (LS7).
-#[derive(Clone, Debug)]
-pub(crate) struct OpenerCount {
-    pub(crate) name: SmolStr,
-    pub(crate) sessions: u64,
-}
-
-impl Keyed for OpenerCount {
+impl<T> Keyed for Named<T> {
     type Key = str;
     type Bound = SmolStr;
 

@@ -1,7 +1,7 @@
 //! The tables of open and ended sessions.
 
 use super::answer::Fate;
-use super::session::{EndReason, Ended, Holder, OpenerCount, Session};
+use super::session::{EndReason, Ended, Named, Session};
 use crate::command::Opener;
 use crate::id::LogSessionId;
 use crate::tree::Tree;
@@ -15,10 +15,10 @@ pub(crate) struct Sessions {
     pub(crate) ended: Tree<Ended>,
     /// Number of sessions ended so far.
     pub(crate) endings: u64,
-    /// Holders of client names. Derived from `open`.
-    names: Tree<Holder>,
+    /// Open session of each client name. Derived from `open`.
+    names: Tree<Named<LogSessionId>>,
     /// Open sessions per opener, and of all openers that are not reserved. Derived from `open`.
-    openers: Tree<OpenerCount>,
+    openers: Tree<Named<u64>>,
     ordinary: u64,
     /// Ended sessions in order of ending. Derived from `ended`.
     order: VecDeque<LogSessionId>,
@@ -31,16 +31,16 @@ impl Sessions {
     }
 
     pub(crate) fn holder(&self, name: &str) -> Option<&Arc<Session>> {
-        self.open.get(&self.names.get(name)?.session)
+        self.open.get(&self.names.get(name)?.value)
     }
 
     pub(crate) fn insert(&mut self, session: Arc<Session>) {
         if let Some(name) = &session.client {
-            self.names.insert(Arc::new(Holder { name: name.clone(), session: session.id }));
+            self.names.insert(Arc::new(Named { name: name.clone(), value: session.id }));
         }
         self.ordinary += u64::from(!session.opener.reserved);
-        let sessions = self.held_by(&session.opener) + 1;
-        self.openers.insert(Arc::new(OpenerCount { name: session.opener.name.clone(), sessions }));
+        let value = self.held_by(&session.opener) + 1;
+        self.openers.insert(Arc::new(Named { name: session.opener.name.clone(), value }));
         self.open.insert(session);
     }
 
@@ -57,7 +57,7 @@ impl Sessions {
         if left == 0 {
             self.openers.remove(&opener.name);
         } else {
-            self.openers.insert(Arc::new(OpenerCount { name: opener.name.clone(), sessions: left }));
+            self.openers.insert(Arc::new(Named { name: opener.name.clone(), value: left }));
         }
         self.endings += 1;
         self.restore_ended(Ended { session, order: self.endings, reason });
@@ -81,7 +81,7 @@ impl Sessions {
 
     /// Returns the number of open sessions of an opener (LS7).
     pub(crate) fn held_by(&self, opener: &Opener) -> u64 {
-        self.openers.get(&opener.name).map_or(0, |count| count.sessions)
+        self.openers.get(&opener.name).map_or(0, |count| count.value)
     }
 
     /// Returns the number of open sessions outside the reserved places (LS7).

@@ -57,7 +57,7 @@ impl EventLoop {
             Effect::CloseClient { conn } => self.close_client(conn, CloseReason::Dropped),
             Effect::CloseAllClients => self.close_all_clients(CloseReason::NodePaused),
             Effect::Persist { incarnation } => self.persist(incarnation),
-            Effect::Restart { reason, incarnation, legacy } => self.restart(reason, incarnation, legacy),
+            Effect::Restart { reason, incarnation, inherited } => self.restart(reason, incarnation, inherited),
             Effect::Stop { reason } => {
                 self.ended = Some(reason);
                 self.shared.timeline.record(NodeEvent::Stopped { reason });

@@ -18,7 +18,7 @@ pub(crate) type Call = Box<dyn FnOnce(&mut EventLoop, Time) -> Box<dyn FnOnce() 
 pub(crate) enum Input {
     /// A peer connected.
     Accepted(Box<Connected>),
-    Dialed {
+    Dialled {
         generation: u64,
         dial: DialId,
         connected: Box<Connected>,
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Input {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Input::Accepted(_) => "Accepted",
-            Input::Dialed { .. } => "Dialed",
+            Input::Dialled { .. } => "Dialled",
             Input::DialFailed { .. } => "DialFailed",
             Input::Frames(_) => "Frames",
             Input::Closed { .. } => "Closed",

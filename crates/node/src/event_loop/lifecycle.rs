@@ -13,7 +13,7 @@ use crate::links::{LinkTasks, LogThrottle};
 use crate::random;
 use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
-use convoke_core::node::{Legacy, Replicated, RestartReason, Start, StopReason, Unreplicated};
+use convoke_core::node::{InheritedState, Replicated, RestartReason, Start, StopReason, Unreplicated};
 use convoke_core::{Node, Output};
 use std::collections::BTreeMap;
 use std::io;
@@ -101,7 +101,7 @@ impl EventLoop {
     }
 
     /// Replaces the core by a new, empty one with a higher incarnation. Clients and peers must connect again.
-    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64, legacy: Legacy) {
+    pub(super) fn restart(&mut self, reason: RestartReason, incarnation: u64, inherited: InheritedState) {
         let nonce = match random::number() {
             Ok(nonce) => nonce,
             Err(error) => {
@@ -130,7 +130,7 @@ impl EventLoop {
         self.out = Output::default();
         self.publisher.clear();
         let persisted = incarnation.saturating_sub(1);
-        let start = Start { persisted, nonce, collisions: self.collisions, legacy, ..Start::default() };
+        let start = Start { persisted, nonce, collisions: self.collisions, inherited, ..Start::default() };
         match new_core(&self.core_config, start, self.clock) {
             Ok(core) => self.core = core,
             // The configuration was valid for the previous core.

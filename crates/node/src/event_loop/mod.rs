@@ -194,7 +194,7 @@ impl EventLoop {
                     && self.core.is_identified(link)
                     && let Some(link) = self.links.get(&link)
                 {
-                    self.shared.places.known(link.address.ip());
+                    self.shared.handshake_permits.add_known(link.address.ip());
                 }
             }
             Input::Accepted(connected) => {
@@ -202,16 +202,16 @@ impl EventLoop {
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.accepted(now, link, &mut self.out);
             }
-            Input::Dialed { generation, dial, connected } if generation == self.generation => {
+            Input::Dialled { generation, dial, connected } if generation == self.generation => {
                 let link = LinkId(self.shared.number());
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
-                self.core.dialed(now, dial, link, &mut self.out);
+                self.core.dialled(now, dial, link, &mut self.out);
             }
             Input::DialFailed { generation, dial, failure } if generation == self.generation => {
                 self.core.dial_failed(now, dial, failure, &mut self.out);
             }
             // An earlier core requested this dial.
-            Input::Dialed { .. } | Input::DialFailed { .. } => {}
+            Input::Dialled { .. } | Input::DialFailed { .. } => {}
             Input::Closed { link, failure } => {
                 if self.links.remove(&link).is_some() {
                     self.core.closed_as(now, link, failure, &mut self.out);

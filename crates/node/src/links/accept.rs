@@ -35,7 +35,7 @@ impl Acceptor {
             while waiting.try_join_next().is_some() {}
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let Some(permit) = self.shared.places.enter(address.ip()) else {
+                    let Some(permit) = self.shared.handshake_permits.acquire(address.ip()) else {
                         add(&self.shared.counting.links_unidentified_rejected, 1);
                         continue;
                     };
@@ -64,7 +64,7 @@ async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: Owned
             send_input(&shared, Input::Accepted(Box::new(connected))).await;
         }
         Ok(Ok(_)) if preamble.starts_with(PREAMBLE_PREFIX) => {
-            let known = shared.places.is_known(address.ip());
+            let known = shared.handshake_permits.is_known(address.ip());
             let dispatched = shared.dispatch.send(preamble, Inbound { stream, address, known });
             let counting = &shared.counting;
             add(if dispatched { &counting.connections_dispatched } else { &counting.connections_undispatched }, 1);

@@ -18,8 +18,8 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared:
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
         Ok(connected) => {
-            shared.places.known(connected.address.ip());
-            Input::Dialed { generation, dial, connected: Box::new(connected) }
+            shared.handshake_permits.add_known(connected.address.ip());
+            Input::Dialled { generation, dial, connected: Box::new(connected) }
         }
         Err(error) => {
             add(&shared.counting.dials_failed, 1);

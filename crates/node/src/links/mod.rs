@@ -1,17 +1,17 @@
-//! Connections to peers: accepting, dialing, reading and writing frames (P7). This module handles bytes and limits; it
+//! Connections to peers: accepting, dialling, reading and writing frames (P7). This module handles bytes and limits; it
 //! must not interpret messages.
 
 mod accept;
 mod dial;
+mod handshake_permits;
 mod log_throttle;
-mod places;
 mod reader;
 mod writer;
 
 pub(crate) use accept::Acceptor;
 pub(crate) use dial::dial;
+pub(crate) use handshake_permits::HandshakePermits;
 pub(crate) use log_throttle::LogThrottle;
-pub(crate) use places::Places;
 pub(crate) use reader::Reading;
 pub(crate) use writer::{Full, Queue};
 

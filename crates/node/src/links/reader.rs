@@ -72,8 +72,13 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) -> SeedFailu
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
                 Err(error) => {
-                    shared.garbage(reading.address, &error.to_string());
-                    return if is_http(&buffer) { SeedFailure::SpeaksHttp } else { SeedFailure::NotAPeer };
+                    let (failure, what) = if is_http(&buffer) {
+                        (SeedFailure::SpeaksHttp, SeedFailure::SpeaksHttp.as_str().to_owned())
+                    } else {
+                        (SeedFailure::NotAPeer, error.to_string())
+                    };
+                    shared.garbage(reading.address, &what);
+                    return failure;
                 }
             }
             first = false;

@@ -195,8 +195,17 @@ async fn step(plane: &Arc<Plane>, local: &LocalReplica, epoch: Epoch) -> Result<
             raft.change_membership(removed, false).await.map_err(|error| failed(&error))?;
         }
     }
-    tracing::info!(node = %plane.config.node, %epoch, group = %membership(local), "group changed");
+    let current = membership(local);
+    let voters = nodes(&current, &current.voter_ids().collect());
+    let learners = nodes(&current, &current.learner_ids().collect());
+    tracing::info!(node = %plane.config.node, %epoch, voters, learners, "group changed");
     Ok(false)
+}
+
+/// The nodes of these replicas, for the log.
+fn nodes(membership: &Membership, ids: &BTreeSet<u64>) -> String {
+    let nodes = membership.nodes().filter(|(id, _)| ids.contains(id)).map(|(_, location)| location.node.as_str());
+    nodes.collect::<Vec<_>>().join(",")
 }
 
 fn next_step(wanted: &Configuration, current: &Membership) -> Step {

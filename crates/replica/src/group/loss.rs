@@ -53,7 +53,7 @@ async fn has_ended(plane: &Plane, location: &ReplicaLocation) -> bool {
     addresses.extend(plane.dialer.find(&location.node).map(Into::into).filter(|found| *found != location.address));
     for _ in 0..DIALS {
         let dials = addresses.iter().map(|address| timeout(DIAL_TIMEOUT, plane.dialer.dial(address)));
-        let refused = |dialed: &Result<io::Result<_>, _>| matches!(dialed, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
+        let refused = |dialled: &Result<io::Result<_>, _>| matches!(dialled, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
         if join_all(dials).await.iter().all(refused) {
             return true;
         }

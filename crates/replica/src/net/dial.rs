@@ -45,7 +45,7 @@ pub struct NodeLog {
 }
 
 /// A registry of nodes.
-pub trait Lookup: Send + Sync + 'static {
+pub trait NodeLookup: Send + Sync + 'static {
     /// Returns the current peer address of a node, if it is known.
     fn find(&self, node: &str) -> Option<String>;
 
@@ -55,7 +55,7 @@ pub trait Lookup: Send + Sync + 'static {
     }
 }
 
-impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> Lookup for F {
+impl<F: Fn(&str) -> Option<String> + Send + Sync + 'static> NodeLookup for F {
     fn find(&self, node: &str) -> Option<String> {
         self(node)
     }
@@ -92,7 +92,7 @@ impl<L> Debug for DialWithLookup<L> {
     }
 }
 
-impl<L: Lookup> Dial for DialWithLookup<L> {
+impl<L: NodeLookup> Dial for DialWithLookup<L> {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
         TcpDial.dial(address)
     }

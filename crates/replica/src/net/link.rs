@@ -148,8 +148,8 @@ async fn run(recorded: LinkConfig, mut questions: mpsc::Receiver<Question>) {
     let mut attempt = 0;
     while let Some(first) = questions.recv().await {
         let config = recorded.at(attempt);
-        let dialed = timeout(config.rpc_timeout, connect(&config)).await;
-        let stream = match dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        let dialled = timeout(config.rpc_timeout, connect(&config)).await;
+        let stream = match dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(stream) => stream,
             Err(error) => {
                 attempt += 1;

@@ -12,4 +12,4 @@ use convoke_base::framing::Preamble;
 
 /// Identifies connections between replicas of the log on a peer port.
 pub const LOG_PREAMBLE: Preamble = *b"CONVOKEL";
-pub use dial::{Dial, DialWithLookup, Duplex, Lookup, NodeLog, TcpDial};
+pub use dial::{Dial, DialWithLookup, Duplex, NodeLog, NodeLookup, TcpDial};

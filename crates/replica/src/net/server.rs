@@ -10,7 +10,7 @@ use crate::counters::add;
 use crate::engine::Engine;
 use crate::group::loss;
 use crate::plane::{Arrival, Plane};
-use crate::raft::{EngineSnapshot, Raft, SnapshotMeta, Vote};
+use crate::raft::{self, EngineSnapshot, Raft, SnapshotMeta, Vote};
 use crate::state::Image;
 use bytes::{Bytes, BytesMut};
 use convoke_log::snapshot::Restore;
@@ -248,7 +248,8 @@ impl Conversation {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(garbage)?;
                 let answer = match self.plane.arrival(vote) {
                     Some(number) => {
-                        tracing::info!(from = %self.node, snapshot = %meta, "receiving snapshot");
+                        let index = meta.last_log_id.as_ref().map_or(0, |id| raft::position(id).index);
+                        tracing::info!(from = %self.node, index, "receiving snapshot");
                         self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), number });
                         Ok((kind, Vec::new()))
                     }

@@ -11,7 +11,7 @@ pub(crate) use image::Image;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use term::{Term, deposed};
 
-use crate::raft::{self, Effect, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
+use crate::raft::{self, AppliedEntry, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
 use crate::state_hashes::StateHashes;
 use convoke_base::Time;
 use convoke_log::machine::Applied;
@@ -140,7 +140,7 @@ pub(crate) struct StateMachine {
 }
 
 /// An applied entry and its responder.
-type Answer = (Option<ApplyResponder<Types>>, Effect);
+type Answer = (Option<ApplyResponder<Types>>, AppliedEntry);
 
 impl StateMachine {
     pub(crate) fn new(shared: Arc<State>, snapshots: Arc<Snapshots>, vote: crate::store::LogStore) -> Self {
@@ -171,7 +171,7 @@ impl StateMachine {
             let index = raft::position(&entry.log_id).index;
             let effect = self.apply_one(entry, &mut term, now)?;
             shared.hashes.applied(index, || shared.machine());
-            answers.push((responder, Effect(effect)));
+            answers.push((responder, AppliedEntry(effect)));
         }
         drop(term);
         shared.publish();

@@ -80,7 +80,7 @@ impl Term {
     }
 
     pub(crate) fn keep_alive(&mut self, now: Time, session: LogSessionId) -> Result<KeepAlive, NoTerm> {
-        Ok(self.leadership.as_mut().ok_or(NoTerm)?.keeper.renew(now, session))
+        Ok(self.leadership.as_mut().ok_or(NoTerm)?.expiry.renew(now, session))
     }
 
     pub(crate) fn barrier(
@@ -102,13 +102,13 @@ impl Term {
     pub(crate) fn due(&mut self, now: Time, machine: &Machine) -> Option<(Vec<Command>, Time)> {
         let leadership = self.leadership.as_mut()?;
         let due = leadership.due(now, machine).into_iter().map(Command::Expire).collect();
-        Some((due, leadership.keeper.wake()))
+        Some((due, leadership.expiry.wake()))
     }
 
     /// Records that a due expiry could not be proposed.
     pub(crate) fn not_expired(&mut self, now: Time, command: &Command) {
         if let (Some(leadership), Command::Expire(expire)) = (&mut self.leadership, command) {
-            leadership.keeper.not_expired(now, expire.session);
+            leadership.expiry.not_expired(now, expire.session);
         }
     }
 

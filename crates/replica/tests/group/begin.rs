@@ -28,7 +28,7 @@ async fn a_joining_node_never_creates_a_log_alone() {
     a.join = vec![a.address.clone(), missing];
     let host = Host::start(a).await;
     // It keeps asking the missing node.
-    eventually("it has dialed a few times", async || host.handle().counters().rpc_errors >= 3).await;
+    eventually("it has dialled a few times", async || host.handle().counters().rpc_errors >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
     assert!(matches!(host.handle().epoch(), Err(LogRejection::NotLeader(group)) if group.members.is_empty()));
 }

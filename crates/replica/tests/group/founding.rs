@@ -2,7 +2,7 @@
 
 use crate::cluster::{Client, Disks, Host, agree, config, leader};
 use convoke_replica::{
-    Config, Dial, DialWithLookup, Duplex, Founding, Lookup, Mutant, Mutation, NodeLog, Role, TcpDial,
+    Config, Dial, DialWithLookup, Duplex, Founding, Mutant, Mutation, NodeLog, NodeLookup, Role, TcpDial,
 };
 use convoke_testkit::{eventually, free_address};
 use futures_util::future::BoxFuture;
@@ -79,7 +79,7 @@ async fn fd3_one_name_and_the_number_of_nodes_create_one_log() {
 /// A registry that shows a node with a log.
 struct Shows(NodeLog);
 
-impl Lookup for Shows {
+impl NodeLookup for Shows {
     fn find(&self, _: &str) -> Option<String> {
         None
     }

@@ -5,8 +5,8 @@ mod attach;
 mod health;
 mod log;
 mod measure;
-mod prompt;
 mod registry;
+mod timed_body;
 mod watch;
 
 use crate::config::Config;
@@ -59,7 +59,7 @@ impl Services {
         let span = traces::grpc(measure::name(method), request.headers());
         let timeout = self.surface.config.timeouts.request;
         let path = request.uri().path().to_owned();
-        let request = request.map(|body| prompt::Prompt::new(&path, body, timeout));
+        let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout));
         let service = path.split('/').nth(1);
         let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers());
         let response = if let Err(error) = refused {

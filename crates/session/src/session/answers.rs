@@ -1,6 +1,6 @@
 //! Messages of the node: answers, heartbeats, notices.
 
-use super::state::{ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId, Time};
+use super::state::{ClientTime, ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId};
 use super::{Effect, Effects, Session};
 use crate::Error;
 use crate::mutant::seam;
@@ -11,7 +11,13 @@ use v1::server_message::Message as FromNode;
 
 impl Session {
     /// Handles a message of the node. Messages of older connections are ignored.
-    pub fn received(&mut self, now: Time, connection: ConnectionId, message: v1::ServerMessage, out: &mut Effects) {
+    pub fn received(
+        &mut self,
+        now: ClientTime,
+        connection: ConnectionId,
+        message: v1::ServerMessage,
+        out: &mut Effects,
+    ) {
         if self.phase.connection() != Some(connection) {
             return;
         }
@@ -33,7 +39,7 @@ impl Session {
         }
     }
 
-    fn heartbeat_answered(&mut self, now: Time, answer: v1::HeartbeatAck, out: &mut Effects) {
+    fn heartbeat_answered(&mut self, now: ClientTime, answer: v1::HeartbeatAck, out: &mut Effects) {
         if !matches!(self.phase, Phase::Attached { .. }) {
             return;
         }
@@ -49,7 +55,7 @@ impl Session {
         }
     }
 
-    fn closed(&mut self, now: Time, answer: v1::Closed, out: &mut Effects) {
+    fn closed(&mut self, now: ClientTime, answer: v1::Closed, out: &mut Effects) {
         if !matches!(self.phase, Phase::Closing { .. }) {
             return;
         }
@@ -62,7 +68,7 @@ impl Session {
         }
     }
 
-    fn noticed(&mut self, now: Time, notice: Notice, out: &mut Effects) {
+    fn noticed(&mut self, now: ClientTime, notice: Notice, out: &mut Effects) {
         match notice {
             // The notice concerns a session that this one has replaced itself.
             Notice::Lost(lost) if lost.known < self.previous_claim => {}
@@ -76,7 +82,7 @@ impl Session {
                 }
             }
             // The pending attach names the member again, and its answer is newer.
-            Notice::TakenOver(taken) if self.naming.members.contains_key(&taken.id) => {}
+            Notice::TakenOver(taken) if self.pending_attach.members.contains_key(&taken.id) => {}
             Notice::TakenOver(taken) => {
                 let error = Error::new(ErrorCode::TakenOver, format!("another client took over member {:?}", taken.id));
                 self.give_up(&taken.id, &error.field("id"), out);
@@ -92,7 +98,7 @@ impl Session {
         }
     }
 
-    fn answered(&mut self, now: Time, answer: v1::Answer, out: &mut Effects) {
+    fn answered(&mut self, now: ClientTime, answer: v1::Answer, out: &mut Effects) {
         let Some(id) = self.in_flight.remove(&answer.seq) else { return };
         let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.seq = None;
@@ -147,7 +153,7 @@ impl Session {
         }
     }
 
-    fn rejected(&mut self, now: Time, operation: OperationId, error: &Error, out: &mut Effects) {
+    fn rejected(&mut self, now: ClientTime, operation: OperationId, error: &Error, out: &mut Effects) {
         let Some(held) = self.operations.get(&operation) else { return };
         let (id, registration) = (held.id.clone(), held.registration);
         match (&held.kind, error.code) {

@@ -1,6 +1,8 @@
 //! Attaching: all wanted members in one request, and the node's answer (C1–C4).
 
-use super::state::{Caution, ConnectionId, Gone, Kind, Naming, Operation, OperationId, Phase, RegistrationId, Time};
+use super::state::{
+    AttachScope, ClientTime, ConnectionId, Gone, Kind, Operation, OperationId, PendingAttach, Phase, RegistrationId,
+};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode};
 use crate::mutant::seam;
 use crate::{ConnectionState, Error};
@@ -21,12 +23,12 @@ impl Session {
         self.claim + 1
     }
 
-    pub(super) fn attach(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
+    pub(super) fn attach(&mut self, now: ClientTime, connection: ConnectionId, out: &mut Effects) {
         self.claim = self.next_claim();
         self.attach_again = false;
         let members = self.name_members();
         self.cover_operations();
-        let unregistered: Vec<String> = self.naming.unregistered.iter().cloned().collect();
+        let unregistered: Vec<String> = self.pending_attach.unregistered.iter().cloned().collect();
         let parts = self.parts(members, unregistered);
         let further = u32::try_from(parts.len() - 1).unwrap_or(u32::MAX);
         let until = now + ANSWER_TIMEOUT + PART_TIME.saturating_mul(further);
@@ -38,36 +40,38 @@ impl Session {
 
     /// Chooses the members that the attach names.
     fn name_members(&mut self) -> Vec<v1::Register> {
-        let caution = self.caution;
-        self.naming = Naming::default();
+        let scope = self.attach_scope;
+        self.pending_attach = PendingAttach::default();
         let mut members = Vec::with_capacity(self.holdings.len());
         for (id, holding) in &mut self.holdings {
             let mut spec = holding.spec.clone();
-            if caution > Caution::None {
+            if scope > AttachScope::Everything {
                 let Some(confirmed) = &holding.confirmed else { continue };
                 spec.metadata.clone_from(confirmed);
             }
             holding.sent = true;
-            self.naming.members.insert(id.clone(), (holding.registration, spec.metadata.clone()));
+            self.pending_attach.members.insert(id.clone(), (holding.registration, spec.metadata.clone()));
             members.push(v1::Register { member: Some(spec.into()), takeover: holding.takeover });
         }
-        let named = self.unregistered.iter().filter(|(_, gone)| gone.confirmed || caution < Caution::Ids);
+        let named = self.unregistered.iter().filter(|(_, gone)| gone.confirmed || scope < AttachScope::AcceptedIds);
         let named = named.map(|(id, _)| id).chain(self.unreplicated.ids());
-        let registered = &self.naming.members;
-        self.naming.unregistered = named.filter(|id| !registered.contains_key(*id)).cloned().collect();
+        let registered = &self.pending_attach.members;
+        self.pending_attach.unregistered = named.filter(|id| !registered.contains_key(*id)).cloned().collect();
         members
     }
 
     /// Marks the operations that the attach includes.
     fn cover_operations(&mut self) {
         for (id, operation) in &mut self.operations {
-            let named = self.naming.members.get(&operation.id);
+            let named = self.pending_attach.members.get(&operation.id);
             let same = named.is_some_and(|(registration, _)| *registration == operation.registration);
             operation.covered = match &operation.kind {
                 Kind::Register { .. } => same,
-                Kind::Update(update) => same && update.if_version.is_none() && self.caution == Caution::None,
+                Kind::Update(update) => {
+                    same && update.if_version.is_none() && self.attach_scope == AttachScope::Everything
+                }
                 // The id was registered again since, so the older unregistration need not be sent.
-                Kind::Unregister => named.is_some() || self.naming.unregistered.contains(&operation.id),
+                Kind::Unregister => named.is_some() || self.pending_attach.unregistered.contains(&operation.id),
             };
             if operation.covered {
                 operation.sent = true;
@@ -110,20 +114,20 @@ impl Session {
         parts
     }
 
-    pub(super) fn attached(&mut self, now: Time, answer: v1::Attached, out: &mut Effects) {
+    pub(super) fn attached(&mut self, now: ClientTime, answer: v1::Attached, out: &mut Effects) {
         let Phase::Attaching { connection, sent, .. } = self.phase else { return };
         if answer.claim != self.claim {
             return;
         }
-        self.naming.versions.extend(answer.versions);
-        self.naming.rejected.extend(answer.rejected);
+        self.pending_attach.versions.extend(answer.versions);
+        self.pending_attach.rejected.extend(answer.rejected);
         if answer.more {
             return;
         }
         self.phase = Phase::Attached { connection };
         self.previous_claim = self.claim;
         self.backoff.reset();
-        (self.superseded, self.stale, self.caution) = (0, 0, Caution::None);
+        (self.superseded, self.stale, self.attach_scope) = (0, 0, AttachScope::Everything);
         if answer.heartbeat_interval_ms > 0 && answer.timeout_ms > 0 {
             self.heartbeat_interval = Duration::from_millis(answer.heartbeat_interval_ms);
             self.heartbeat_timeout = Duration::from_millis(answer.timeout_ms);
@@ -132,8 +136,8 @@ impl Session {
         self.last_echo = self.last_echo.max(sent).max(now.saturating_sub(self.heartbeat_interval));
         self.heartbeat_due = (sent + self.heartbeat_interval).max(now);
         out.push(Effect::State(ConnectionState::Connected { node: answer.node, address: self.address.clone() }));
-        let naming = std::mem::take(&mut self.naming);
-        self.settle(&naming, answer.written, out);
+        let attach = std::mem::take(&mut self.pending_attach);
+        self.settle(&attach, answer.written, out);
         if self.closing {
             self.closing = false;
             self.close(now, out);
@@ -143,10 +147,10 @@ impl Session {
     }
 
     /// Applies the outcome of each named member. The attach is included in the node's writes up to `written`.
-    fn settle(&mut self, naming: &Naming, written: u64, out: &mut Effects) {
-        for versioned in &naming.versions {
+    fn settle(&mut self, attach: &PendingAttach, written: u64, out: &mut Effects) {
+        for versioned in &attach.versions {
             self.unreplicated.remove(&versioned.id);
-            let Some((registration, metadata)) = naming.members.get(&versioned.id) else { continue };
+            let Some((registration, metadata)) = attach.members.get(&versioned.id) else { continue };
             let holding = self.holdings.get_mut(&versioned.id).filter(|h| h.registration == *registration);
             if let Some(holding) = holding {
                 holding.confirmed = Some(metadata.clone());
@@ -158,9 +162,9 @@ impl Session {
                 self.unwanted(&versioned.id, *registration);
             }
         }
-        for rejected in &naming.rejected {
+        for rejected in &attach.rejected {
             let error = Error::from(rejected.error.clone().unwrap_or_default());
-            let Some((registration, _)) = naming.members.get(&rejected.id) else { continue };
+            let Some((registration, _)) = attach.members.get(&rejected.id) else { continue };
             let holding = self.holdings.get(&rejected.id).filter(|h| h.registration == *registration);
             let Some(holding) = holding else { continue };
             let final_for_all =
@@ -173,11 +177,11 @@ impl Session {
         // Registered and unregistered again since the attach was sent: this unregistration must still be sent.
         let again = |held: &&Operation| matches!(held.kind, Kind::Unregister) && !held.covered;
         let again: BTreeSet<&str> = self.operations.values().filter(again).map(|held| held.id.as_str()).collect();
-        let registered = naming.members.keys().filter(|id| self.holdings.contains_key(*id));
-        for id in naming.unregistered.iter().chain(registered).filter(|id| !again.contains(id.as_str())) {
+        let registered = attach.members.keys().filter(|id| self.holdings.contains_key(*id));
+        for id in attach.unregistered.iter().chain(registered).filter(|id| !again.contains(id.as_str())) {
             self.unregistered.remove(id);
         }
-        for id in &naming.unregistered {
+        for id in &attach.unregistered {
             self.unreplicated.insert(id.clone(), written);
         }
         self.settle_operations(out);
@@ -210,7 +214,7 @@ impl Session {
         }
     }
 
-    pub(super) fn attach_rejected(&mut self, now: Time, answer: v1::AttachRejected, out: &mut Effects) {
+    pub(super) fn attach_rejected(&mut self, now: ClientTime, answer: v1::AttachRejected, out: &mut Effects) {
         let Phase::Attaching { connection, .. } = self.phase else { return };
         if answer.claim != self.claim {
             return;
@@ -227,10 +231,10 @@ impl Session {
             | ErrorCode::TooLarge
             | ErrorCode::PermissionDenied
             | ErrorCode::ResourceExhausted
-                if self.caution < Caution::Ids && error.field.as_deref() != Some("client") =>
+                if self.attach_scope < AttachScope::AcceptedIds && error.field.as_deref() != Some("client") =>
             {
-                let members = self.caution == Caution::None;
-                self.caution = if members { Caution::Members } else { Caution::Ids };
+                let members = self.attach_scope == AttachScope::Everything;
+                self.attach_scope = if members { AttachScope::AcceptedMembers } else { AttachScope::AcceptedIds };
                 self.attach(now, connection, out);
             }
             ErrorCode::InvalidMember

@@ -17,7 +17,7 @@ mod tests;
 mod unreplicated;
 
 pub use state::{
-    ConnectionId, Effect, Effects, Identity, NotSent, OperationId, RegistrationId, Time, not_sent_in_time,
+    ClientTime, ConnectionId, Effect, Effects, Identity, NotSent, OperationId, RegistrationId, not_sent_in_time,
 };
 
 use crate::backoff::Backoff;
@@ -25,7 +25,7 @@ use crate::mutant::{Mutation, seam};
 use crate::seeds::{KnownNode, Seeds};
 use crate::{ConnectionState, Error};
 use convoke_proto::{ErrorCode, PART_BYTES, v1};
-use state::{Caution, Gone, Holding, Naming, Operation, Phase};
+use state::{AttachScope, Gone, Holding, Operation, PendingAttach, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use unreplicated::Unreplicated;
@@ -57,13 +57,13 @@ pub struct Session {
     /// Claim of the last accepted attach (C2).
     previous_claim: u64,
     /// The members named by the pending attach.
-    naming: Naming,
+    pending_attach: PendingAttach,
     /// Consecutive attaches rejected with STALE_CLAIM.
     stale: u32,
     /// Attach again on the same stream once all pending operations are answered.
     attach_again: bool,
     /// How much the next attach omits.
-    caution: Caution,
+    attach_scope: AttachScope,
     superseded: u32,
     /// Another process holds this client id permanently: nothing is attached any more, watches continue.
     observing: bool,
@@ -75,7 +75,7 @@ pub struct Session {
     unreplicated: Unreplicated,
     operations: BTreeMap<OperationId, Operation>,
     /// Deadlines of operations, earliest first.
-    deadlines: BTreeSet<(Time, OperationId)>,
+    deadlines: BTreeSet<(ClientTime, OperationId)>,
     /// Operations that wait to be sent.
     waiting: BTreeSet<OperationId>,
     /// Operations in flight by the sequence number of their request.
@@ -84,9 +84,9 @@ pub struct Session {
     last_id: u64,
     heartbeat_interval: Duration,
     heartbeat_timeout: Duration,
-    heartbeat_due: Time,
+    heartbeat_due: ClientTime,
     /// Send time of the newest heartbeat or attach that was answered (C5).
-    last_echo: Time,
+    last_echo: ClientTime,
     /// Size above which an attach is sent in parts.
     part_bytes: usize,
     mutation: Mutation,
@@ -94,7 +94,7 @@ pub struct Session {
 
 impl Session {
     /// Returns a session that connects when it is first woken.
-    pub fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: Time) -> Session {
+    pub fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: ClientTime) -> Session {
         Session {
             identity,
             phase: Phase::Waiting { until: now },
@@ -104,10 +104,10 @@ impl Session {
             random,
             claim: 0,
             previous_claim: 0,
-            naming: Naming::default(),
+            pending_attach: PendingAttach::default(),
             stale: 0,
             attach_again: false,
-            caution: Caution::None,
+            attach_scope: AttachScope::Everything,
             superseded: 0,
             observing: false,
             closing: false,
@@ -122,7 +122,7 @@ impl Session {
             last_id: 0,
             heartbeat_interval: HEARTBEAT_INTERVAL,
             heartbeat_timeout: HEARTBEAT_TIMEOUT,
-            heartbeat_due: Time::ZERO,
+            heartbeat_due: ClientTime::ZERO,
             last_echo: now,
             part_bytes: PART_BYTES,
             mutation: Mutation::none(),
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// Returns when `wake` must be called; `None` once closed.
-    pub fn next_wake(&self) -> Option<Time> {
+    pub fn next_wake(&self) -> Option<ClientTime> {
         let phase = match self.phase {
             Phase::Waiting { until }
             | Phase::Connecting { until, .. }
@@ -156,7 +156,7 @@ impl Session {
         phase.into_iter().chain(deadline).min()
     }
 
-    pub fn wake(&mut self, now: Time, out: &mut Effects) {
+    pub fn wake(&mut self, now: ClientTime, out: &mut Effects) {
         self.expire(now, out);
         match self.phase {
             Phase::Waiting { until } if now >= until => self.dial(now, out),
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// The requested connection is established.
-    pub fn connected(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
+    pub fn connected(&mut self, now: ClientTime, connection: ConnectionId, out: &mut Effects) {
         if !matches!(self.phase, Phase::Connecting { connection: held, .. } if held == connection) {
             out.push(Effect::Disconnect { connection });
         } else if self.observing {
@@ -193,13 +193,13 @@ impl Session {
     }
 
     /// The connection failed or ended.
-    pub fn disconnected(&mut self, now: Time, connection: ConnectionId, reason: &Error, out: &mut Effects) {
+    pub fn disconnected(&mut self, now: ClientTime, connection: ConnectionId, reason: &Error, out: &mut Effects) {
         if self.phase.connection() == Some(connection) {
             self.lost(now, &reason.message, out);
         }
     }
 
-    fn dial(&mut self, now: Time, out: &mut Effects) {
+    fn dial(&mut self, now: ClientTime, out: &mut Effects) {
         self.last_id += 1;
         let connection = ConnectionId(self.last_id);
         self.address = self.seeds.next(&mut self.random);
@@ -210,14 +210,14 @@ impl Session {
     }
 
     /// Drops the connection and reconnects, to another node if there is one.
-    fn lost(&mut self, now: Time, why: &str, out: &mut Effects) {
+    fn lost(&mut self, now: ClientTime, why: &str, out: &mut Effects) {
         self.drop_connection(out);
         self.seeds.failed(&self.address);
         let pause = self.backoff.pause(now, self.seeds.has_untried(), self.heartbeat_timeout, &mut self.random);
         self.wait(now, pause, Error::new(ErrorCode::NotReady, why), out);
     }
 
-    fn wait(&mut self, now: Time, pause: Duration, reason: Error, out: &mut Effects) {
+    fn wait(&mut self, now: ClientTime, pause: Duration, reason: Error, out: &mut Effects) {
         if self.closing && self.unregistered.is_empty() {
             // Nothing is left to unregister.
             self.finish_closing(out);
@@ -235,18 +235,18 @@ impl Session {
         for holding in self.holdings.values_mut() {
             holding.version = None;
         }
-        self.naming = Naming::default();
+        self.pending_attach = PendingAttach::default();
         self.attach_again = false;
         self.requeue(out);
     }
 
     /// Returns whether the node has stopped answering (C6).
-    fn is_silent(&self, now: Time) -> bool {
+    fn is_silent(&self, now: ClientTime) -> bool {
         seam!(self, SilentNodeKept => return false);
         now.saturating_sub(self.last_echo) > 2 * self.heartbeat_interval + HEARTBEAT_SLACK
     }
 
-    fn send_heartbeat(&mut self, now: Time, connection: ConnectionId, out: &mut Effects) {
+    fn send_heartbeat(&mut self, now: ClientTime, connection: ConnectionId, out: &mut Effects) {
         if self.is_silent(now) || self.attach_again {
             self.lost(now, "the node has stopped answering", out);
             return;
@@ -262,7 +262,7 @@ impl Session {
     }
 
     /// Another process holds the client id. The rejection may be outdated, so the client retries before it stops (C2).
-    fn handle_superseded(&mut self, now: Time, out: &mut Effects) {
+    fn handle_superseded(&mut self, now: ClientTime, out: &mut Effects) {
         self.drop_connection(out);
         self.superseded += 1;
         let error =

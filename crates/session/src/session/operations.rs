@@ -1,6 +1,6 @@
 //! Operations of the application: register, update, unregister, close; deadlines.
 
-use super::state::{Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId, Time};
+use super::state::{ClientTime, Gone, Holding, Kind, NotSent, Operation, OperationId, Phase, RegistrationId};
 use super::{ANSWER_TIMEOUT, Effect, Effects, Session, ToNode, not_sent_in_time};
 use crate::mutant::seam;
 use crate::{ConnectionState, Error, Update};
@@ -21,7 +21,7 @@ impl Session {
         &mut self,
         spec: MemberSpec,
         takeover: bool,
-        deadline: Option<Time>,
+        deadline: Option<ClientTime>,
     ) -> Result<(OperationId, RegistrationId), Error> {
         self.check_open()?;
         check_id(&spec.id)?;
@@ -44,7 +44,7 @@ impl Session {
         id: &str,
         registration: RegistrationId,
         update: Update,
-        deadline: Option<Time>,
+        deadline: Option<ClientTime>,
     ) -> Result<OperationId, Error> {
         self.check_open()?;
         let holding = self.holding(id, registration)?;
@@ -58,7 +58,7 @@ impl Session {
         &mut self,
         id: &str,
         registration: RegistrationId,
-        deadline: Option<Time>,
+        deadline: Option<ClientTime>,
         out: &mut Effects,
     ) -> Result<OperationId, Error> {
         self.check_open()?;
@@ -68,7 +68,7 @@ impl Session {
     }
 
     /// Unregisters everything and ends the session.
-    pub fn close(&mut self, now: Time, out: &mut Effects) {
+    pub fn close(&mut self, now: ClientTime, out: &mut Effects) {
         if self.closing || self.phase == Phase::Closed {
             return;
         }
@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// Fails the operations that were not answered in time.
-    pub(super) fn expire(&mut self, now: Time, out: &mut Effects) {
+    pub(super) fn expire(&mut self, now: ClientTime, out: &mut Effects) {
         while let Some((deadline, operation)) = self.deadlines.first().copied()
             && now >= deadline
         {
@@ -203,7 +203,13 @@ impl Session {
         }
     }
 
-    fn enqueue(&mut self, id: String, registration: RegistrationId, kind: Kind, deadline: Option<Time>) -> OperationId {
+    fn enqueue(
+        &mut self,
+        id: String,
+        registration: RegistrationId,
+        kind: Kind,
+        deadline: Option<ClientTime>,
+    ) -> OperationId {
         self.last_id += 1;
         let operation = OperationId(self.last_id);
         let held =

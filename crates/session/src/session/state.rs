@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Time since the client was built.
-pub type Time = Duration;
+pub type ClientTime = Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
@@ -68,17 +68,17 @@ pub type Effects = Vec<Effect>;
 pub(super) enum Phase {
     /// Waits for the next attempt to connect.
     Waiting {
-        until: Time,
+        until: ClientTime,
     },
     Connecting {
         connection: ConnectionId,
-        until: Time,
+        until: ClientTime,
     },
     /// The attach was sent.
     Attaching {
         connection: ConnectionId,
-        sent: Time,
-        until: Time,
+        sent: ClientTime,
+        until: ClientTime,
     },
     Attached {
         connection: ConnectionId,
@@ -86,7 +86,7 @@ pub(super) enum Phase {
     /// The close was sent.
     Closing {
         connection: ConnectionId,
-        until: Time,
+        until: ClientTime,
     },
     Observing {
         connection: ConnectionId,
@@ -143,7 +143,7 @@ pub(super) struct Operation {
     pub(super) sent: bool,
     /// No caller waits for the answer, or not any more.
     pub(super) answered: bool,
-    pub(super) deadline: Option<Time>,
+    pub(super) deadline: Option<ClientTime>,
 }
 
 #[derive(Clone, Debug)]
@@ -164,20 +164,22 @@ impl Operation {
     }
 }
 
-/// An attach was rejected because of something that it names. The next one names less, and the rest is requested one by
-/// one, so that each operation gets its own answer and one invalid member does not block the others.
+/// The members that the next attach names.
+///
+/// After a rejection because of something that it named, the next attach names less. The rest is requested one by one,
+/// so that each operation gets its own answer and one invalid member does not block the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Caution {
-    None,
+pub(super) enum AttachScope {
+    Everything,
     /// Only members that were accepted before, unchanged.
-    Members,
+    AcceptedMembers,
     /// In addition, only unregistered ids that were certainly registered.
-    Ids,
+    AcceptedIds,
 }
 
 /// The members named by the pending attach, and the parts of its answer so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Naming {
+pub(super) struct PendingAttach {
     pub(super) members: BTreeMap<String, (RegistrationId, BTreeMap<String, String>)>,
     pub(super) unregistered: BTreeSet<String>,
     pub(super) versions: Vec<v1::Versioned>,

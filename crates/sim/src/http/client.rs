@@ -12,7 +12,7 @@ use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
-use convoke_http_session::{ClientOrder, Position, Secret, SessionOperation, SessionReply};
+use convoke_http_session::{ClientOrder, Secret, SessionOperation, SessionPosition, SessionReply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub struct HttpClient {
     /// How often it was notified of lost writes.
     pub writes_lost: u64,
     /// The newest token of the session.
-    position: Option<Position>,
+    position: Option<SessionPosition>,
     /// With `fast` liveness: the node to which it keeps a connection, and the number of the connection.
     pub(super) connection: Option<(usize, u64)>,
     /// Heartbeat interval and timeout of the session, from its last answer.
@@ -485,7 +485,7 @@ impl World {
     }
 
     /// Keeps the token of an answer, and forgets the request that was answered for good.
-    fn http_advance(&mut self, client: usize, position: Position, finished: bool) {
+    fn http_advance(&mut self, client: usize, position: SessionPosition, finished: bool) {
         let c = &mut self.http.clients[client];
         if finished {
             c.repeated = None;

@@ -21,7 +21,7 @@ use crate::network::{Micros, Place, SECOND};
 use crate::world::World;
 use convoke_core::ErrorCode;
 use convoke_core::member::Liveness;
-use convoke_http_session::{ClientOrder, Mutation, Position, Secret, SessionAnswer, SessionOperation};
+use convoke_http_session::{ClientOrder, Mutation, Secret, SessionAnswer, SessionOperation, SessionPosition};
 use std::collections::BTreeMap;
 
 /// A scheduled event.
@@ -92,7 +92,7 @@ pub struct HttpResponse {
     pub(crate) host: usize,
     pub(crate) result: Result<(Secret, SessionAnswer), ErrorCode>,
     /// The session's position.
-    pub(crate) position: Position,
+    pub(crate) position: SessionPosition,
     /// With `WRITES_LOST`: the members of the session.
     pub(crate) members: Vec<String>,
 }

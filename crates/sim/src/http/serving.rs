@@ -14,8 +14,8 @@ use convoke_core::node::{ClientOperation, ConnId, Notice, OperationResult, Repli
 use convoke_core::version::{Dot, Version};
 use convoke_core::{ErrorCode, Rejection, Time};
 use convoke_http_session::{
-    ClientOrder, EntryRef, Forwarded, Key, Position, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError,
-    SessionTable, Settings, Step,
+    ClientOrder, EntryRef, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError,
+    SessionPosition, SessionTable, Settings, Step,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -132,8 +132,9 @@ impl World {
             Body::Request { secret, operation, order } => {
                 // The node parses the texts, as the server does.
                 let secret = Secret::parse(&secret.reveal()).expect("every node parses every secret");
-                let parse =
-                    |position: &Position| Position::parse(&position.text()).expect("every node parses every token");
+                let parse = |position: &SessionPosition| {
+                    SessionPosition::parse(&position.text()).expect("every node parses every token")
+                };
                 let order = ClientOrder { position: order.position.as_ref().map(parse), ..order.clone() };
                 RequestFlow::new(secret, operation.clone(), order, message.forwarded, settings)
             }

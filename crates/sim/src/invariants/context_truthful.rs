@@ -183,7 +183,7 @@ impl ContextTruthful {
             let paused = host.calm_after_pause(world.now, long);
             // Only the writer can restate records that were collected while it was unreachable, and it cannot while
             // paused (D10).
-            holds && host.troubled_for(world.now) < long && paused > long
+            holds && host.faulty_for(world.now) < long && paused > long
         });
         calm && serving(world).all(|(_, node)| node.admits(origin))
     }

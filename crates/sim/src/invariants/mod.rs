@@ -163,7 +163,7 @@ pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     held.running()
         && held.ready_at.is_some_and(|at| world.now - at > window)
-        && held.trouble.calm_for(world.now) > window
+        && held.fault_period.calm_for(world.now) > window
         && held.calm_after_pause(world.now, 3 * SECOND) > window
         && held.duplicate.is_none()
         && !(held.alone && world.hosts.len() > 1)

@@ -86,7 +86,7 @@ impl NeverVanishes {
         let connected = awake && others.iter().all(|one| others.iter().all(|other| joined(*one, *other)));
         // Nodes that cannot be reached during the start do not count (N3). A mark suffices here: it covers the time of
         // the start only, in which the host belongs to no path.
-        let reaching = held.trouble.calm_for(world.now) >= running && held.duplicate.is_none();
+        let reaching = held.fault_period.calm_for(world.now) >= running && held.duplicate.is_none();
         let just_ready = held.ready_at.is_some_and(|at| world.now - at <= SECOND);
         if !just_ready || !reaching || !connected || !others.iter().any(is_seed) {
             return;

@@ -2,7 +2,7 @@
 
 use super::log::{Log, Seen};
 use super::support::ScenarioResult;
-use crate::client::Process;
+use crate::client::ProcessState;
 use crate::network::{MINUTE, SECOND};
 use crate::world::{Crash, Setup, World};
 use convoke_core::member::{MetadataUpdate, Status};
@@ -165,7 +165,7 @@ pub(super) fn two_processes_with_one_client_id(world: &mut World) -> ScenarioRes
     let log = Log::on(world);
     world.second_process(first);
     let second = world.clients.len() - 1;
-    let ended = |w: &World, client: usize| w.clients[client].process == Process::Stopped;
+    let ended = |w: &World, client: usize| w.clients[client].process == ProcessState::Stopped;
     world.run_until(|w| ended(w, first) || ended(w, second), 3 * MINUTE)?;
     let living = if ended(world, first) { second } else { first };
     world.require(living == second, "the older process won")?;

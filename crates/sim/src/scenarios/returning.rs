@@ -160,7 +160,7 @@ pub(super) fn line_of_three() -> Setup {
     Setup { nodes: 3, topology: Topology::Line, ..Setup::default() }
 }
 
-/// A node that lost its disk and has no seeds starts alone, is dialed, and learns that its number is taken. Its next
+/// A node that lost its disk and has no seeds starts alone, is dialled, and learns that its number is taken. Its next
 /// incarnation dials the nodes it met, and does not start alone again.
 pub(super) fn next_incarnation_keeps_the_peers(world: &mut World) -> ScenarioResult {
     world.begin()?;

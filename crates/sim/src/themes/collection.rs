@@ -1,6 +1,6 @@
 //! A split outlasts the tombstones of members that were unregistered at its beginning (D4, D8, C1, N5).
 
-use crate::client::Process;
+use crate::client::ProcessState;
 use crate::faults::Fault;
 use crate::invariants::serving;
 use crate::network::{Micros, Place, SECOND, Spike};
@@ -63,7 +63,7 @@ fn die_at_the_last_moment(world: &mut World) {
 
 /// A closed client starts again and registers its former members, with claims that start over.
 fn restart_closed(world: &mut World, client: usize, former: &[String]) {
-    if world.clients[client].process != Process::Stopped {
+    if world.clients[client].process != ProcessState::Stopped {
         return;
     }
     world.client_operation(client);

@@ -141,7 +141,7 @@ impl Cluster {
                 let link = self.ends.len() as u64;
                 self.ends.extend([dialer, target]);
                 self.with(target, |node, now, out| node.accepted(now, LinkId(link + 1), out));
-                self.with(dialer, |node, now, out| node.dialed(now, dial, LinkId(link), out));
+                self.with(dialer, |node, now, out| node.dialled(now, dial, LinkId(link), out));
             }
             Arrival::Connected { dial, dialer, target: None } => {
                 self.with(dialer, |node, now, out| node.dial_failed(now, dial, SeedFailure::Refused, out));

@@ -178,7 +178,7 @@ impl World {
         match effect {
             Effect::Connect { connection, address, attach } => {
                 assert!(attach);
-                let node = node_at(&address).expect("only nodes are dialed");
+                let node = node_at(&address).expect("only nodes are dialled");
                 self.wires.push(Wire {
                     connection,
                     node,

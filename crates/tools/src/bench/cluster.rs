@@ -3,7 +3,7 @@
 use crate::args::BenchCommon;
 use convoke_cli::{CLIENT_PORT, CommandError, ConnectArgs, Result, call, with_port};
 use convoke_client::log::{Ambassador, ReplicaChange};
-use convoke_lab::{NodeCommand, NodeError, NodeProcess, Places};
+use convoke_lab::{NodeAddresses, NodeCommand, NodeError, NodeProcess};
 use convoke_proto::v1;
 use std::fs;
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ impl Cluster {
     pub(super) async fn add(&mut self) -> Result<&Node> {
         let Some(directory) = &self.directory else { return Err(needs_own()) };
         let id = format!("n{}", self.nodes.len() + 1);
-        let join = self.nodes.first().map(|node| node.places.peers);
+        let join = self.nodes.first().map(|node| node.addresses.peers);
         let node = Node::start(&directory.0, &id, join, self.binary.as_deref()).await?;
         self.nodes.push(node);
         self.nodes.last().ok_or_else(needs_own)
@@ -139,7 +139,7 @@ fn needs_own() -> CommandError {
 #[derive(Debug)]
 pub(super) struct Node {
     process: Process,
-    places: Places,
+    addresses: NodeAddresses,
 }
 
 impl Node {
@@ -159,13 +159,13 @@ impl Node {
         // that is not spawned.
         let failed = |error: NodeError| CommandError::failed(error.to_string());
         let mut process = Process(command.spawn().map_err(failed)?);
-        let places = process.0.ready(READY_WITHIN).await.map_err(failed)?;
-        Ok(Node { process, places })
+        let addresses = process.0.ready(READY_WITHIN).await.map_err(failed)?;
+        Ok(Node { process, addresses })
     }
 
     /// Client address.
     pub(super) fn clients(&self) -> String {
-        self.places.clients.to_string()
+        self.addresses.clients.to_string()
     }
 
     /// Process id.

@@ -49,13 +49,13 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
 fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let Some(answers) = &model.answers else {
-        let why = model.trouble.clone().unwrap_or_else(|| "asking".to_owned());
+        let why = model.error.clone().unwrap_or_else(|| "asking".to_owned());
         return Paragraph::new(vec![Line::from(Span::styled("convoke top", bold)), Line::from(why)]);
     };
     let status = &answers.status;
     let counts = status.counts.unwrap_or_default();
     let old = model.age(now).filter(|age| *age > OLD);
-    let state = match (&model.trouble, status.ready, status.degraded.as_slice()) {
+    let state = match (&model.error, status.ready, status.degraded.as_slice()) {
         (Some(why), _, _) => Span::styled(format!("no answer: {why}"), Color::Red),
         (None, _, _) if old.is_some() => Span::styled("no newer answer", Color::Yellow),
         (None, false, _) => Span::styled("not ready", Color::Yellow),

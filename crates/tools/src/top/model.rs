@@ -74,7 +74,7 @@ pub(crate) struct Model {
     asked: Option<Instant>,
     pub(crate) rates: Option<Vec<(&'static str, f64)>>,
     /// Why there are no newer answers.
-    pub(crate) trouble: Option<String>,
+    pub(crate) error: Option<String>,
     /// The newest first.
     pub(crate) changes: VecDeque<Change>,
     busy: VecDeque<(Instant, String)>,
@@ -118,11 +118,11 @@ impl Model {
             }
             _ => None,
         };
-        (self.answers, self.asked, self.trouble) = (Some(answers), Some(now), None);
+        (self.answers, self.asked, self.error) = (Some(answers), Some(now), None);
     }
 
     pub(crate) fn failed(&mut self, why: String) {
-        self.trouble = Some(why);
+        self.error = Some(why);
         self.rates = None;
     }
 

@@ -2,7 +2,7 @@
 
 use super::lane::Session;
 use super::{CallId, Core, Decided, LaneId, LinkId, Output, Tagged};
-use crate::session::Time;
+use crate::session::ClientTime;
 use crate::{Error, ErrorCode};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::submit_response::Message;
@@ -11,7 +11,7 @@ use convoke_proto::v1::{self, kept_alive};
 impl Core {
     /// Handles a message of the leader. Messages of an earlier link are ignored: their requests were sent again and get
     /// the same answer (A3.3).
-    pub(crate) fn received(&mut self, now: Time, link: LinkId, response: v1::SubmitResponse, out: &mut Output) {
+    pub(crate) fn received(&mut self, now: ClientTime, link: LinkId, response: v1::SubmitResponse, out: &mut Output) {
         if self.link.is_none_or(|present| present.id != link) {
             return;
         }
@@ -41,7 +41,7 @@ impl Core {
         self.remove_if_closed(id);
     }
 
-    fn opened(&mut self, now: Time, id: LaneId, opened: &v1::SessionOpened, out: &mut Output) {
+    fn opened(&mut self, now: ClientTime, id: LaneId, opened: &v1::SessionOpened, out: &mut Output) {
         let Some(log) = self.link.map(|link| link.log) else { return };
         let lane = self.lane_mut(id);
         if !matches!(lane.session, Session::Opening { .. }) {
@@ -67,7 +67,7 @@ impl Core {
         self.set_keep_alive(now, id);
     }
 
-    fn answered(&mut self, now: Time, (id, number): CallId, answer: v1::LogAnswer, out: &mut Output) {
+    fn answered(&mut self, now: ClientTime, (id, number): CallId, answer: v1::LogAnswer, out: &mut Output) {
         let lane = self.lane_mut(id);
         if answer.log_time_us > 0 {
             lane.log_time = Some((answer.log_time_us, now));
@@ -137,7 +137,7 @@ impl Core {
         }
     }
 
-    fn kept_alive(&mut self, now: Time, id: LaneId, state: kept_alive::State) {
+    fn kept_alive(&mut self, now: ClientTime, id: LaneId, state: kept_alive::State) {
         match state {
             kept_alive::State::Unknown => self.session_ended(id),
             // The expiry is in progress. Unless a request prevents it, the next call uses another session.
@@ -202,7 +202,7 @@ impl Core {
     }
 
     /// Handles a rejection: this copy did nothing.
-    fn rejected(&mut self, now: Time, tagged: Tagged, error: Error, out: &mut Output) {
+    fn rejected(&mut self, now: ClientTime, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
             ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
                 self.requeue(tagged);

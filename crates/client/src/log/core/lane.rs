@@ -3,7 +3,7 @@
 use super::{Body, LinkId, Secret, StillWanted};
 use crate::Error;
 use crate::log::Options;
-use crate::session::Time;
+use crate::session::ClientTime;
 use convoke_proto::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,11 +24,11 @@ pub(super) struct Lane {
     /// The highest abandoned number that may have arrived and is not known to be final. 0 means none.
     pub(super) last_abandoned: u64,
     /// The last known log time, and when it was received (LS5).
-    pub(super) log_time: Option<(u64, Time)>,
+    pub(super) log_time: Option<(u64, ClientTime)>,
     /// Nothing is sent before this time.
-    pub(super) retry_at: Option<Time>,
+    pub(super) retry_at: Option<ClientTime>,
     pub(super) retries: u32,
-    pub(super) keep_alive_at: Option<Time>,
+    pub(super) keep_alive_at: Option<ClientTime>,
     /// Identifies duplicates of an open (LS2) and proves the ownership of the session (LS9).
     pub(super) secret: Secret,
     pub(super) closing: bool,
@@ -63,9 +63,9 @@ pub(super) struct Call {
     /// Trace of the call; empty for none.
     pub(super) traceparent: String,
     /// When the caller stops waiting.
-    pub(super) times_out_at: Option<Time>,
+    pub(super) times_out_at: Option<ClientTime>,
     /// When the call must no longer be applied.
-    pub(super) deadline: Option<Time>,
+    pub(super) deadline: Option<ClientTime>,
     /// The deadline in log time, fixed at the first transmission: all copies have the same.
     pub(super) deadline_us: u64,
     /// The link over which it was sent and may be answered.

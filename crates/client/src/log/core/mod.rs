@@ -13,7 +13,7 @@ mod sending;
 mod tests;
 
 use super::Options;
-use crate::session::Time;
+use crate::session::ClientTime;
 use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 pub(crate) use lane::Barrier;
@@ -78,13 +78,13 @@ pub(crate) struct Core {
     links_made: u64,
     tags_made: u64,
     /// Messages sent over the current link and not answered.
-    tags: BTreeMap<u64, (Tagged, Time)>,
+    tags: BTreeMap<u64, (Tagged, ClientTime)>,
     /// Time of the current call.
-    now: Time,
+    now: ClientTime,
     /// When a request or an open was answered last, and when the leader sent anything last.
-    answered_at: Time,
-    received_at: Time,
-    timers: BTreeSet<(Time, Timer)>,
+    answered_at: ClientTime,
+    received_at: ClientTime,
+    timers: BTreeSet<(ClientTime, Timer)>,
     calls: usize,
     bytes: usize,
 }
@@ -126,9 +126,9 @@ impl Core {
             links_made: 0,
             tags_made: 0,
             tags: BTreeMap::new(),
-            now: Time::ZERO,
-            answered_at: Time::ZERO,
-            received_at: Time::ZERO,
+            now: ClientTime::ZERO,
+            answered_at: ClientTime::ZERO,
+            received_at: ClientTime::ZERO,
             timers: BTreeSet::new(),
             calls: 0,
             bytes: 0,
@@ -145,7 +145,7 @@ impl Core {
     /// Issues a call and fixes its order. `traceparent` identifies its trace; empty for none.
     pub(crate) fn issue(
         &mut self,
-        now: Time,
+        now: ClientTime,
         id: LaneId,
         Issuing { body, deadline, last }: Issuing,
         traceparent: String,
@@ -179,7 +179,7 @@ impl Core {
 
     /// Abandons a call: it is not sent again, and later requests report it. Returns its id if a copy was sent. Returns
     /// `None` if no copy was or will be sent, or if it was already answered.
-    pub(crate) fn abandon(&mut self, now: Time, (id, number): CallId, out: &mut Output) -> Option<v1::RequestId> {
+    pub(crate) fn abandon(&mut self, now: ClientTime, (id, number): CallId, out: &mut Output) -> Option<v1::RequestId> {
         let lane = self.lanes.get_mut(&id)?;
         let has_left = lane.calls.get(&number).is_some_and(Call::may_have_arrived);
         let request = lane.request_id(number).filter(|_| has_left);
@@ -195,7 +195,7 @@ impl Core {
     /// expires.
     pub(crate) fn close(
         &mut self,
-        now: Time,
+        now: ClientTime,
         id: LaneId,
         timeout: Option<Duration>,
         out: &mut Output,
@@ -225,7 +225,7 @@ impl Core {
 
     /// Records a link to a leader of this epoch. Everything that is wanted is sent there, in order.
     /// Sessions of another log are gone.
-    pub(crate) fn link_up(&mut self, now: Time, epoch: v1::Epoch, log: v1::LogId, out: &mut Output) -> LinkId {
+    pub(crate) fn link_up(&mut self, now: ClientTime, epoch: v1::Epoch, log: v1::LogId, out: &mut Output) -> LinkId {
         self.links_made += 1;
         self.link = Some(Link { id: self.links_made, epoch, log });
         let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
@@ -272,7 +272,7 @@ impl Core {
 
     /// Returns since when requests, or only keep-alives, wait for an answer of the current leader. Answers to keep-alives
     /// do not count as answers to requests: a leader without a majority sends them, too.
-    pub(crate) fn unanswered_since(&self) -> Option<Time> {
+    pub(crate) fn unanswered_since(&self) -> Option<ClientTime> {
         let is_keep_alive = |tagged: &Tagged| matches!(tagged, Tagged::KeepAlive(_));
         let request = self.tags.values().find(|(tagged, _)| !is_keep_alive(tagged)).map(|(_, sent)| *sent);
         let keep_alive = self.tags.values().find(|(tagged, _)| is_keep_alive(tagged)).map(|(_, sent)| *sent);
@@ -282,12 +282,12 @@ impl Core {
     }
 
     /// Returns when `tick` is due.
-    pub(crate) fn next_wake(&self) -> Option<Time> {
+    pub(crate) fn next_wake(&self) -> Option<ClientTime> {
         self.timers.first().map(|(at, _)| *at)
     }
 
     /// Handles due timers.
-    pub(crate) fn tick(&mut self, now: Time, out: &mut Output) {
+    pub(crate) fn tick(&mut self, now: ClientTime, out: &mut Output) {
         while let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, timer));
             match timer {
@@ -327,7 +327,7 @@ impl Core {
         self.calls
     }
 
-    fn call_timed_out(&mut self, now: Time, id: LaneId, number: u64, out: &mut Output) {
+    fn call_timed_out(&mut self, now: ClientTime, id: LaneId, number: u64, out: &mut Output) {
         let lane = self.lane_mut(id);
         let Some(call) = lane.calls.get(&number) else { return };
         let error = match lane.request_id(number).filter(|_| call.may_have_arrived()) {

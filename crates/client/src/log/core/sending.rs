@@ -2,7 +2,7 @@
 
 use super::lane::Session;
 use super::{CallId, Core, LaneId, Link, Output, Tagged, Timer};
-use crate::session::Time;
+use crate::session::ClientTime;
 use convoke_proto::v1;
 use convoke_proto::v1::submit_request::Message;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const RETRY_CAP: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Sends the messages of a lane that can be sent: in order of issue, up to the window.
-    pub(super) fn pump(&mut self, now: Time, id: LaneId, out: &mut Output) {
+    pub(super) fn pump(&mut self, now: ClientTime, id: LaneId, out: &mut Output) {
         self.now = now;
         let Some(link) = self.link else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Sends a keep-alive and sets the timer for the next one.
-    pub(super) fn keep_alive(&mut self, now: Time, id: LaneId, out: &mut Output) {
+    pub(super) fn keep_alive(&mut self, now: ClientTime, id: LaneId, out: &mut Output) {
         self.now = now;
         let Some(link) = self.link else { return };
         let lane = self.lane_mut(id);
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    pub(super) fn keep_alive_due(&mut self, now: Time, id: LaneId, out: &mut Output) {
+    pub(super) fn keep_alive_due(&mut self, now: ClientTime, id: LaneId, out: &mut Output) {
         if self.link.is_some() {
             self.keep_alive(now, id, out);
         } else {
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    pub(super) fn set_keep_alive(&mut self, now: Time, id: LaneId) {
+    pub(super) fn set_keep_alive(&mut self, now: ClientTime, id: LaneId) {
         let lane = self.lane_mut(id);
         let next = now + lane.keep_alive_interval();
         if let Some(before) = lane.keep_alive_at.replace(next) {
@@ -139,7 +139,7 @@ impl Core {
     }
 
     /// Retries later because of load, with growing pauses.
-    pub(super) fn retry_later(&mut self, now: Time, id: LaneId) {
+    pub(super) fn retry_later(&mut self, now: ClientTime, id: LaneId) {
         let lane = self.lane_mut(id);
         if lane.retry_at.is_none() {
             let pause = (RETRY_BASE * 2_u32.saturating_pow(lane.retries.min(10))).min(RETRY_CAP);

@@ -78,6 +78,7 @@ fn compared(write: Write, revision: Option<u64>) -> Write {
 
 fn consistency(consistency: Consistency) -> log::Consistency {
     match consistency {
+        Consistency::Barrier => log::Consistency::Barrier,
         Consistency::Linearizable => log::Consistency::Linearizable,
         Consistency::Local => log::Consistency::Local,
     }

@@ -146,7 +146,7 @@ impl World {
         let server = &mut self.cluster.servers[at];
         let clock = server.clock(now);
         let Some(lead) = &mut server.lead else { return Ok(()) };
-        if clock < lead.state.keeper.wake() {
+        if clock < lead.state.expiry.wake() {
             return Ok(());
         }
         for expire in lead.state.due(clock, &server.machine) {
@@ -176,7 +176,7 @@ impl World {
         }
         let (clock, running) = (server.clock(now), server.running);
         if let Some(lead) = &mut server.lead
-            && lead.state.keeper.renew(clock, session) == KeepAlive::Kept
+            && lead.state.expiry.renew(clock, session) == KeepAlive::Kept
         {
             lead.kept_alive_at.insert(session, running);
         }

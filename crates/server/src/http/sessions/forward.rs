@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
 use convoke_core::version::REQUEST_MAX;
-use convoke_http_session::{ClientOrder, Position};
+use convoke_http_session::{ClientOrder, SessionPosition};
 use convoke_proto::Error;
 use http_body_util::Full;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl OrderHeaders {
             })
         });
         let position = self.token.as_ref().map(|value| {
-            let position = value.to_str().ok().and_then(|text| Position::parse(text.trim()));
+            let position = value.to_str().ok().and_then(|text| SessionPosition::parse(text.trim()));
             position.ok_or_else(|| {
                 let message =
                     "Convoke-Session-Token is not a token; copy it unchanged from the last answer, or omit it";

@@ -20,7 +20,7 @@ use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Rejection};
 use convoke_http_session::{
-    Position, RANDOM_BYTES, Secret, SessionAnswer, SessionError, SessionOperation, SessionReply, session_gone,
+    RANDOM_BYTES, Secret, SessionAnswer, SessionError, SessionOperation, SessionPosition, SessionReply, session_gone,
 };
 use convoke_proto::{Error, json};
 pub(crate) use forward::{OrderHeaders, Raw, ask_node};
@@ -248,7 +248,7 @@ async fn run(
     Ok(with_token(response, &position))
 }
 
-fn with_token(mut response: Response, position: &Position) -> Response {
+fn with_token(mut response: Response, position: &SessionPosition) -> Response {
     if let Ok(token) = position.text().parse() {
         response.headers_mut().insert(forward::TOKEN, token);
     }

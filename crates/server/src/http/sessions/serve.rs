@@ -14,7 +14,7 @@ use convoke_core::node::{Attached, Reattach, SessionOwner};
 use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
-    EntryRef, Forwarded, Mutation, Position, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation,
+    EntryRef, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation, SessionPosition,
     Settings, Step,
 };
 use convoke_node::{ClientConnection as NodeConnection, Executed, OperationResult};
@@ -28,7 +28,7 @@ use tracing::{Instrument, Span};
 #[derive(Debug)]
 pub(super) enum Served {
     /// The answer of this node, and the position of the client in its writes.
-    Local(Result<SessionAnswer, SessionError>, Position),
+    Local(Result<SessionAnswer, SessionError>, SessionPosition),
     /// The answer of the node that holds the session.
     Relayed(Response<Body>),
 }
@@ -38,7 +38,7 @@ pub(super) async fn create(
     surface: &Surface,
     secret: Secret,
     client: Option<&Arc<ClientConnection>>,
-) -> Result<(SessionAnswer, Position), Error> {
+) -> Result<(SessionAnswer, SessionPosition), Error> {
     match run(surface, RequestFlow::create(secret, settings(surface)), None, client).await? {
         Served::Local(result, position) => result.map(|answer| (answer, position)).map_err(error),
         Served::Relayed(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),

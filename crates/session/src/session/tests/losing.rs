@@ -62,7 +62,7 @@ fn a_session_that_is_gone_is_noticed_by_its_heartbeat() {
 }
 
 #[test]
-fn a_client_in_a_crowd_takes_its_time_to_come_back() {
+fn the_reconnect_delay_grows_with_the_number_of_clients() {
     let (mut story, _) = Story::attached(&[]);
     let pauses = (0..100).map(|_| {
         story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, spread_ms: 4_000, ..Default::default() }));
@@ -172,7 +172,7 @@ fn old_notices_are_not_about_this_session() {
 #[test]
 fn a_handover_names_the_next_node() {
     let (mut story, _) = Story::attached(&["m1"]);
-    // One of a crowd; but a node that stops tells its clients little by little.
+    // One of many clients; but a node that stops tells its clients little by little.
     story.receive(FromNode::HeartbeatAck(v1::HeartbeatAck { sent: 1, spread_ms: 8_000, ..Default::default() }));
     let handover = v1::notice::Handover { node: "n9".into(), address: "c:7700".into() };
     story.notice(v1::notice::Notice::Handover(handover));

@@ -6,7 +6,7 @@ mod operations;
 mod unregistering;
 
 use crate::seeds::Seeds;
-use crate::session::{Effect, Identity, OperationId, RegistrationId, Session, Time};
+use crate::session::{ClientTime, Effect, Identity, OperationId, RegistrationId, Session};
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use convoke_proto::json::Liveness;
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct Story {
     session: Session,
-    now: Time,
+    now: ClientTime,
     /// Effects not yet looked at.
     out: Vec<Effect>,
     connection: Option<crate::session::ConnectionId>,

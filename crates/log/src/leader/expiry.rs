@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The longest interval between two calls that counts as silence of clients. A longer interval means that the leader
 /// itself was paused.
 const PAUSE_THRESHOLD: Duration = Duration::from_secs(1);
-/// How often the keeper must be called so that all elapsed time counts.
+/// How often [`SessionExpiry::due`] must be called so that all elapsed time counts.
 const CALL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The answer to a keep-alive.
@@ -25,9 +25,9 @@ pub enum KeepAlive {
     Unknown,
 }
 
-/// The keep-alives that a leader has received in its term.
+/// The times at which a leader expires sessions, from the keep-alives that it has received in its term.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct SessionExpiry {
     epoch: Epoch,
     mutation: Mutation,
     last_call: Time,
@@ -45,11 +45,11 @@ struct Kept {
     expiring: bool,
 }
 
-impl Keeper {
+impl SessionExpiry {
     /// Starts a term. No session is due before a full ttl of this term has passed.
     pub fn elected(now: Time, epoch: Epoch, machine: &Machine) -> Self {
         let mutation = machine.mutation;
-        let mut keeper = Keeper {
+        let mut expiry = SessionExpiry {
             epoch,
             mutation,
             last_call: now,
@@ -60,9 +60,9 @@ impl Keeper {
         for session in machine.sessions() {
             let mut grace = session.ttl;
             seam!(in mutation, ExpiryWithoutGrace => grace = Duration::ZERO);
-            keeper.set(session.id, session.ttl, grace);
+            expiry.set(session.id, session.ttl, grace);
         }
-        keeper
+        expiry
     }
 
     pub fn opened(&mut self, now: Time, session: LogSessionId, ttl: Duration) {

@@ -1,4 +1,4 @@
-//! Places for inbound connections that have not completed the handshake. Half of them are reserved for the addresses of
+//! Permits for inbound connections that have not completed the handshake. Half of them are reserved for the addresses of
 //! known peers, so that strangers cannot keep peers out.
 
 use std::collections::BTreeSet;
@@ -10,16 +10,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const KNOWN_MAX: usize = 4_096;
 
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct HandshakePermits {
     open: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
     known: Mutex<BTreeSet<IpAddr>>,
 }
 
-impl Places {
-    pub(crate) fn new(limit: usize) -> Places {
+impl HandshakePermits {
+    pub(crate) fn new(limit: usize) -> HandshakePermits {
         let reserved = limit / 2;
-        Places {
+        HandshakePermits {
             open: Arc::new(Semaphore::new(limit - reserved)),
             reserved: Arc::new(Semaphore::new(reserved)),
             known: Mutex::default(),
@@ -27,7 +27,7 @@ impl Places {
     }
 
     /// Records that a peer completed the handshake from this address, or was reached there.
-    pub(crate) fn known(&self, address: IpAddr) {
+    pub(crate) fn add_known(&self, address: IpAddr) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < KNOWN_MAX {
             known.insert(address);
@@ -38,8 +38,8 @@ impl Places {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&address)
     }
 
-    /// A place for a connection from this address, if there is one.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<OwnedSemaphorePermit> {
+    /// Returns a permit for a connection from this address, if there is one.
+    pub(super) fn acquire(&self, address: IpAddr) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = self.open.clone().try_acquire_owned() {
             return Some(permit);
         }

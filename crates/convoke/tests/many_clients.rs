@@ -1,6 +1,6 @@
 //! Many clients that lose their node at once or are handed over by it.
 //!
-//! `CROWD=10000 cargo test --release -p convoke --test crowd -- --nocapture --test-threads 1` runs the full test.
+//! `CLIENTS=10000 cargo test --release -p convoke --test many_clients -- --nocapture --test-threads 1` runs the full test.
 //! Without the variable the number of clients is smaller.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
@@ -61,7 +61,7 @@ fn run(end: End) {
 }
 
 async fn lose_a_node(end: End) {
-    let whole = std::env::var("CROWD").ok().map(|count| count.parse().unwrap());
+    let whole = std::env::var("CLIENTS").ok().map(|count| count.parse().unwrap());
     let count = whole.unwrap_or(CLIENTS);
     let dir = tempfile::tempdir().unwrap();
     let (mut cluster, timeout) = cluster(dir.path(), whole.is_some());

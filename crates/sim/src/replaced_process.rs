@@ -8,7 +8,7 @@ use convoke_proto::v1;
 
 /// The stream of a replaced process, which only sends heartbeats.
 #[derive(Clone, Debug)]
-pub struct Ghost {
+pub struct ReplacedProcess {
     client: usize,
     /// The process that replaced it.
     successor: u64,
@@ -21,7 +21,7 @@ pub struct Ghost {
 impl World {
     /// Replaces a client's process with a new one that has fewer members. The old process handles no messages and
     /// keeps sending heartbeats. Members that the successor does not name must expire nevertheless.
-    pub(crate) fn replace_with_ghost(&mut self, client: usize) -> bool {
+    pub(crate) fn keep_replaced_process(&mut self, client: usize) -> bool {
         let c = &self.clients[client];
         let Some(Link { conn: Some(conn), host, attached: true, .. }) = c.link else { return false };
         let sole = |id: &String| self.truth.get(id).is_some_and(|claimed| !claimed.contested());
@@ -45,24 +45,25 @@ impl World {
         self.client_start(client);
         let length = self.duration(10 * SECOND, 3 * MINUTE);
         let (successor, until) = (self.clients[client].process_number, self.now + length);
-        let ghost = Ghost { client, successor, conn, until, common: ids[dropped..].to_vec() };
-        self.schedule_action(0, Action::GhostHeartbeat { ghost });
+        let process = ReplacedProcess { client, successor, conn, until, common: ids[dropped..].to_vec() };
+        self.schedule_action(0, Action::ReplacedProcessHeartbeat { process });
         true
     }
 
     /// Sends a heartbeat of the replaced process. It ends once its successor is gone or lost all common members,
     /// because then no node can distinguish it from a live process (C2).
-    pub(crate) fn ghost_heartbeat(&mut self, ghost: Ghost) {
-        let c = &self.clients[ghost.client];
-        let replaced = c.process_number == ghost.successor && ghost.common.iter().any(|id| c.members.contains_key(id));
-        if self.now >= ghost.until || !replaced || !c.alive() {
-            self.close_end(ghost.conn, 0, true);
+    pub(crate) fn replaced_process_heartbeat(&mut self, process: ReplacedProcess) {
+        let c = &self.clients[process.client];
+        let replaced =
+            c.process_number == process.successor && process.common.iter().any(|id| c.members.contains_key(id));
+        if self.now >= process.until || !replaced || !c.alive() {
+            self.close_end(process.conn, 0, true);
             return;
         }
         let interval = c.heartbeat_interval;
         let beat = v1::client_message::Message::Heartbeat(v1::Heartbeat { sent: self.now });
         let message = v1::ClientMessage { message: Some(beat) };
-        self.push(ghost.conn, 0, Item::ToNode(Box::new(FromClient::Message(message))));
-        self.schedule_action(interval, Action::GhostHeartbeat { ghost });
+        self.push(process.conn, 0, Item::ToNode(Box::new(FromClient::Message(message))));
+        self.schedule_action(interval, Action::ReplacedProcessHeartbeat { process });
     }
 }

@@ -22,7 +22,7 @@ const PREFIX: usize = 5;
 /// A request body. It fails if the request, or the first message of a stream, is not complete in time: a call that never
 /// sends its request would hold its place for ever.
 #[derive(Debug)]
-pub(crate) struct Prompt<B> {
+pub(crate) struct TimedBody<B> {
     body: B,
     timeout: Duration,
     /// Created when the client has to be waited for.
@@ -31,10 +31,10 @@ pub(crate) struct Prompt<B> {
     in_time: bool,
 }
 
-impl<B> Prompt<B> {
+impl<B> TimedBody<B> {
     pub(super) fn new(path: &str, body: B, timeout: Duration) -> Self {
         let first = STREAMS.contains(&path).then(FirstMessage::default);
-        Prompt { body, timeout, timer: None, first, in_time: false }
+        TimedBody { body, timeout, timer: None, first, in_time: false }
     }
 
     fn arrived(&mut self, frame: &Frame<Bytes>) {
@@ -67,7 +67,7 @@ impl FirstMessage {
     }
 }
 
-impl<B> Body for Prompt<B>
+impl<B> Body for TimedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
