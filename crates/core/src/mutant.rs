@@ -77,6 +77,7 @@ convoke_base::mutants! {
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
+    SeedsNotAwaited: "N3", "a starting node is ready although its dials to other seeds have not ended";
     ReadyAfterOnePeer: "N3", "a starting node serves the registry of one peer, which may lag behind others";
     DuplicateIdTolerated: "N4", "two processes with one node id both continue";
     LongPauseTolerated: "N5", "a node that was paused longer than any timeout continues";

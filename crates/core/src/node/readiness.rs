@@ -2,7 +2,7 @@
 
 use super::{Node, Output, Phase, RegistryEvent};
 use crate::mutant::seam;
-use crate::peer::{LinkPhase, Peer};
+use crate::peer::LinkPhase;
 use crate::time::{Duration, Time};
 use crate::version::NodeId;
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ impl Node {
         let (waited, grace) = (self.clock.now.since(first_at), self.received.grace);
         let (bound, without) = (timers.lone_start_wait, timers.heartbeat_timeout);
         // A dial that is not answered by then is one to a dead node, or to one behind a partition.
-        let dialling = waited < timers.ping_interval && self.peers.peers.values().any(|peer| self.is_dialled(peer));
+        let dialling = waited < timers.ping_interval && self.is_connecting();
         let missing = self.ready_peers_not_received();
         seam!(self, ReadyAfterOnePeer => return self.become_ready(false, grace, out));
         if missing.is_empty() && !dialling {
@@ -50,10 +50,10 @@ impl Node {
         }
     }
 
-    /// Whether a connection to a peer is about to be established.
-    fn is_dialled(&self, peer: &Peer) -> bool {
-        let greeting = peer.link.and_then(|link| self.peers.links.get(&link));
-        peer.dial.is_some() || greeting.is_some_and(|link| link.phase == LinkPhase::Handshake)
+    /// Whether a connection to a seed or a peer is about to be established.
+    fn is_connecting(&self) -> bool {
+        seam!(self, SeedsNotAwaited => return self.peers.peers.values().any(|peer| peer.dial.is_some()));
+        !self.peers.dials.is_empty() || self.peers.links.values().any(|link| link.phase == LinkPhase::Handshake)
     }
 
     /// Connected ready peers whose registry has not been received.

@@ -100,6 +100,29 @@ pub(super) fn inference_about_an_earlier_registration(world: &mut World) -> Scen
     world.settle()
 }
 
+/// The first node has no seeds and lost its disk, so it serves an empty registry. The other seeds of a fresh node answer
+/// later, and it must have compared them before it serves.
+pub(super) fn fresh_node_whose_seed_is_empty(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 1);
+    world.up(&["m"])?;
+    world.partition(&[0], &[1, 2]);
+    world.crash(0, crate::world::Crash::Process);
+    world.hosts[0].config.seeds.clear();
+    world.start(0);
+    world.run_until(|w| w.hosts[0].serving().is_some(), SECOND)?;
+    world.require(world.member(0, "m").is_none(), "the first node has the member")?;
+    let spikes = [1, 2].map(|host| world.slow_links(host, 40_000));
+    let fresh = world.add_host("n3", (0..3).map(|host| format!("h{host}:7000")).collect());
+    world.start(fresh);
+    world.run_until(|w| w.hosts[fresh].serving().is_some(), 2 * SECOND)?;
+    world.require(world.member(fresh, "m").is_some(), "the fresh node serves an empty registry")?;
+    for spike in spikes {
+        world.end_spike(spike);
+    }
+    world.settle()
+}
+
 /// The seed of a fresh node lags: a partition keeps an unregistration from it. The fresh node reaches both sides, and
 /// must have compared them before it serves.
 pub(super) fn fresh_node_whose_seed_lags(world: &mut World) -> ScenarioResult {
