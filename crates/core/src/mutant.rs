@@ -55,6 +55,8 @@ convoke_base::mutants! {
     NeverRetired: "D14", "old incarnations are never retired";
     GoneNamesKept: "D15", "the name of a node that is gone stays in all contexts";
     MuteReturned: "D15", "a node that returns after its name was removed is ignored";
+    ContentsNotCompared: "D16", "contents of nodes with equal contexts are not compared";
+    WrittenOffCompared: "D16", "records that were written off are compared";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";

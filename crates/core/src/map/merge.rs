@@ -212,6 +212,7 @@ impl CausalMap {
         let Some(held) = self.slots.find(record.space, &record.id) else {
             let new = self.slots.insert(record);
             self.index(&new, learnt);
+            self.add_to_digest(&new);
             return Outcome::Stored(Stored { old: None, new, conflict: false });
         };
         if !self.mutation.ranks_above(&record, held) {
@@ -223,6 +224,8 @@ impl CausalMap {
             self.unindex(&old);
             self.index(&new, learnt);
         }
+        self.remove_from_digest(&old);
+        self.add_to_digest(&new);
         let conflict = self.concurrent(&old, &new);
         Outcome::Stored(Stored { old: Some(old), new, conflict })
     }
@@ -325,7 +328,7 @@ impl CausalMap {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.admit_origin(origin, clock) {
-                self.origins.write_off(index, n);
+                self.write_off(index, n);
             }
         }
         for (origin, n) in context.clock.iter() {
@@ -342,7 +345,7 @@ impl CausalMap {
     pub(crate) fn note_written_off(&mut self, context: &Context) {
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.origins.index_of(origin).filter(|index| self.origins.covers(*index, n)) {
-                self.origins.write_off(index, n);
+                self.write_off(index, n);
             }
         }
     }

@@ -169,6 +169,7 @@ scenarios! {
     hostile::peer_that_receives_nothing_is_lost, 1, three, "P6", "a peer whose pings report that it receives nothing";
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
     hostile::excessive_claims_are_rejected, 2, three, "P10, N1", "frames that claim more than a correct node can, and an origin muted by one";
+    hostile::lost_record_is_reported, 2, three, "D16", "a node that lost a record, or holds another one, is reported";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims above the limit";
 
     http::http_session_outlives_its_node, 4, three, "C8", "an HTTP session continues at another node and is never down";
