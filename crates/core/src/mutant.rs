@@ -104,6 +104,7 @@ convoke_base::mutants! {
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
+    FullTableAccepts: "P2", "an incarnation is accepted although its records cannot be stored";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
     NoRetries: "P4", "a lost peer is not dialed again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";

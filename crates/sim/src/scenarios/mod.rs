@@ -149,6 +149,7 @@ scenarios! {
     incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
 
     starting::node_without_seeds_in_reach_asserts_no_absence, 2, three, "N7, N3", "a node that reaches no seed serves, and reports nothing as absent";
+    starting::incarnation_beyond_the_limit_is_rejected, 2, starting::few_incarnations, "P2", "a node restarts more often than its incarnations can be tracked";
     starting::names_of_gone_nodes_leave_the_contexts, 4, starting::brief, "D15", "the name of a node that left or was lost leaves the contexts";
     starting::partition_longer_than_names_are_kept, 4, starting::brief, "D15", "two sides that removed each other's names meet again";
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
