@@ -4,7 +4,7 @@
 
 use convoke_core::ErrorCode;
 use convoke_core::filter::Filter;
-use convoke_core::member::Space;
+use convoke_core::member::{NODE_ID_PREFIX, Space};
 use convoke_core::node::{RegistryEvent, Resume, StreamEvent, WatchSelection};
 use convoke_node::{Config, Node, NodeEvent, Phase};
 use convoke_testkit::{TestClient, eventually, member, patient_timers, start_alone};
@@ -80,7 +80,7 @@ async fn an_incarnation_beyond_the_limit_is_rejected_with_the_reason() {
         b.ready().await.unwrap();
         let incarnation = b.status().await.unwrap().incarnation;
         eventually("the incarnation has written", async || {
-            a.member("convoke/b").is_some_and(|member| member.origin().incarnation == incarnation)
+            a.member(&format!("{NODE_ID_PREFIX}b")).is_some_and(|member| member.origin().incarnation == incarnation)
         })
         .await;
         b.abort();
