@@ -125,6 +125,7 @@ async fn fd6_two_logs_are_an_error_at_every_node_and_named_requests_go_on() {
     until("the first log exists", || !text(&log_status(&cluster, 0), "log").is_empty());
     cluster.kill(0);
     let second = cluster.reserve();
+    cluster.clear_join(second);
     cluster.restart(second).unwrap();
     until("the second log exists", || log_status(&cluster, second)["available"] == true);
     let ambassador = Ambassador::start([cluster.clients(second)]).unwrap();

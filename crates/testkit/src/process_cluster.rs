@@ -193,6 +193,11 @@ impl ProcessCluster {
         index
     }
 
+    /// Lets a node start without seeds.
+    pub fn clear_join(&mut self, index: usize) {
+        self.nodes[index].join.clear();
+    }
+
     /// Sends SIGKILL and waits for the end of the process.
     pub fn kill(&mut self, index: usize) {
         self.nodes[index].process = None;
