@@ -53,6 +53,47 @@ fn fd4_a_founder_that_lost_its_disk_creates_no_second_log() {
     until("it holds the same log", || text(&log_status(&cluster, 0), "log") == log);
 }
 
+/// Each node is a host of its own. The list and the number stay set at every node, as in a unit file or a manifest.
+#[test]
+fn fd3_hosts_create_one_log_and_an_erased_founder_no_second_one() {
+    let Some(network) = support::network("fd3_hosts_create_one_log_and_an_erased_founder_no_second_one", 3) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let plan = patient_plan(dir.path()).environment("CONVOKE_BOOTSTRAP", "3");
+    let mut cluster = plan.on(network).start_at_once(3).unwrap();
+    for index in 0..3 {
+        until("every replica follows a leader", || {
+            let status = log_status(&cluster, index);
+            status["available"] == true
+                && status["settled"] == true
+                && status["voters"].as_array().map(Vec::len) == Some(3)
+        });
+    }
+    let log = text(&log_status(&cluster, 0), "log");
+    assert_eq!([1, 2].map(|index| text(&log_status(&cluster, index), "log")), [log.clone(), log.clone()]);
+    assert!(cluster.ask(0, &["kv", "put", "k", "v"]).is_ok());
+
+    for bootstrap in ["3", "1"] {
+        cluster.kill(0);
+        std::fs::remove_dir_all(cluster.data_dir(0)).unwrap();
+        cluster.set_environment(0, "CONVOKE_BOOTSTRAP", bootstrap);
+        cluster.restart(0).unwrap();
+        until("the node finds the log of the others", || {
+            let status = log_status(&cluster, 0);
+            assert_eq!((text(&status, "log"), text(&status, "conflict")), (String::new(), String::new()), "{status}");
+            status["role"] == "outside" && status["available"] == true
+        });
+        for index in 1..3 {
+            let status = log_status(&cluster, index);
+            assert_eq!((text(&status, "log"), text(&status, "conflict")), (log.clone(), String::new()), "{status}");
+        }
+    }
+    until("it can be replaced by itself", || cluster.ask(1, &["log", "replace", "n1", "n1"]).is_ok());
+    until("it holds the same log", || text(&log_status(&cluster, 0), "log") == log);
+    until("it serves the keys", || cluster.ask(0, &["kv", "get", "k"]).is_ok());
+}
+
 #[test]
 fn fd2_a_list_of_one_name_creates_no_log_and_bootstrap_does() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ async fn a_paused_watcher_receives_exactly_the_changes_it_missed() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = patient_plan(dir.path()).start(1).unwrap();
     let (second, third) = (cluster.reserve(), cluster.reserve());
-    cluster.set_join(third, second);
+    cluster.add_join(third, second);
     // The watcher is paused before it can learn the other nodes. It connects to the only one that runs.
     let seen = Seen::with_seeds(&cluster, 0, FILTER, &cluster.all_clients());
     cluster.restart(second).unwrap();

@@ -55,6 +55,8 @@ convoke_base::mutants! {
     NeverRetired: "D14", "old incarnations are never retired";
     GoneNamesKept: "D15", "the name of a node that is gone stays in all contexts";
     MuteReturned: "D15", "a node that returns after its name was removed is ignored";
+    ContentsNotCompared: "D16", "contents of nodes with equal contexts are not compared";
+    WrittenOffCompared: "D16", "records that were written off are compared";
     NodeRaisesClaim: "C1", "the node raises an old claim instead of rejecting it";
     OldSessionHeartbeats: "C2", "a heartbeat of a superseded session counts";
     UnacknowledgedUnregisterIgnored: "C3", "an attach does not repeat unregistrations";
@@ -104,6 +106,7 @@ convoke_base::mutants! {
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
+    FullTableAccepts: "P2", "an incarnation is accepted although its records cannot be stored";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
     NoRetries: "P4", "a lost peer is not dialled again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";

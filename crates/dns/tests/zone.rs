@@ -5,7 +5,7 @@ use convoke_core::member::MemberSpec;
 use convoke_core::node::AttachMember;
 use convoke_dns::{Transport, Zone};
 use convoke_node::{Config, Node};
-use convoke_testkit::{TestClient, eventually, patient_timers};
+use convoke_testkit::{TestClient, eventually, patient_timers, start_alone};
 use hickory_proto::op::{Edns, Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use std::collections::BTreeSet;
@@ -302,4 +302,33 @@ async fn a_node_that_is_not_ready_answers_servfail() {
     let zone = Zone::new(node.handle(), Duration::from_secs(1));
     let answer = zone.answer(&query("orders.service.convoke.", RecordType::A).to_vec().unwrap(), Transport::Udp);
     assert_eq!(Message::from_vec(&answer.unwrap()).unwrap().metadata.response_code, ResponseCode::ServFail);
+}
+
+/// A resolver that got NXDOMAIN would remember it, although the name may exist at the nodes that this one has not reached.
+#[tokio::test]
+async fn unknown_names_are_failures_at_a_node_that_is_alone() {
+    let mut config = Config::new("n0").unwrap();
+    config.timers = patient_timers();
+    let node = start_alone(config).await;
+    let client = TestClient::attach(&node, "client", Vec::new()).await;
+    let zone = Zone::new(node.handle(), Duration::from_secs(3));
+    let mut fixture = Fixture { node, client, zone };
+    fixture.register(at("o-1", "orders", "eu", "10.0.0.1:80")).await;
+    assert_eq!(fixture.addresses("orders.service.convoke."), ["10.0.0.1".to_owned()].into());
+    let unknown = [
+        ("payments.service.convoke.", RecordType::A, ResponseCode::NXDomain),
+        ("us.orders.service.convoke.", RecordType::A, ResponseCode::NoError),
+        ("o-9.member.convoke.", RecordType::A, ResponseCode::NXDomain),
+        ("orders.service.convoke.", RecordType::AAAA, ResponseCode::NoError),
+        ("_payments._tcp.service.convoke.", RecordType::SRV, ResponseCode::NXDomain),
+    ];
+    for (name, wanted, _) in unknown {
+        let answer = fixture.resolve(name, wanted);
+        assert_eq!(answer.metadata.response_code, ResponseCode::ServFail, "{name}");
+        assert!(answer.answers.is_empty() && answer.authorities.is_empty(), "{name}: nothing to remember");
+    }
+    fixture.node.bootstrap().await.unwrap();
+    for (name, wanted, code) in unknown {
+        assert_eq!(fixture.resolve(name, wanted).metadata.response_code, code, "{name}");
+    }
 }

@@ -128,6 +128,26 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_tokens() {
+        let check = |text: &str| {
+            let Some(position) = SessionPosition::parse(text) else { return };
+            assert!(position.dots().len() <= DOTS_MAX);
+            assert_eq!(SessionPosition::parse(&position.text()), Some(position));
+        };
+        let mut position = SessionPosition::default();
+        let empty = position.text();
+        position.advance(Some(7));
+        ["n1", "n2", "a-longer-name"].iter().for_each(|node| position.add(dot(node, 9)));
+        let text = position.text();
+        convoke_fuzz::texts(&[&empty, &text], check);
+        let (order, encoded) = text.split_at(ORDER_DIGITS);
+        let bytes = URL_SAFE_NO_PAD.decode(encoded).unwrap();
+        convoke_fuzz::bytes(&[bytes, vec![FORMAT]], |bytes| {
+            check(&format!("{order}{}", URL_SAFE_NO_PAD.encode(bytes)));
+        });
+    }
+
+    #[test]
     fn the_oldest_of_too_many_writes_is_dropped() {
         let mut position = SessionPosition::default();
         (0..20).for_each(|n| position.add(dot(&format!("n{n}"), 1)));

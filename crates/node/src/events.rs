@@ -67,6 +67,7 @@ impl NodeEvent {
                     | RegistryEvent::PeerFailed { .. }
                     | RegistryEvent::PeerRejected { .. }
                     | RegistryEvent::ClaimRejected { .. }
+                    | RegistryEvent::Diverged { .. }
                     | RegistryEvent::SeedFailed { .. }
                     | RegistryEvent::Ready { alone: true, .. }
                     | RegistryEvent::IdInUse { .. }
@@ -130,6 +131,12 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         RegistryEvent::ClaimRejected { node: None, claim } => {
             write!(f, "rejected a frame of a peer connection: {claim}")
         }
+        RegistryEvent::Diverged { node } => write!(
+            f,
+            "the registry differs from that of node {node}, although both have received the same writes; \
+             restart the node that differs from most others"
+        ),
+        RegistryEvent::DivergenceEnded { node } => write!(f, "the registry equals that of node {node} again"),
         RegistryEvent::IdInUse { timeout } => write!(
             f,
             "another process of the cluster uses this node id; this node stops if it still does after {:.0} s",
@@ -218,6 +225,8 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             write!(f, "peer frame rejected peer={node} reason=\"{claim}\"")
         }
         RegistryEvent::ClaimRejected { node: None, claim } => write!(f, "peer frame rejected reason=\"{claim}\""),
+        RegistryEvent::Diverged { node } => write!(f, "registry diverged peer={node}"),
+        RegistryEvent::DivergenceEnded { node } => write!(f, "registry no longer diverged peer={node}"),
         RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
         RegistryEvent::ReadyWithout { peers, grace } => {
             write!(f, "node ready without peers={} no_absence_s={:.0}", list(peers), grace.as_secs_f64())

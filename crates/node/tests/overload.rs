@@ -9,8 +9,8 @@ use convoke_core::{ErrorCode, Timers};
 use convoke_node::{ClientOperation, Delivery, NodeEvent, NodeHandle, OperationResult};
 use convoke_testkit::{Cluster, TestClient, eventually, member, quick_timers};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Connections of the busy client, the operations of each of its batches, and the batches that may wait in the node.
@@ -24,12 +24,51 @@ fn timers() -> Timers {
     Timers { heartbeat_interval: Duration::from_millis(400), ..quick_timers() }
 }
 
+/// How long the overload lasts: `CONVOKE_OVERLOAD_SECONDS`, or three times as long as a session may be silent.
+fn duration() -> Duration {
+    let seconds = std::env::var("CONVOKE_OVERLOAD_SECONDS").ok();
+    let seconds = seconds.map(|text| text.parse().expect("CONVOKE_OVERLOAD_SECONDS is a number"));
+    seconds.map_or(timers().heartbeat_timeout * 3, Duration::from_secs)
+}
+
+/// What the clients did, for the report.
+#[derive(Debug, Default)]
+struct Load {
+    stop: AtomicBool,
+    /// Operations of the busy client.
+    offered: AtomicU64,
+    accepted: AtomicU64,
+    heartbeats: AtomicU64,
+    /// The longest time until a heartbeat was answered.
+    slowest_us: AtomicU64,
+}
+
+impl Load {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, lasted: Duration) -> String {
+        let [offered, accepted, heartbeats, slowest] =
+            [&self.offered, &self.accepted, &self.heartbeats, &self.slowest_us].map(|n| n.load(Ordering::Relaxed));
+        let rate = |count: u64| count as f64 / lasted.as_secs_f64();
+        format!(
+            "{:.0} s: {:.0} updates offered per second, {:.0} accepted; {heartbeats} heartbeats of {QUIET} clients, the \
+             slowest answered after {:.0} ms",
+            lasted.as_secs_f64(),
+            rate(offered),
+            rate(accepted),
+            slowest as f64 / 1_000.0
+        )
+    }
+}
+
 /// Submits updates as fast as the node rejects them.
-async fn flood(node: NodeHandle, index: usize, stop: Arc<AtomicBool>) {
+async fn flood(node: NodeHandle, index: usize, load: Arc<Load>) {
     let id = format!("busy-{index}");
     let mut client = TestClient::attach(&node, &id, vec![member(&id, "busy")]).await;
     let update = Arc::new(MetadataUpdate::set("key", "value"));
-    while !stop.load(Ordering::Relaxed) {
+    while load.goes_on() {
         let session = client.session;
         let batch: Vec<_> = (0..BATCH)
             .map(|_| {
@@ -37,7 +76,10 @@ async fn flood(node: NodeHandle, index: usize, stop: Arc<AtomicBool>) {
                 ClientOperation::Update { session, seq, id: id.clone(), update, expected: None }
             })
             .collect();
-        if client.connection.submit(batch).is_err() {
+        load.offered.fetch_add(BATCH, Ordering::Relaxed);
+        if client.connection.submit(batch).is_ok() {
+            load.accepted.fetch_add(BATCH, Ordering::Relaxed);
+        } else {
             tokio::task::yield_now().await;
         }
         while let Some(Some(delivery)) = if_ready(client.connection.next()).await {
@@ -56,12 +98,13 @@ async fn if_ready<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Sends one heartbeat after the other, in the form of the gRPC or of the HTTP interface. None may be rejected.
-async fn beat(node: NodeHandle, index: usize, stop: Arc<AtomicBool>) {
+async fn beat(node: NodeHandle, index: usize, load: Arc<Load>) {
     let id = format!("quiet-{index}");
     let mut client = TestClient::attach(&node, &id, vec![member(&id, "quiet")]).await;
     let session = client.session;
-    while !stop.load(Ordering::Relaxed) {
+    while load.goes_on() {
         tokio::time::sleep(timers().heartbeat_interval).await;
+        let sent = Instant::now();
         if index.is_multiple_of(2) {
             client.connection.heartbeat_echoed(session, 7).unwrap();
             let answer = client.connection.next().await;
@@ -70,6 +113,9 @@ async fn beat(node: NodeHandle, index: usize, stop: Arc<AtomicBool>) {
             let answers = client.connection.call(vec![ClientOperation::Heartbeat { session }]).await.unwrap();
             assert_eq!(answers, [OperationResult::Heartbeat(Ok(()))]);
         }
+        load.heartbeats.fetch_add(1, Ordering::Relaxed);
+        let took = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
+        load.slowest_us.fetch_max(took, Ordering::Relaxed);
     }
 }
 
@@ -95,10 +141,10 @@ async fn nobody_is_down_while_one_client_overloads_the_node() {
     })
     .await;
     let node = cluster.node(0).handle();
-    let stop = Arc::new(AtomicBool::new(false));
+    let load = Arc::new(Load::default());
     let mut tasks = JoinSet::new();
     for index in 0..QUIET {
-        tasks.spawn(beat(node.clone(), index, stop.clone()));
+        tasks.spawn(beat(node.clone(), index, load.clone()));
     }
     eventually("all quiet members are registered", async || {
         (0..QUIET).all(|index| cluster.node(1).member(&format!("quiet-{index}")).is_some())
@@ -109,16 +155,16 @@ async fn nobody_is_down_while_one_client_overloads_the_node() {
         watchers.spawn(watch(node.handle()));
     }
     for index in 0..BUSY {
-        tasks.spawn(flood(node.clone(), index, stop.clone()));
+        tasks.spawn(flood(node.clone(), index, load.clone()));
     }
-    // Three times as long as a session may be silent.
-    let load = tokio::time::sleep(timers().heartbeat_timeout * 3);
+    let began = Instant::now();
     tokio::select! {
-        () = load => {}
+        () = tokio::time::sleep(duration()) => {}
         Some(ended) = tasks.join_next() => panic!("a client ended: {ended:?}"),
         Some(ended) = watchers.join_next() => panic!("a watcher ended: {ended:?}"),
     }
-    stop.store(true, Ordering::Relaxed);
+    load.stop.store(true, Ordering::Relaxed);
+    eprintln!("{}", load.report(began.elapsed()));
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }

@@ -70,7 +70,8 @@ impl FromStr for LogId {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<LogId, ParseIdError> {
-        let id = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
         id.map(LogId::from).ok_or(ParseIdError("invalid log id: expected 32 hexadecimal digits"))
     }
 }
@@ -96,7 +97,12 @@ pub(crate) mod log_id_text {
 
 fn pair(text: &str, separator: char) -> Option<(u64, u64)> {
     let (first, second) = text.split_once(separator)?;
-    Some((first.parse().ok()?, second.parse().ok()?))
+    Some((number(first)?, number(second)?))
+}
+
+/// Parses decimal digits, without the sign that the standard library accepts.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl Fate {
@@ -152,5 +158,24 @@ mod tests {
         assert_eq!((epoch.to_string(), request.to_string()), ("3@1".to_owned(), "12/4".to_owned()));
         assert_eq!((epoch.to_string().parse(), request.to_string().parse()), (Ok(epoch), Ok(request)));
         assert!("3/1".parse::<Epoch>().is_err() && "12/x".parse::<RequestId>().is_err());
+    }
+
+    #[test]
+    fn fuzz_ids() {
+        fn check<T: FromStr + fmt::Display + PartialEq + fmt::Debug>(text: &str) {
+            let Ok(id) = text.parse::<T>() else { return };
+            let printed = id.to_string();
+            assert_eq!(printed.parse().ok(), Some(id));
+            // Leading zeros and upper case are other forms of the same id. There are no more.
+            let digits = |text: &str| text.replace('0', "").to_ascii_lowercase();
+            assert_eq!(digits(&printed), digits(text));
+        }
+        let log = "0123456789abcdef00000000000000ff";
+        let corpus = ["3@1", "12/4", "18446744073709551615/0", log, &format!("12/4@{log}")];
+        convoke_fuzz::texts(&corpus, |text| {
+            check::<Epoch>(text);
+            check::<RequestId>(text);
+            check::<LogId>(text);
+        });
     }
 }

@@ -121,6 +121,26 @@ async fn health_follows_the_node() {
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
 }
 
+/// A client that asks for health must not prefer a node that has reached none of its seeds (N7).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_alone_is_not_serving() {
+    let served = Served::without_seed().await;
+    let mut health = HealthClient::new(channel(&served).await);
+    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    let mut next = async || watch.message().await.unwrap().unwrap().status();
+    // Before the server has read the phase of the node, the status is unknown.
+    let first = next().await;
+    let status = if first == ServingStatus::Unknown { next().await } else { first };
+    assert_eq!(status, ServingStatus::NotServing);
+    for service in ["convoke.v1.Registry", "convoke.v1.Admin"] {
+        let request = HealthCheckRequest { service: service.into() };
+        let status = health.check(request).await.unwrap().into_inner().status();
+        assert_eq!(status, ServingStatus::NotServing, "{service}");
+    }
+    served.node.bootstrap().await.unwrap();
+    assert_eq!(next().await, ServingStatus::Serving);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reflection_lists_the_services() {
     let served = Served::alone().await;

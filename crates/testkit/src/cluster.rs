@@ -3,7 +3,7 @@
 use crate::wait::eventually;
 use convoke_core::Timers;
 use convoke_core::node::PeerState;
-use convoke_node::{Config, Node, NodeHandle};
+use convoke_node::{Config, Node, NodeHandle, Phase};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -63,6 +63,18 @@ pub fn free_address() -> String {
         .and_then(|listener| listener.local_addr().ok())
         .expect("a free port")
         .to_string()
+}
+
+/// Starts a node whose only seed does not answer, and waits until it serves clients without having reached it (N7).
+///
+/// # Panics
+/// If the node does not start.
+pub async fn start_alone(mut config: Config) -> Node {
+    config.join = vec![free_address()];
+    let node = Node::start(config).await.expect("the node starts");
+    let mut phases = node.phases();
+    phases.wait_for(|phase| *phase == Phase::Alone).await.expect("the node runs");
+    node
 }
 
 /// Nodes `n0`, `n1`, … in one process. Killed and stopped nodes leave a gap.

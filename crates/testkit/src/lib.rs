@@ -17,7 +17,7 @@ mod terminal;
 mod wait;
 
 pub use client::{TestClient, member};
-pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers};
+pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers, start_alone};
 pub use golden::compare_golden;
 pub use network::{NamespaceNetwork, NetworkUnavailable};
 pub use process::{Process, TestNode, run};

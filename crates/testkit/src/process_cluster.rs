@@ -194,7 +194,7 @@ impl ProcessCluster {
     }
 
     /// Adds another node to the join list of a node, for its next start.
-    pub fn set_join(&mut self, index: usize, other: usize) {
+    pub fn add_join(&mut self, index: usize, other: usize) {
         let peers = self.nodes[other].peers.clone();
         self.nodes[index].join.push(peers);
     }

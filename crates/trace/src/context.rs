@@ -92,6 +92,16 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_traceparents() {
+        let later = format!("cc{}-future-field", &GOOD[2..]);
+        convoke_fuzz::texts(&[GOOD, &GOOD.replace("-01", "-00"), &later], |text| {
+            let Some(context) = SpanContext::parse(text) else { return };
+            assert!(context.trace != 0 && context.span != 0);
+            assert_eq!(SpanContext::parse(&context.to_string()), Some(context));
+        });
+    }
+
+    #[test]
     fn invalid_contexts_are_rejected() {
         for wrong in [
             "",

@@ -49,6 +49,17 @@ impl Served {
         Served { node, server }
     }
 
+    /// Starts a node that has reached none of its seeds.
+    pub async fn without_seed() -> Served {
+        let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
+        let mut config = Config::new("n0").unwrap();
+        config.timers = quick_timers();
+        config.client_address = bound.address().to_string();
+        let node = convoke_testkit::start_alone(config).await;
+        let server = bound.serve(node.handle(), None);
+        Served { node, server }
+    }
+
     /// Starts nodes `n0`, `n1`, … that are connected to each other.
     pub async fn cluster(count: usize) -> Vec<Served> {
         let mut cluster: Vec<Served> = Vec::new();

@@ -128,7 +128,7 @@ impl CausalMap {
             return None;
         }
         let (slot, owner) = (record.slot, record.origin.index);
-        self.origins.write_off(owner, self.origins.entry(owner).seen);
+        self.write_off(owner, self.origins.entry(owner).seen);
         self.raise_floor(inferred.origin.index, inferred.n);
         Some((slot, self.remove_slot(slot)))
     }
@@ -143,6 +143,7 @@ impl CausalMap {
         let record = self.slots.remove(slot);
         self.claim_floor = self.claim_floor.max(record.claim.min(CLAIM_FLOOR_MAX));
         self.unindex(&record);
+        self.remove_from_digest(&record);
         if let Some(marks) = &mut self.marking {
             marks.clear(slot);
         }

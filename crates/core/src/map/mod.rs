@@ -1,10 +1,11 @@
-//! The causal map: slots, ranks, contexts, deltas, merges and collection (D1–D14).
+//! The causal map: slots, ranks, contexts, deltas, merges, collection and digests (D1–D16).
 //!
 //! Owns the replicated state of one node and keeps invariant D4. It has no access to sessions, links or clocks.
 
 mod clients;
 mod collect;
 mod delta;
+mod digest;
 mod merge;
 mod origins;
 mod slots;
@@ -26,6 +27,7 @@ use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
 use clients::Clients;
 use collect::Tombstones;
+use digest::Digest;
 use slots::Slots;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -57,6 +59,7 @@ pub(crate) struct CausalMap {
     marking: Option<slots::Marks>,
     live_members: usize,
     live_names: usize,
+    digest: Digest,
     /// The highest claim of a collected record (D8).
     claim_floor: u64,
     members_limit: usize,
@@ -84,6 +87,7 @@ impl CausalMap {
             marking: None,
             live_members: 0,
             live_names: 0,
+            digest: Digest::default(),
             claim_floor: 0,
             members_limit: limits.members,
             names_limit: limits.names,

@@ -293,6 +293,14 @@ pub enum RegistryEvent {
         node: Option<NodeId>,
         claim: ExcessiveClaim,
     },
+    /// A peer holds other records although both have received the same writes (D16).
+    Diverged {
+        node: NodeId,
+    },
+    /// A peer that had diverged holds the same records again.
+    DivergenceEnded {
+        node: NodeId,
+    },
     /// While this node starts: a peer reports another live process with its id. It retries until the timeout, in
     /// case that process has just died (N4).
     IdInUse {

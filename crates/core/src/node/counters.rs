@@ -35,6 +35,10 @@ convoke_counters::counters! {
         chunks_sent,
         /// Full merges received from peers.
         full_merges,
+        /// Comparisons of contents with peers that had the same context.
+        contents_compared,
+        /// Peers found to hold other contents with the same context.
+        divergences,
         /// Writes accepted by this node.
         local_writes,
         /// Client requests rejected.

@@ -7,6 +7,7 @@ mod alone;
 mod api;
 mod attach;
 mod changes;
+mod contents;
 mod counters;
 mod exchange;
 mod expiry;

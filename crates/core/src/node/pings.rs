@@ -1,4 +1,4 @@
-//! Pings: liveness counter, echo, context hash, evidence (P6, L2, D7).
+//! Pings: liveness counter, echo, context hash, digest of the contents, evidence (P6, L2, D7, D16).
 
 use super::{LinkId, Node, Output};
 use crate::mutant::seam;
@@ -60,12 +60,13 @@ impl Node {
             .collect();
         let (liveness_counter, ready, context_hash) =
             (self.liveness_counter, self.is_ready(), self.map.origins.context_hash());
+        let contents = self.contents_digest();
         let regions = self.linked_regions();
         let written = self.written();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (seq, echo) = (link.next_ping(clock), link.received_seq);
-        let ping = Ping { seq, echo, liveness_counter, written, context_hash, ready, regions, ask, evidence };
+        let ping = Ping { seq, echo, liveness_counter, written, context_hash, contents, ready, regions, ask, evidence };
         self.send(id, &Message::Ping(ping), out);
     }
 
@@ -83,6 +84,9 @@ impl Node {
         self.relayed_all(&ping.evidence, node, out);
         // One ping may have crossed a push; two in a row have not.
         let mut differs = ping.context_hash != self.map.origins.context_hash();
+        if !differs {
+            self.compare_contents(id, node, ping.contents, out);
+        }
         seam!(self, NoExchange => differs = false);
         let link = self.peers.links.get_mut(&id);
         let differed = link.is_some_and(|link| std::mem::replace(&mut link.differed, differs));

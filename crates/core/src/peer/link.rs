@@ -48,6 +48,8 @@ pub(crate) struct Link {
     pub(crate) incoming: Option<Incoming>,
     /// The last ping had another context hash.
     pub(crate) differed: bool,
+    /// Comparisons in a row in which the peer held other contents with the same context (D16).
+    pub(crate) contents_differed: u32,
     /// When this side last requested an exchange.
     pub(crate) wanted: Option<ReceivedAt>,
     /// How many exchanges this end has numbered.
@@ -109,6 +111,7 @@ impl Link {
             outgoing: None,
             incoming: None,
             differed: false,
+            contents_differed: 0,
             wanted: None,
             exchange: 0,
         }

@@ -85,6 +85,8 @@ pub(crate) struct Ping {
     /// How many writes the sender has made (L3).
     pub(crate) written: u64,
     pub(crate) context_hash: u64,
+    /// Digest of the contents; `None` if they are not comparable at the moment (D16).
+    pub(crate) contents: Option<u64>,
     pub(crate) ready: bool,
     /// Other regions this node has a link to (P9).
     pub(crate) regions: Vec<String>,
@@ -279,6 +281,8 @@ impl Message<'_> {
                 w.varint(ping.liveness_counter);
                 w.varint(ping.written);
                 w.fixed64(ping.context_hash);
+                w.flag(ping.contents.is_some());
+                ping.contents.into_iter().for_each(|digest| w.fixed64(digest));
                 w.flag(ping.ready);
                 w.count(ping.regions.len());
                 for region in &ping.regions {
@@ -377,6 +381,10 @@ impl<'a> Message<'a> {
                 liveness_counter: reader.bounded("liveness counter", COUNTER_MAX)?,
                 written: reader.bounded("written", COUNTER_MAX)?,
                 context_hash: reader.fixed64("context hash")?,
+                contents: match reader.flag("contents")? {
+                    true => Some(reader.fixed64("contents")?),
+                    false => None,
+                },
                 ready: reader.flag("ready")?,
                 regions: (0..reader.count("regions", 1, u64::MAX)?)
                     .map(|_| Ok(reader.text("region", ADDRESS_BYTES_MAX)?.to_owned()))

@@ -181,6 +181,27 @@ fn contradictions_are_rejected_despite_correct_checksums() {
     assert_eq!(with(b"\x03"), CodecError::Truncated("frame").into());
 }
 
+/// Checksums hide most of the decoder from mutated bytes, so contents are mutated before they are framed as well.
+#[test]
+fn fuzz_snapshots() {
+    let original = machine();
+    let frames = frames(&original);
+    let check = |bytes: &[u8]| {
+        if let Ok(restored) = Machine::from_snapshot(bytes) {
+            assert_eq!(restored.state_hash(), original.state_hash(), "another state was accepted");
+        }
+    };
+    convoke_fuzz::bytes(&[frames.concat()], check);
+    let contents: Vec<Vec<u8>> = frames.iter().map(|frame| frame[FRAME_HEAD_BYTES..].to_vec()).collect();
+    convoke_fuzz::bytes(&contents, |content| {
+        for place in 0..frames.len() {
+            let mut changed = frames.clone();
+            changed[place] = frame(content);
+            check(&changed.concat());
+        }
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -41,10 +41,15 @@ impl NodeHandle {
         self.shared.timeline.record(what);
     }
 
-    /// Explains a member's status, including that of a tombstone; `None` if the id is unknown.
+    /// Explains a member's status, including that of a tombstone; `None` if there is no such member. Rejected if
+    /// this node cannot tell.
     pub async fn explain(&self, id: &str) -> Result<Option<Explanation>, Rejection> {
+        let absence = self.absence();
         let id = id.to_owned();
-        self.run_in_event_loop(move |event_loop, _| event_loop.core().0.explain(&id)).await
+        match self.run_in_event_loop(move |event_loop, _| event_loop.core().0.explain(&id)).await? {
+            None => absence.map(|()| None),
+            explanation => Ok(explanation),
+        }
     }
 
     /// Returns the current incarnation of this node.

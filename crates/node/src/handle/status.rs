@@ -5,7 +5,7 @@ use crate::counters::NetworkCounters;
 use crate::shared::Phase;
 use convoke_core::Rejection;
 use convoke_core::node::{DegradedReason, PeerState, PeerView, Sizes};
-use convoke_core::version::Incarnation;
+use convoke_core::version::{Incarnation, NodeId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub struct NodeStatus {
     /// Number of other nodes by the state of the link to them.
     pub peers: BTreeMap<PeerState, usize>,
     pub degraded: Vec<DegradedReason>,
+    /// Linked peers that hold other records, although both have received the same writes (D16).
+    pub diverged: Vec<NodeId>,
     /// Equal at two nodes that hold the same records.
     pub context_hash: u64,
 }
@@ -42,6 +44,7 @@ impl NodeHandle {
                 sizes: core.sizes(),
                 peers: count_by_state(&core.peers()),
                 degraded: core.degraded(),
+                diverged: core.diverged_peers(),
                 context_hash: core.context_hash(),
             }
         })

@@ -116,3 +116,35 @@ fn agreed(r: &mut Reader<'_>) -> Result<BTreeSet<u64>, CodecError> {
 fn damaged(path: PathBuf, error: &CodecError) -> StoreError {
     StoreError::Damaged { path, what: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use convoke_log::LogLimits;
+
+    #[test]
+    fn fuzz_identities() {
+        let machine = Machine::new(LogLimits::default()).unwrap();
+        let identity = Identity {
+            log: u128::MAX,
+            replica: 3,
+            node: "n3".to_owned(),
+            genesis: machine.snapshot().frames().collect::<Vec<_>>().concat(),
+            inherited: 9,
+            founding: None,
+            agreed: [1, 2].into(),
+        };
+        let bytes = identity.encode();
+        assert_eq!(Identity::decode(&bytes), Ok(identity));
+        let content = bytes[..bytes.len() - 4].to_vec();
+        convoke_fuzz::bytes(&[bytes], |bytes| drop(Identity::decode(bytes)));
+        // With a correct checksum.
+        convoke_fuzz::bytes(&[content], |content| {
+            let bytes = [content, &crc32c::crc32c(content).to_le_bytes()].concat();
+            if let Ok(identity) = Identity::decode(&bytes) {
+                let _ = identity.machine();
+                assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
+            }
+        });
+    }
+}

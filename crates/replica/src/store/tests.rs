@@ -1,9 +1,10 @@
-//! Tests of the storage: the engine's own suite, crashes at every step, damage of every bit.
+//! Tests of the storage: the engine's own suite, crashes at every step, damage of every bit, mutated snapshots.
 
 mod conformance;
 mod crash;
 mod fake_disk;
 mod flips;
+mod snapshot_fuzz;
 
 use super::Sizes;
 

@@ -38,7 +38,7 @@ pub(crate) fn status(
             watchers: count(sizes.watchers),
             links: count(sizes.links),
         }),
-        degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).collect(),
+        degraded: status.degraded.iter().map(|reason| degraded(*reason).to_owned()).chain(diverged(status)).collect(),
         ready: node.is_ready(),
         log_role: "none".to_owned(),
         alone: alone(node),
@@ -76,6 +76,12 @@ fn degraded(reason: DegradedReason) -> &'static str {
         DegradedReason::Sessions => "most clients of this node fell silent at once",
         DegradedReason::Nodes => "most other nodes fell silent at once",
     }
+}
+
+/// Returns a reason if the records of this node differ from those of a peer (D16).
+fn diverged(status: &NodeStatus) -> Option<String> {
+    let peers: Vec<&str> = status.diverged.iter().map(NodeId::as_str).collect();
+    (!peers.is_empty()).then(|| format!("the registry differs from that of {}", peers.join(", ")))
 }
 
 /// Returns all nodes, including this one, sorted by id.

@@ -128,11 +128,7 @@ impl Surface {
 
     pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
         let node = self.readable()?;
-        let absence = node.absence();
-        let Some(explanation) = node.explain(id).await.map_err(rejected)? else {
-            absence.map_err(rejected)?;
-            return Err(no_member(id));
-        };
+        let Some(explanation) = node.explain(id).await.map_err(rejected)? else { return Err(no_member(id)) };
         Ok(convert::explanation(&explanation, self.node.id(), &self.node.changes_of(id, HISTORY_MAX)))
     }
 }

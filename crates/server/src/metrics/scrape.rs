@@ -67,8 +67,11 @@ impl Scrape {
         let alone = u32::from(node.phase() == Phase::Alone);
         families.gauge("convoke_alone", "1 if the node has reached none of its seeds, else 0.", alone)?;
         let log_reason = self.surface.log.as_ref().and_then(|log| convert::log_degraded(&log.handle));
-        let reasons = status.degraded.len() + usize::from(log_reason.is_some());
+        let diverged = status.diverged.len();
+        let reasons = status.degraded.len() + usize::from(diverged > 0) + usize::from(log_reason.is_some());
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;
+        let help = "Peers that hold other records, although both have received the same writes.";
+        families.gauge("convoke_registry_diverged", help, diverged)?;
         families.gauge("convoke_incarnation", "Incarnation number of the node.", status.incarnation.number)?;
         families.gauge("convoke_uptime_seconds", "Time since the start of the node.", status.uptime.as_secs_f64())?;
         let help = "Other nodes by the state of the link to them.";

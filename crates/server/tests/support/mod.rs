@@ -43,6 +43,17 @@ impl Served {
         Served::start("n0", &[], |_| {}, |_| {}).await
     }
 
+    /// Starts a node that has reached none of its seeds (N7).
+    pub async fn without_seed() -> Served {
+        let bound = Server::bind(convoke_server::Config::default()).await.unwrap();
+        let mut config = Config::new("n0").unwrap();
+        config.timers = timers();
+        config.client_address = bound.address().to_string();
+        let node = convoke_testkit::start_alone(config).await;
+        let server = bound.serve(node.handle(), None);
+        Served { node, server }
+    }
+
     pub async fn start(
         id: &str,
         join: &[&Served],

@@ -2,6 +2,7 @@
 
 mod alone_asserts_nothing;
 mod clocks_irrelevant;
+mod contents_agree;
 mod context_truthful;
 mod converges_in_time;
 mod down_and_left_arrive;
@@ -112,6 +113,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<up_peers_active::UpPeersActive>::default(),
         Box::<queues_bounded::QueuesBounded>::default(),
         Box::<context_truthful::ContextTruthful>::default(),
+        Box::<contents_agree::ContentsAgree>::default(),
         Box::<inferences_have_a_basis::InferencesHaveABasis>::default(),
         Box::<converges_in_time::ConvergesInTime>::default(),
         Box::<published::PublishedIsShown>::default(),

@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::support::ScenarioResult;
 use crate::network::{Item, MINUTE, Place, SECOND};
-use crate::world::World;
+use crate::world::{Crash, World};
 use bytes::Bytes;
 use convoke_core::ErrorCode;
 use convoke_core::member::{MemberSpec, Status};
@@ -267,6 +267,43 @@ pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult
     world.settle()
 }
 
+/// A node lost a record that it claims to have, or holds another one: it and its peers report that, and a restart repairs
+/// it (D16).
+pub(super) fn lost_record_is_reported(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 1);
+    world.up(&["m"])?;
+    world.forged = true;
+    world.truth.ids.entry("evil".to_owned()).or_default();
+    let incarnation = Incarnation { number: 1, nonce: 7 };
+    let writer = OriginId { node: NodeId::new("zz").expect("a valid id"), incarnation };
+    let right = || Frame::push_counted(&writer, &writer, [0, 1], [1, 1, 0]);
+    let wrong = if world.even_seed() {
+        Frame::push_counted(&writer, &writer, [0, 1], [1, 2, 0])
+    } else {
+        Frame::of(4).origin(&writer).number(0).number(1).byte(0).number(0).number(0).number(0)
+    };
+    inject_between(world, 1, 0, wrong)?;
+    inject_between(world, 0, 1, right())?;
+    inject_between(world, 1, 2, right())?;
+    let diverged = |w: &World| (0..3).map(|host| w.node(host).diverged_peers()).collect::<Vec<_>>();
+    let ids: Vec<NodeId> = (0..3).map(|host| world.node(host).origin().node.clone()).collect();
+    let expected = vec![ids[1..].to_vec(), vec![ids[0].clone()], vec![ids[0].clone()]];
+    world.run_until(|w| diverged(w) == expected, 15 * SECOND)?;
+    let counted = |w: &World| (0..3).map(|host| w.node(host).counters().divergences).collect::<Vec<_>>();
+    world.require(counted(world) == [2, 1, 1], &format!("the reports are {:?}", counted(world)))?;
+
+    world.crash(0, Crash::Process);
+    world.start(0);
+    let restarted = |w: &World| w.linked() && w.rank(0, "evil") == w.rank(1, "evil") && w.rank(0, "evil").is_some();
+    world.run_until(restarted, 30 * SECOND)?;
+    world.throughout(15 * SECOND, "a divergence is reported after the restart", |w| {
+        diverged(w).iter().all(Vec::is_empty)
+    })?;
+    world.run_until(|w| (0..3).all(|host| w.forgotten(host, "evil")), 40 * MINUTE)?;
+    world.settle()
+}
+
 /// A node of another cluster connects, as when an address is used again: it is rejected and counted (P2).
 pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
@@ -309,6 +346,7 @@ pub(super) fn peer_that_receives_nothing_is_lost(world: &mut World) -> ScenarioR
             .number(seq)
             .number(0)
             .fixed(&[0; 8])
+            .byte(0)
             .byte(0)
             .number(0)
             .number(0)

@@ -152,6 +152,7 @@ scenarios! {
     incarnations::total_restart, 3, three, "N2, N3", "every node is killed and started again";
 
     starting::node_without_seeds_in_reach_asserts_no_absence, 2, three, "N7, N3", "a node that reaches no seed serves, and reports nothing as absent";
+    starting::incarnation_beyond_the_limit_is_rejected, 2, starting::few_incarnations, "P2", "a node restarts more often than its incarnations can be tracked";
     starting::names_of_gone_nodes_leave_the_contexts, 4, starting::brief, "D15", "the name of a node that left or was lost leaves the contexts";
     starting::partition_longer_than_names_are_kept, 4, starting::brief, "D15", "two sides that removed each other's names meet again";
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
@@ -172,6 +173,7 @@ scenarios! {
     hostile::peer_that_receives_nothing_is_lost, 1, three, "P6", "a peer whose pings report that it receives nothing";
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
     hostile::excessive_claims_are_rejected, 2, three, "P10, N1", "frames that claim more than a correct node can, and an origin muted by one";
+    hostile::lost_record_is_reported, 2, three, "D16", "a node that lost a record, or holds another one, is reported";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims above the limit";
 
     http::http_session_outlives_its_node, 4, three, "C8", "an HTTP session continues at another node and is never down";

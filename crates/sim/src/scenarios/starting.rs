@@ -4,7 +4,9 @@ use super::support::ScenarioResult;
 use crate::network::{MINUTE, Micros, SECOND};
 use crate::plan::brief_timers;
 use crate::world::{Crash, Setup, Topology, World, micros};
+use convoke_core::Limits;
 use convoke_core::member::Status;
+use convoke_core::node::PeerState;
 
 pub(super) fn brief() -> Setup {
     Setup { timers: brief_timers(), topology: Topology::Full, ..Setup::default() }
@@ -40,6 +42,40 @@ pub(super) fn node_without_seeds_in_reach_asserts_no_absence(world: &mut World) 
     let again = world.partition(&[2], &[0, 1]);
     world.throughout(MINUTE, "a node that has joined is alone again", |w| w.node(2).asserts_absence())?;
     world.rejoin(again);
+    world.settle()
+}
+
+/// Of each node, three incarnations are tracked.
+pub(super) fn few_incarnations() -> Setup {
+    Setup { limits: Limits { incarnations_per_node: 3, ..Limits::default() }, ..brief() }
+}
+
+/// A node restarts more often than its incarnations can be tracked. Its handshakes are rejected with the reason, and it
+/// asserts no absence. It is accepted when its older incarnations are retired (P2).
+pub(super) fn incarnation_beyond_the_limit_is_rejected(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let restart = |world: &mut World| {
+        world.crash(2, Crash::Process);
+        world.start(2);
+    };
+    for _ in 0..2 {
+        restart(world);
+        world.run_until(|w| w.all_ready() && w.linked(), 30 * SECOND)?;
+    }
+    let rejections = |w: &World| [0, 1].map(|host| w.node(host).counters().handshakes_rejected);
+    let before = rejections(world);
+    restart(world);
+    let told = |w: &World| w.node(2).absence_unknown().message.contains("no room for another incarnation");
+    world.run_until(|w| w.all_ready() && told(w), 30 * SECOND)?;
+    world.throughout(MINUTE / 2, "a node whose records cannot be stored is accepted", |w| {
+        (0..2).all(|host| w.peer_state(host, 2) != Some(PeerState::Up)) && !w.node(2).asserts_absence()
+    })?;
+    let after = rejections(world);
+    world.require((0..2).all(|host| after[host] > before[host]), "the rejections were not counted")?;
+    let retirement = micros(world.setup.timers.retirement());
+    world.run_until(|w| w.linked() && w.node(2).asserts_absence(), retirement + MINUTE)?;
+    world.add_client_fixed("c", &["m"], 2);
+    world.up(&["m"])?;
     world.settle()
 }
 

@@ -359,6 +359,7 @@ impl MapCopy {
             assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), ids, "{client}");
         }
         assert_eq!(map.origins.context_hash(), self.hash_of_context());
+        assert_eq!(map.incremental_digest(), map.recomputed_digest());
     }
 
     /// The hash another copy has once it has the same context.

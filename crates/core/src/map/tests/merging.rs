@@ -77,6 +77,7 @@ proptest! {
         prop_assert_eq!(straight.inferred(), mixed.inferred());
         prop_assert_eq!(straight.context(), mixed.context());
         prop_assert_eq!(straight.map.origins.context_hash(), mixed.map.origins.context_hash());
+        prop_assert_eq!(straight.map.contents_digest(), mixed.map.contents_digest());
     }
 
     /// Merging pairwise first and then together gives the same result as merging one after the other.

@@ -369,6 +369,7 @@ impl World {
     /// Checks D4 at every copy, and that all derived data matches its source.
     #[track_caller]
     pub(super) fn check(&self) {
+        self.check_contents_of_equal_contexts();
         for (at, copy) in self.copies.iter().enumerate() {
             copy.check_indexes();
             let context = copy.context();
@@ -391,6 +392,26 @@ impl World {
                 let held = inferred.get(&member(&write.id)).is_some_and(|state| state.0 >= write.state.0);
                 assert!(held, "{:?} covers an inference of {:?} but holds {inferred:?}", copy.origin(), write.id);
             }
+        }
+    }
+
+    /// Copies with equal contexts hold the same live records (D16).
+    #[track_caller]
+    fn check_contents_of_equal_contexts(&self) {
+        for (one, other) in [(0, 1), (1, 2), (2, 0)] {
+            let (one, other) = (&self.copies[one], &self.copies[other]);
+            let (Some(digest), Some(others)) = (one.map.contents_digest(), other.map.contents_digest()) else {
+                continue;
+            };
+            let equal = one.map.origins.context_hash() == other.map.origins.context_hash();
+            assert!(
+                !equal || digest == others,
+                "{:?} holds {:#?}, {:?} {:#?}",
+                one.origin(),
+                one.slots(),
+                other.origin(),
+                other.slots()
+            );
         }
     }
 

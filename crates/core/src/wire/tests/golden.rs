@@ -86,12 +86,14 @@ fn ping() {
         liveness_counter: 7,
         written: 9,
         context_hash: 0x1122_3344_5566_7788,
+        contents: Some(0x0102_0304_0506_0708),
         ready: true,
         regions: vec!["us".to_owned()],
         ask: vec![samples::origin("b")],
         evidence: vec![evidence()],
     };
-    let golden = format!("03 ac02 ab02 07 09 8877665544332211 01 01 027573 01 {B} 01 {B} 2a 08 dc0b");
+    let golden =
+        format!("03 ac02 ab02 07 09 8877665544332211 01 0807060504030201 01 01 027573 01 {B} 01 {B} 2a 08 dc0b");
     assert_golden(&Sample::Plain(Plain::Ping(ping)), &golden);
 }
 

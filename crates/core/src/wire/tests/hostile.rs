@@ -96,6 +96,7 @@ fn absurd_counts_are_rejected_before_anything_is_allocated() {
         w.byte(3);
         w.raw(&[1, 1, 1, 1]);
         w.fixed64(0);
+        w.flag(false);
         w.flag(true);
     };
     let hello = |w: &mut Writer| {

@@ -72,6 +72,7 @@ fn counters_of_messages_are_bounded() {
             liveness_counter: 1,
             written: 1,
             context_hash: 1,
+            contents: None,
             ready: true,
             regions: Vec::new(),
             ask: Vec::new(),

@@ -271,13 +271,15 @@ fn hello() -> impl Strategy<Value = Hello> {
 
 fn ping() -> impl Strategy<Value = Ping> {
     let lists = (vec(".{0,8}", 0..3), vec(origin_id(), 0..4), vec(evidence(), 0..4));
-    (counter(), counter(), counter(), counter(), any::<u64>(), any::<bool>(), lists).prop_map(
-        |(seq, echo, liveness_counter, written, context_hash, ready, (regions, ask, evidence))| Ping {
+    let hashes = (any::<u64>(), option::of(any::<u64>()));
+    (counter(), counter(), counter(), counter(), hashes, any::<bool>(), lists).prop_map(
+        |(seq, echo, liveness_counter, written, (context_hash, contents), ready, (regions, ask, evidence))| Ping {
             seq,
             echo,
             liveness_counter,
             written,
             context_hash,
+            contents,
             ready,
             regions,
             ask,

@@ -79,7 +79,7 @@ fn open(disk: &FakeDisk) -> Result<LogStore, String> {
     LogStore::open(Arc::new(disk.clone()), sizes(SEGMENT_BYTES), Arc::default()).map_err(|error| error.to_string())
 }
 
-fn image(index: u64) -> Image {
+pub(super) fn image(index: u64) -> Image {
     let mut machine = Machine::new(LogLimits::default()).unwrap();
     for index in 1..=index + 1 {
         machine.skip(Position { index, epoch: convoke_log::Epoch::new(1, 1) }).unwrap();

@@ -80,6 +80,8 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::PeerLost { node, .. }
         | RegistryEvent::PeerFailed { node, .. }
         | RegistryEvent::PeerLeft { node }
+        | RegistryEvent::Diverged { node }
+        | RegistryEvent::DivergenceEnded { node }
         | RegistryEvent::Joined { node: Some(node) }
         | RegistryEvent::PeerRejected { node: Some(node), .. }
         | RegistryEvent::ClaimRejected { node: Some(node), .. } => node.as_str(),
