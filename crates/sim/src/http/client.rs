@@ -533,7 +533,9 @@ impl World {
             Some(Op::Patch { id, key, value, .. }) => {
                 if let Some(member) = c.members.get_mut(id) {
                     member.version = version;
-                    if flight.conditional {
+                    // The client applies an update without a condition when it queues it.
+                    let later = |op: &Op| matches!(op, Op::Patch { id: i, key: k, conditional: false, .. } if i == id && k == key);
+                    if flight.conditional && !c.queue.iter().any(later) {
                         member.metadata.insert(key.clone(), value.clone());
                     }
                 }
