@@ -75,6 +75,8 @@ pub struct HttpClient {
     pub(super) settings: SessionSettings,
     /// It numbers its requests and sends the token of its session back (C10, C11).
     pub ordered: bool,
+    /// Members with a request that was not answered and may be executed later, over newer ones. Only without numbers.
+    pub late: BTreeSet<String>,
     /// Number of its last request.
     number: u64,
     /// The request that is repeated with its number until it is answered.
@@ -122,6 +124,7 @@ impl HttpClient {
             target,
             settings: SessionSettings::default(),
             ordered: false,
+            late: BTreeSet::new(),
             number: 0,
             repeated: None,
             writes_lost: 0,
@@ -472,6 +475,10 @@ impl World {
             SendResult::Unreached | SendResult::Unanswered => {
                 self.http_close_connection(client);
                 self.note(format!("http client {client} receives no answer from n{}", flight.host));
+                let c = &mut self.http.clients[client];
+                if !c.ordered {
+                    c.late.extend(flight.op.as_ref().and_then(Op::id).cloned());
+                }
                 let code = if matches!(result, SendResult::Unreached) {
                     ErrorCode::NotReady
                 } else {
