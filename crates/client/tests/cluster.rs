@@ -8,7 +8,8 @@ use convoke_client::{Client, ConnectionState, ErrorCode, Event, Member, ResetRea
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use support::{Served, client, is_connected, next, orders};
+use std::time::Duration;
+use support::{Proxy, Served, client, is_connected, next, orders};
 
 /// Statuses and owners that a client observes.
 #[derive(Clone, Default)]
@@ -58,6 +59,43 @@ async fn a_node_crash_makes_no_member_down() {
     eventually("the observer sees the update", async || view.get("orders-1").unwrap().metadata["v"] == "2").await;
     assert_eq!(seen.statuses.lock().unwrap().as_slice(), [] as [String; 0]);
     assert_eq!(seen.owners.lock().unwrap().len(), 1);
+}
+
+/// C13: the other node has not received the unregistration when its node dies.
+#[tokio::test]
+async fn an_acknowledged_unregistration_survives_the_loss_of_its_node() {
+    let first = Served::start("n0", &[], |_| {}).await;
+    let proxy = Proxy::start(first.node.peer_address()).await;
+    let join = vec![proxy.address().to_owned()];
+    let second = Served::start("n1", &[], |config| config.join = join).await;
+    convoke_testkit::meshed([&first.node, &second.node].into_iter()).await;
+    let builder = Client::builder().seeds([first.address().to_string()]);
+    let client = builder.operation_timeout(Duration::from_secs(30)).connect().await.unwrap();
+    let gone = client.register(orders("orders-1")).await.unwrap();
+    let _kept = client.register(orders("orders-2")).await.unwrap();
+    eventually("the other node has both", async || second.status("orders-1") == Some("up")).await;
+
+    proxy.block(true);
+    gone.unregister().await.unwrap();
+    first.kill().await;
+    proxy.close();
+    assert_eq!(second.status("orders-1"), Some("up"), "the other node has received it");
+    eventually("the unregistration is repeated", async || second.status("orders-1").is_none()).await;
+    eventually("the client is attached", async || second.status("orders-2") == Some("up")).await;
+}
+
+/// C13: when the client has its answer, the other node has the unregistrations.
+#[tokio::test]
+async fn a_close_is_answered_when_another_node_has_it() {
+    let cluster = Served::cluster(2).await;
+    for round in 0..10 {
+        let client = client(cluster[0].address()).await;
+        let id = format!("orders-{round}");
+        let _registration = client.register(orders(&id)).await.unwrap();
+        eventually("the other node has it", async || cluster[1].status(&id) == Some("up")).await;
+        client.close().await.unwrap();
+        assert_eq!(cluster[1].status(&id), None);
+    }
 }
 
 #[tokio::test]
