@@ -12,6 +12,7 @@
 
 #[cfg(feature = "grpc")]
 mod codec;
+#[cfg_attr(not(feature = "grpc"), allow(dead_code, reason = "only the gRPC codec counts elements"))]
 mod elements;
 mod error;
 pub mod json;
