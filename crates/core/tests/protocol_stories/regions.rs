@@ -45,7 +45,7 @@ fn crossed(cluster: &Cluster, region: impl Fn(usize) -> &'static str) -> u64 {
 }
 
 fn update(cluster: &mut Cluster, session: SessionId, seq: u64) {
-    let update = MetadataUpdate::set("k", &seq.to_string());
+    let update = MetadataUpdate::set("k", seq.to_string());
     cluster.call(0, |node, now, out| node.update(now, session, seq, "orders-1", &update, None, out)).unwrap();
 }
 
