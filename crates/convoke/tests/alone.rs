@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{Process, TestNode, free_address, run, until};
+use convoke_testkit::{Process, TestNode, free_address, run, skip, until};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
@@ -161,4 +161,40 @@ fn a_process_with_a_damaged_log_leaves_no_trace_in_the_registry() {
         assert!(!process.wait().success());
     }
     assert_eq!((known("n4"), known("n2")), (None, before));
+}
+
+/// Runs a command in a mount namespace with another `/etc/hosts`.
+fn with_hosts(hosts: &std::path::Path, command: &Command) -> Command {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--map-root-user", "--mount", "sh", "-c", r#"mount --bind "$0" /etc/hosts && exec "$@""#]);
+    unshare.arg(hosts).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => unshare.env(name, value),
+            None => unshare.env_remove(name),
+        };
+    }
+    unshare
+}
+
+/// R-43: a seed is given by its name. Its address changes while the other node runs.
+#[test]
+fn the_name_of_a_seed_is_resolved_with_every_attempt() {
+    let test = "the_name_of_a_seed_is_resolved_with_every_attempt";
+    let dir = tempfile::tempdir().unwrap();
+    let hosts = dir.path().join("hosts");
+    std::fs::write(&hosts, "127.0.0.2 seed.test\n").unwrap();
+    if !with_hosts(&hosts, &Command::new("true")).output().is_ok_and(|output| output.status.success()) {
+        return skip(test, "cannot replace /etc/hosts for a process here");
+    }
+    let seed = TestNode::spawn(&mut start(&dir.path().join("n1"), &["--id", "n1"])).ready();
+    let port = seed.peers.rsplit_once(':').unwrap().1;
+    let join = format!("seed.test:{port}");
+    let node = alone(&mut with_hosts(&hosts, &start(&dir.path().join("n2"), &["--id", "n2", "--join", &join])));
+    // The same file, because the mount shows its content.
+    std::fs::write(&hosts, "127.0.0.1 seed.test\n").unwrap();
+    until("the node has met the seed", || {
+        let states = json(&node.clients, "GET", "/api/v1/status", "");
+        states["alone"] == "" && support::state(&seed, "n2") == "up"
+    });
 }

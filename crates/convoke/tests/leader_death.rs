@@ -6,7 +6,7 @@ mod support;
 
 use convoke_client::log::{Ambassador, FateKind};
 use convoke_harness::history::{Answer, Call, History};
-use convoke_testkit::eventually;
+use convoke_testkit::{eventually, measured};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -75,7 +75,8 @@ async fn killed_leaders_lose_and_repeat_no_write_under_load() {
         three.kill(leader);
         let before = recorded.answered();
         eventually("writes continue", async || recorded.answered() > before + 300).await;
-        println!("a leader was killed: no write acknowledged for {} ms", recorded.longest_pause().as_millis());
+        let pause = recorded.longest_pause().as_millis();
+        measured(&format!("a leader was killed: no write acknowledged for {pause} ms"));
         three.spawn(dir.path(), leader);
     }
     stop.send_replace(true);

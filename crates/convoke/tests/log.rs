@@ -7,10 +7,12 @@ mod support;
 use convoke_client::log::{Ambassador, Options, Write};
 use convoke_testkit::{TestNode, free_address, skip, until};
 use serde_json::Value;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
+use support::http::request;
 use support::three::Three;
-use support::{convoke, fails, failure, output, start_on};
+use support::{convoke, fails, failure, output, query, start, start_on};
 
 /// TTL of a log session that is kept alive.
 const TTL: Duration = Duration::from_secs(3);
@@ -381,4 +383,71 @@ fn an_idle_client_leaves_a_paused_leader() {
             .await;
         }
     });
+}
+
+/// Returns the response code and the number of answers to a question for the addresses of a service.
+fn dns_answers(node: &TestNode, service: &str) -> (u8, u16) {
+    let line = node.process.line("the addresses", |line| line.starts_with("ready: "));
+    let (_, dns) = line.split_once("dns ").unwrap();
+    let mut query = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in [service, "service", "convoke"] {
+        query.push(u8::try_from(label.len()).unwrap());
+        query.extend(label.as_bytes());
+    }
+    query.extend([0, 0, 1, 0, 1]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    socket.send_to(&query, dns).unwrap();
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).unwrap();
+    assert!(length > query.len() && answer[..2] == query[..2], "{answer:?}");
+    (answer[3] & 0xf, u16::from_be_bytes([answer[6], answer[7]]))
+}
+
+/// R-72: no operation of the registry depends on the log. Two of three voters are dead, and a node without a replica is
+/// left beside the last voter.
+#[test]
+fn without_a_quorum_the_registry_serves_fully() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut three = Three::start(dir.path());
+    let leader = three.leader();
+    let arguments = ["--id", "other", "--join", &three.peers.join(",")];
+    let other = TestNode::spawn(&mut start(&dir.path().join("other"), &arguments)).ready();
+    three.kill(leader);
+    three.kill((leader + 1) % 3);
+    let mut voter = three.nodes[(leader + 2) % 3].take().unwrap();
+    until("the log has no quorum", || request(&voter.clients, "GET", "/readyz?log", "").0 == 503);
+    for node in [&voter, &other] {
+        assert_eq!(request(&node.clients, "GET", "/readyz", "").0, 200);
+    }
+    let put = ["kv", "put", "a", "1", "--timeout", "2s", "--addr", &voter.clients];
+    assert!(!convoke(&put).output().unwrap().status.success(), "the log cannot write");
+
+    // Registration, watch, update, drain, explanation and DNS, each seen at the node that did not execute it.
+    let watch = support::watch(&other.clients, "service == \"web\"");
+    let both = format!("{},{}", voter.clients, other.clients);
+    let web = support::register(&both, "web-1", &["--address", "127.0.0.1:80"]);
+    watch.line("register", |line| line.contains("register") && line.contains("web-1"));
+    until("the member is shown", || support::member_status(&other, "web-1").as_deref() == Some("up"));
+    let (status, session) = request(&voter.clients, "POST", "/api/v1/sessions", "");
+    assert_eq!(status, 200, "{session}");
+    let session: Value = serde_json::from_str(&session).unwrap();
+    let member = format!("/api/v1/sessions/{}/members/web-2", session["session"].as_str().unwrap());
+    let (status, answer) = request(&voter.clients, "PUT", &member, r#"{"service":"web","address":"127.0.0.1:81"}"#);
+    assert!((200..300).contains(&status), "{answer}");
+    let (status, answer) = request(&voter.clients, "PATCH", &member, r#"{"k":"v"}"#);
+    assert_eq!(status, 200, "{answer}");
+    until("the update is seen", || query(&other, &["members"])["members"].to_string().contains(r#""k":"v""#));
+    output(&["drain", "web-2", "--addr", &other.clients]);
+    until("the drain is seen", || query(&voter, &["member", "web-2"])["drained"] == true);
+    assert!(!query(&other, &["explain", "web-1"]).is_null());
+    until("DNS has the member that is not drained", || dns_answers(&other, "web") == (0, 1));
+
+    // A graceful stop hands the client over.
+    voter.process.terminate();
+    assert!(voter.process.wait().success());
+    until("the client is at the other node", || query(&other, &["member", "web-1"])["owner"]["node"] == "other");
+    assert!(!watch.stdout().lines().any(|line| line.contains("web-1") && line.contains("down")), "{}", watch.stdout());
+    web.terminate();
+    until("it is unregistered", || support::member_status(&other, "web-1").is_none());
 }

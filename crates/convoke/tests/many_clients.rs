@@ -9,7 +9,7 @@ mod support;
 
 use convoke_proto::v1::ListRequest;
 use convoke_proto::v1::registry_client::RegistryClient;
-use convoke_testkit::ProcessCluster;
+use convoke_testkit::{ProcessCluster, measured};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,10 @@ const CLIENTS: usize = 500;
 /// Duration of the measurement of lookups without load; the full number of clients needs about as long to reconnect.
 const QUIET: Duration = Duration::from_secs(3);
 const QUIET_WHOLE: Duration = Duration::from_secs(10);
+/// Lookups may take this much longer during the reconnects. The goal is a factor of 5 for the 99th percentile on an idle
+/// machine (docs/performance.md); a machine that runs other tests needs more.
+const LOOKUPS_FACTOR_MAX: u32 = 20;
+const LOOKUPS_VARIATION: Duration = Duration::from_millis(50);
 
 /// The full test uses the default timers of nodes (20 s to `down`), the smaller one short timers.
 /// Also returns the time after which a member is down.
@@ -67,7 +71,7 @@ async fn lose_a_node(end: End) {
     let (mut cluster, timeout) = cluster(dir.path(), whole.is_some());
     let began = Instant::now();
     let fleet = Fleet::start("web", count, cluster.clients(2)).await;
-    println!("{count} clients attached to one node within {:.1} s", began.elapsed().as_secs_f64());
+    measured(&format!("{count} clients attached to one node within {:.1} s", began.elapsed().as_secs_f64()));
     // On a busy machine some clients may have connected to other nodes already.
     assert!(fleet.at("n3") > count / 2, "{}", fleet.at("n3"));
     let seen = Seen::at(&cluster, 0, "service == \"web\"");
@@ -83,17 +87,21 @@ async fn lose_a_node(end: End) {
         End::Stopped => {
             let (status, stderr) = tokio::task::block_in_place(|| cluster.stop(2));
             assert!(status.success(), "{stderr}");
-            println!("it stopped after {:.1} s", ended.elapsed().as_secs_f64());
+            measured(&format!("it stopped after {:.1} s", ended.elapsed().as_secs_f64()));
         }
     }
     fleet.all_elsewhere("n3").await;
     let back = ended.elapsed();
     let busy = busy.stop();
-    println!("all {count} were back after {:.1} s", back.as_secs_f64());
+    measured(&format!("all {count} were back after {:.1} s", back.as_secs_f64()));
     for (name, quiet, busy) in [("p50", quiet[0], busy[0]), ("p99", quiet[1], busy[1])] {
         let times = busy.as_secs_f64() / quiet.as_secs_f64();
         println!(
             "lookups at a surviving node, {name}: before {quiet:.2?}, during the reconnects {busy:.2?}, {times:.1} times"
+        );
+        assert!(
+            busy <= LOOKUPS_FACTOR_MAX * quiet + LOOKUPS_VARIATION,
+            "{name}: {quiet:.2?} before, {busy:.2?} during"
         );
     }
     // After the heartbeat timeout, a member that was not re-attached would be down.

@@ -34,7 +34,7 @@ If `requests_rejected` or `watcher_resets` rises steadily, a limit is too low or
     (
         "convoke_network_",
         "Peer connections and event loop",
-        "A rising `inbox_full` means that the node is overloaded.
+        "A rising `inbox_full` means that the node is overloaded; `client_requests_waiting` shows it before.
 A rising `connections_malformed` means that something other than a peer connects to the peer port.
 A rising `links_overflowed` means that a peer reads too slowly.",
     ),

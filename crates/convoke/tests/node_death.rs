@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{Process, until};
+use convoke_testkit::{Process, measured, until};
 use serde_json::Value;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::fleet::Fleet;
@@ -25,7 +25,8 @@ async fn a_hundred_clients_lose_their_node_and_no_member_is_down() {
     let killed = Instant::now();
     cluster.kill(2);
     fleet.all_elsewhere("n3").await;
-    println!("{CLIENTS} clients were on other nodes after {:.1} s", killed.elapsed().as_secs_f64());
+    let took = killed.elapsed().as_secs_f64();
+    measured(&format!("{CLIENTS} clients were on other nodes after {took:.1} s"));
     for seen in &watchers {
         let moved = |member: &Value| member["owner"]["node"] != "n3";
         until("all have moved", || seen.view().values().filter(|member| moved(member)).count() == CLIENTS);
@@ -99,7 +100,7 @@ fn a_restarted_node_gets_a_new_incarnation() {
     assert!(!seen.events().iter().any(down), "{:?}", seen.events());
 }
 
-/// R-41, measured with the nodes' own event times. Prints the figures and asserts only their order of magnitude.
+/// R-41, measured with the nodes' own event times. Asserts that no timeout was involved.
 #[test]
 fn a_crash_is_detected_without_a_timeout() {
     const ROUNDS: usize = 20;
@@ -120,11 +121,8 @@ fn a_crash_is_detected_without_a_timeout() {
         cluster.wait_meshed();
     }
     took.sort_by(f64::total_cmp);
-    println!(
-        "a crash was detected after {:.1} ms (median of {ROUNDS}), {:.1} ms (worst)",
-        took[ROUNDS / 2],
-        took[ROUNDS - 1]
-    );
+    let (median, worst) = (took[ROUNDS / 2], took[ROUNDS - 1]);
+    measured(&format!("a crash was detected after {median:.1} ms (median of {ROUNDS}), {worst:.1} ms (worst)"));
     // Far below the ping timeout of 1 s: the end of the connection was detected.
     assert!(took[ROUNDS / 2] < 500.0, "{took:?}");
 }

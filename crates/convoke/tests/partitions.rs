@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_testkit::{Process, ProcessCluster, until};
+use convoke_testkit::{Process, ProcessCluster, measured, until};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use support::seen::Seen;
@@ -50,12 +50,13 @@ impl Setup {
         first.as_array().unwrap().iter().all(|member| member["status"] == "up") && (1..3).all(|at| members(at) == first)
     }
 
-    /// Heals the network, waits until all nodes show the same members, and prints how long that took.
+    /// Heals the network and waits until all nodes show the same members.
     fn heal(&self, what: &str) {
         self.cluster.network().heal();
         let healed = Instant::now();
         until("all nodes show the same", || self.equal());
-        println!("{what}: equal {:.1} s after the network was healed", healed.elapsed().as_secs_f64());
+        let took = healed.elapsed().as_secs_f64();
+        measured(&format!("{what}: equal {took:.1} s after the network was healed"));
         self.cluster.wait_meshed();
     }
 }

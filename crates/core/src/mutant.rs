@@ -99,6 +99,7 @@ convoke_base::mutants! {
     PauseNotSubtracted: "L5", "a node judges others by its own pause";
     PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
     NoMassFailureGuard: "L6", "a mass failure is judged at once";
+    ConfirmationIgnored: "L6", "a mass failure of nodes that peers confirm is not judged at once";
     NamesNeverExpire: "L7", "the names of a silent node never expire";
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
     ReturningNeedsNoExchange: "L8", "a returning origin is admitted once its own writes were received";

@@ -142,6 +142,11 @@ impl Lanes {
         (Lanes { heartbeats, requests, waiting: AtomicUsize::new(0) }, heartbeats_end, requests_end)
     }
 
+    /// Returns the number of requests of all connections that wait.
+    pub(crate) fn waiting_requests(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Queues a request, unless the connection or the node has too many.
     pub(crate) fn request(
         &self,

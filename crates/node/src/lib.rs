@@ -52,7 +52,7 @@ pub use dispatch::Inbound;
 pub use error::StartError;
 pub use event_loop::Executed;
 pub use events::{NodeEvent, TimelineEvent};
-pub use handle::{Counters, NodeHandle, NodeStatus};
+pub use handle::{Counters, NodeHandle, NodeStatus, QueueLengths};
 pub use node::{Node, PreparedNode};
 pub use shared::{Ending, Phase};
 pub use view::MemberPage;

@@ -7,6 +7,7 @@ use crate::counters::{Counting, add};
 use crate::dispatch::Dispatch;
 use crate::event_loop::{Input, Signal};
 use crate::events::{NodeEvent, Timeline};
+use crate::handle::QueueLengths;
 use crate::links::{HandshakePermits, LogThrottle};
 use crate::view::View;
 use arc_swap::ArcSwapOption;
@@ -130,6 +131,17 @@ impl Shared {
     /// Returns a number that was never used before, for links, connections and watches.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the lengths of the queues of the event loop.
+    pub(crate) fn queue_lengths(&self) -> QueueLengths {
+        let length = |queue: &mpsc::Sender<Input>| queue.max_capacity() - queue.capacity();
+        QueueLengths {
+            client_requests: self.lanes.waiting_requests(),
+            calls: length(&self.inbox),
+            peer_inputs: length(&self.peer_inbox),
+            link_bytes_max: 0,
+        }
     }
 
     /// Sends an input to the event loop, or rejects it if the queue is full.

@@ -117,6 +117,9 @@ async fn a_busy_node_rejects_clients_and_keeps_running() {
     let started: Vec<_> = (0..20).map(|_| client.connection.start(vec![])).collect();
     assert_eq!(started.iter().filter(|result| result.is_ok()).count(), 8);
     assert!(others.iter().all(|other| other.start(vec![]).is_ok()));
+    let queues = node.status().await.unwrap().queues;
+    assert_eq!((queues.client_requests, queues.calls), (8 + 7 + 7, 0), "a connection is a request, too");
+    assert_eq!(node.status().await.unwrap().queues.client_requests, 0);
     drop(started);
     assert_eq!(node.counters().await.unwrap().network.inbox_full, 12);
 }

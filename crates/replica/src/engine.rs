@@ -69,6 +69,13 @@ pub(crate) struct Parts {
 }
 
 impl Engine {
+    /// Returns the numbers of proposals and of reads that are not answered yet.
+    pub(crate) fn in_flight(&self) -> (usize, usize) {
+        let limits = &self.config.limits;
+        let used = |limit: usize, semaphore: &Semaphore| limit.saturating_sub(semaphore.available_permits());
+        (used(limits.proposals, &self.proposals), used(limits.reads, &self.reads))
+    }
+
     /// Creates an engine. Pass the second value to [`forward`], which runs in its own task.
     pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
         let (queue, queued) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! Service discovery for Prometheus and by DNS. Both return the routable members of the list.
+//! Service discovery for Prometheus. It returns the routable members of the list.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -8,6 +8,7 @@
 mod client;
 mod cluster;
 mod golden;
+mod measured;
 mod network;
 mod process;
 mod process_cluster;
@@ -19,6 +20,7 @@ mod wait;
 pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers, start_alone};
 pub use golden::compare_golden;
+pub use measured::measured;
 pub use network::{NamespaceNetwork, NetworkUnavailable};
 pub use process::{Process, TestNode, run};
 pub use process_cluster::{ProcessCluster, ProcessClusterPlan};

@@ -70,7 +70,7 @@ pub(crate) struct ReadArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Consistency {
-    /// Include all writes acknowledged before the read, and settle abandoned requests
+    /// Like linearizable, and no abandoned request takes effect afterwards
     Barrier,
     /// Include all writes acknowledged before the read
     Linearizable,

@@ -86,12 +86,13 @@ impl Node {
         let lost: Vec<u32> = fading.map(|(index, _)| index).filter(|index| newest(*index)).collect();
         let others =
             self.map.origins.iter().filter(|(index, entry)| entry.standing.is_admitted() && newest(*index)).count();
-        let confirmed = lost.iter().all(|index| {
+        let mut confirmed = lost.iter().all(|index| {
             let node = &self.map.origins.entry(*index).origin.id.node;
             self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Failed && peer.confirmed)
         });
         let mass = lost.len() >= MASS_NODES_MIN && lost.len() as f64 > others as f64 * self.config.mass_failure_share;
         seam!(self, NoMassFailureGuard => return false);
+        seam!(self, ConfirmationIgnored => confirmed = false);
         if !mass || confirmed {
             return false;
         }

@@ -63,6 +63,8 @@ pub struct Cluster {
     /// Pairs of hosts that cannot reach each other.
     cuts: BTreeSet<(usize, usize)>,
     pub log: Vec<(Time, usize, Seen)>,
+    /// Bytes of frames sent from one host to another.
+    pub sent_bytes: BTreeMap<(usize, usize), u64>,
 }
 
 impl Cluster {
@@ -86,6 +88,7 @@ impl Cluster {
             sequence: 0,
             cuts: BTreeSet::new(),
             log: Vec::new(),
+            sent_bytes: BTreeMap::new(),
         }
     }
 
@@ -260,6 +263,7 @@ impl Cluster {
                     assert!(frame.len() <= limit, "a frame of {} bytes, at most {limit} are allowed", frame.len());
                     let other = self.wires.get(&(at, link)).copied();
                     if let Some((to, link)) = other.filter(|(to, _)| !self.cuts.contains(&(at, *to))) {
+                        *self.sent_bytes.entry((at, to)).or_default() += frame.len() as u64;
                         self.deliver(self.delay, Delivery::Frame { to, link, bytes: frame.to_vec() });
                     }
                 }

@@ -353,3 +353,23 @@ fn a_congested_link_carries_no_pushes_of_others_either_and_recovers_soon() {
     cluster.run(Duration::from_millis(100));
     assert!(cluster.node(C).member("after").is_some(), "pushing continues");
 }
+
+/// nodes that lost the same peer do not dial it at the same moments.
+#[test]
+fn retries_are_jittered_by_a_tenth_of_the_interval() {
+    let mut cluster = Cluster::new(&["a", "b", "c"]);
+    cluster.config(1).retry_jitter = 0.1;
+    for at in 0..3 {
+        cluster.start(at);
+    }
+    cluster.run(Duration::from_secs(5));
+    cluster.crash(0);
+    cluster.run(Duration::from_secs(600));
+    let dials = cluster.times(1, |seen| *seen == Seen::Dialled("a:7000".to_owned()));
+    // The oldest ones are those of the start, and the first retry follows the loss.
+    let pauses: Vec<u128> = dials.windows(2).rev().map(|pair| pair[1].since(pair[0]).as_millis()).take(100).collect();
+    assert_eq!(pauses.len(), 100, "{} dials in ten minutes", dials.len());
+    assert!(pauses.iter().all(|pause| (4_500..=5_500).contains(pause)), "{pauses:?}");
+    let distinct: std::collections::BTreeSet<u128> = pauses.iter().copied().collect();
+    assert!(distinct.len() > 50, "{distinct:?}");
+}

@@ -57,7 +57,9 @@ fn k2_a_request_that_changes_nothing_keeps_the_revision() {
 fn k3_compare_and_set() {
     let (mut keys, limits) = (Keys::default(), limits());
     let set = |keys: &mut Keys, revision| keys.put(&limits, &Put { if_revision: Some(revision), ..put("a", "x") });
-    assert_eq!(set(&mut keys, 1), Err(Reason::Precondition { revision: 0 }), "it does not exist");
+    let absent = set(&mut keys, 1).unwrap_err();
+    assert_eq!(absent, Reason::Precondition { revision: 0 });
+    assert_eq!(absent.to_string(), "the key does not exist; read it and try again");
     assert!(set(&mut keys, 0).is_ok());
     assert_eq!(set(&mut keys, 0), Err(Reason::Precondition { revision: 1 }), "it exists");
     assert!(set(&mut keys, 1).is_ok());

@@ -34,7 +34,7 @@ pub enum Response {
 pub enum Reason {
     #[error("the deadline of the request had passed")]
     Expired,
-    #[error("the key has modify revision {revision} (0: it does not exist); read it and try again")]
+    #[error("{}; read it and try again", of_key(*revision))]
     Precondition { revision: u64 },
     #[error("{field} would have {found} bytes; the limit is {limit}")]
     TooLarge { field: Field, found: u64, limit: u64 },
@@ -48,6 +48,14 @@ pub enum Reason {
     ReplicaIdUsed(ReplicaId),
     #[error("the log session does not exist")]
     NoSession,
+}
+
+/// The state of a key that did not have the required modify revision.
+fn of_key(revision: u64) -> String {
+    match revision {
+        0 => "the key does not exist".to_owned(),
+        revision => format!("the key has modify revision {revision}"),
+    }
 }
 
 impl Reason {

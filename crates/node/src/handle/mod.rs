@@ -4,7 +4,7 @@ mod admin;
 mod names;
 mod status;
 
-pub use status::{Counters, NodeStatus};
+pub use status::{Counters, NodeStatus, QueueLengths};
 
 use crate::changes::MemberChange;
 use crate::connection::ClientConnection;

@@ -16,6 +16,7 @@ pub struct NodeStatus {
     pub phase: Phase,
     pub uptime: Duration,
     pub sizes: Sizes,
+    pub queues: QueueLengths,
     /// Number of other nodes by the state of the link to them.
     pub peers: BTreeMap<PeerState, usize>,
     pub degraded: Vec<DegradedReason>,
@@ -23,6 +24,19 @@ pub struct NodeStatus {
     pub diverged: Vec<NodeId>,
     /// Equal at two nodes that hold the same records.
     pub context_hash: u64,
+}
+
+/// Lengths of the queues of a node. Each has a limit, and a counter of what was rejected there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLengths {
+    /// Requests of clients that wait for the event loop.
+    pub client_requests: usize,
+    /// Calls of this process that wait for the event loop.
+    pub calls: usize,
+    /// Batches of peer frames and other events of peer connections that wait for the event loop.
+    pub peer_inputs: usize,
+    /// Bytes that wait for the slowest peer.
+    pub link_bytes_max: usize,
 }
 
 /// Monotonic counters of the registry and of the network.
@@ -34,14 +48,16 @@ pub struct Counters {
 
 impl NodeHandle {
     pub async fn status(&self) -> Result<NodeStatus, Rejection> {
-        let phase = self.phase();
+        let (phase, mut queues) = (self.phase(), self.shared.queue_lengths());
         self.run_in_event_loop(move |event_loop, now| {
+            queues.link_bytes_max = event_loop.link_bytes_max();
             let core = &*event_loop.core().0;
             NodeStatus {
                 incarnation: core.origin().incarnation,
                 phase,
                 uptime: Duration::from_micros(now.as_micros()),
                 sizes: core.sizes(),
+                queues,
                 peers: count_by_state(&core.peers()),
                 degraded: core.degraded(),
                 diverged: core.diverged_peers(),

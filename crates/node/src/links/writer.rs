@@ -44,6 +44,11 @@ impl Queue {
         Queue { state: Mutex::default(), limit, written: Notify::new(), closed: Notify::new() }
     }
 
+    /// Returns the bytes that are queued or being written.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     /// Queues a frame and returns the number of queued bytes.
     pub(crate) fn push(&self, frame: Bytes) -> Result<usize, Full> {
         let mut state = self.lock();
@@ -261,6 +266,7 @@ mod tests {
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Err(Full));
         let outgoing = queue.try_take().unwrap().unwrap();
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Err(Full), "still being written");
+        assert_eq!(queue.bytes(), 50 + HEADER_BYTES);
         queue.sent(outgoing.remaining());
         assert_eq!(queue.push(Bytes::from(vec![0; 50])), Ok(50 + HEADER_BYTES));
         queue.close();

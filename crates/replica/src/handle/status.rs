@@ -107,6 +107,11 @@ impl LogHandle {
         self.plane.counting.read()
     }
 
+    /// Returns the numbers of requests and of reads that this replica has accepted and not answered yet.
+    pub fn in_flight(&self) -> (usize, usize) {
+        self.engine().map_or((0, 0), |engine| engine.in_flight())
+    }
+
     /// Returns the times that this replica took to write batches and sync them.
     pub fn sync_times(&self) -> Histogram {
         self.plane.counting.syncs.clone()

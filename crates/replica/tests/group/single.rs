@@ -207,15 +207,25 @@ async fn a_replica_rejects_requests_beyond_its_limits() {
         handle.submit(large).await,
         Err(SubmitError::Rejected(LogRejection::TooLarge { limit: 81_920, .. }))
     ));
-    let mut rejected = 0;
+    let (mut rejected, mut most) = (0, 0);
     for _ in 0..20 {
         let submissions = (0..10).map(|_| client.next(epoch, Body::put("a", "1")));
         let submissions = submissions.map(|request| handle.submit(request)).collect::<Vec<_>>();
-        for answer in futures_util::future::join_all(submissions).await {
+        let mut answers = futures_util::future::join_all(submissions);
+        let answers = match futures_util::poll!(&mut answers) {
+            std::task::Poll::Ready(answers) => answers,
+            std::task::Poll::Pending => {
+                most = most.max(handle.in_flight().0);
+                answers.await
+            }
+        };
+        for answer in answers {
             rejected += usize::from(answer == Err(LogRejection::Busy { what: "requests", limit: 2 }.into()));
         }
     }
     assert!(rejected > 0);
+    assert!((1..=2).contains(&most), "{most} requests in flight");
+    eventually("none is in flight", async || handle.in_flight() == (0, 0)).await;
     assert_eq!(handle.counters().requests_rejected_busy, rejected as u64);
 }
 

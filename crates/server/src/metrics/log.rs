@@ -7,6 +7,9 @@ use std::fmt;
 
 pub(super) fn encode(families: &mut Families<'_>, log: &LogHandle) -> fmt::Result {
     gauges(families, &log.status())?;
+    let (proposals, reads) = log.in_flight();
+    families.gauge("convoke_log_proposals_in_flight", "Commands accepted and not answered yet.", proposals)?;
+    families.gauge("convoke_log_reads_in_flight", "Reads accepted and not answered yet.", reads)?;
     families.counters("log", log.counters().counts())?;
     families.metric("convoke_log_sync_duration_seconds", "Time to write and sync a batch.", &log.sync_times())
 }

@@ -5,7 +5,7 @@ use crate::convert;
 use crate::surface::Surface;
 use convoke_core::node::{PeerState, Sizes};
 use convoke_counters::Count;
-use convoke_node::{Counters, NodeStatus, Phase};
+use convoke_node::{Counters, NodeStatus, Phase, QueueLengths};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -38,6 +38,7 @@ impl Collector for Scrape {
         let mut families = Families(encoder);
         self.node(&mut families)?;
         sizes(&mut families, &self.status.sizes)?;
+        queues(&mut families, &self.status.queues)?;
         families.counters("registry", self.counters.registry.counts())?;
         families.counters("network", self.counters.network.counts())?;
         self.clients(&mut families)?;
@@ -127,6 +128,20 @@ fn sizes(families: &mut Families<'_>, sizes: &Sizes) -> fmt::Result {
         ("timers", "Pending timers.", timers),
     ] {
         families.gauge(&format!("convoke_registry_{name}"), help, *value)?;
+    }
+    Ok(())
+}
+
+fn queues(families: &mut Families<'_>, queues: &QueueLengths) -> fmt::Result {
+    // Without `..`: a new queue does not compile until it is exported.
+    let QueueLengths { client_requests, calls, peer_inputs, link_bytes_max } = queues;
+    for (name, help, value) in [
+        ("client_requests_waiting", "Requests of clients that wait for the event loop.", client_requests),
+        ("calls_waiting", "Calls of this process that wait for the event loop.", calls),
+        ("peer_inputs_waiting", "Batches of peer frames that wait for the event loop.", peer_inputs),
+        ("link_queue_max_bytes", "Size of the longest queue to a peer.", link_bytes_max),
+    ] {
+        families.gauge(&format!("convoke_network_{name}"), help, *value)?;
     }
     Ok(())
 }

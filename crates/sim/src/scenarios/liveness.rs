@@ -119,6 +119,26 @@ pub(super) fn mass_failure_guard_of_nodes_ends(world: &mut World) -> ScenarioRes
     world.settle()
 }
 
+/// Most other nodes are gone, and the one that is left confirms it: the guard does not wait.
+pub(super) fn confirmed_mass_failure_is_judged_at_once(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let ids = ["m2", "m3", "m4"];
+    let clients: Vec<usize> = (2..5).map(|host| world.add_client_at(ids[host - 2], &[ids[host - 2]], host)).collect();
+    world.up(&ids)?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    for host in 2..5 {
+        world.lose(host, Crash::Process);
+        world.client_crash(clients[host - 2], true);
+    }
+    let down = |w: &World| (0..2).all(|host| ids.iter().all(|id| w.status(host, id) == Some(Status::Down)));
+    world.run_until(down, 27 * SECOND)?;
+    let degraded = (0..2).any(|host| log.degraded(host, DegradedReason::Nodes).is_some());
+    world.require(!degraded, "a node waited although another one had confirmed the failure")?;
+    world.run_until(|w| ids.iter().all(|id| w.absent_everywhere(id)), 6 * MINUTE)?;
+    world.settle()
+}
+
 /// A node is paused for 30 s (SIGSTOP) with many clients, or with few (no guard, L6). The clients move. The node does
 /// not judge others by its own pause.
 pub(super) fn node_paused_30_s(world: &mut World) -> ScenarioResult {

@@ -105,6 +105,7 @@ scenarios! {
     ownership::rolling_restart_of_three_under_load, 3, three, "N6", "no member is ever down";
     ownership::drain_survives_moving, 1, three, "C7", "drain marks of members and nodes survive moves and restarts";
     liveness::mass_failure_guard, 1, three, "L6", "most clients silent: degraded, one further timeout, then down";
+    liveness::confirmed_mass_failure_is_judged_at_once, 1, five, "L6", "most nodes gone, and another node confirms it: down without a further timeout";
     liveness::relayed_evidence_is_not_new_evidence, 1, three, "L2", "two survivors relay evidence about a dead node to each other";
     liveness::node_of_two_paused_30_s, 4, two, "L5", "one of two nodes is paused for 30 s: no mass down";
     liveness::node_paused_30_s, 4, three, "L5", "a node is paused for 30 s: no mass down";
