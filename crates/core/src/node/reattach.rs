@@ -2,7 +2,7 @@
 
 use super::{Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, RequestOrder, SessionOwner};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{MemberSpec, Record, Status};
+use crate::member::{Liveness, MemberSpec, Record, Status};
 use crate::mutant::seam;
 use crate::time::Time;
 use crate::version::{OriginId, request_of};
@@ -44,7 +44,8 @@ impl Node {
                 let message = format!("a newer session of client id {:?} superseded this one", request.client);
                 return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
             }
-            if previous.is_none() {
+            // A session with `fast` liveness moves to every node that it uses, also before its first member.
+            if previous.is_none() && !(request.liveness == Liveness::Fast && self.creator_serves(request)) {
                 return Err(self.absent_session(request));
             }
         }
@@ -85,18 +86,24 @@ impl Node {
         if !self.asserts_absence() {
             return self.absence_unknown();
         }
-        seam!(self, CreatorIgnored => return super::attach::session_gone());
-        let failed = |creator: &OriginId| {
-            let peer = self.peers.peers.get(&creator.node);
-            peer.is_none_or(|peer| matches!(peer.state, PeerState::Failed | PeerState::Left))
-        };
         match &request.creator {
-            Some(creator) if creator != self.origin() && self.admits(creator) && !failed(creator) => {
+            Some(creator) if self.creator_serves(request) => {
                 let message = format!("node {} created this session and cannot be reached; try again", creator.node);
                 Rejection::new(ErrorCode::NotReady, message)
             }
             _ => super::attach::session_gone(),
         }
+    }
+
+    /// Whether another node created the session and is not known to have failed.
+    fn creator_serves(&self, request: &Reattach) -> bool {
+        seam!(self, CreatorIgnored => return false);
+        let failed = |creator: &OriginId| {
+            let peer = self.peers.peers.get(&creator.node);
+            peer.is_none_or(|peer| matches!(peer.state, PeerState::Failed | PeerState::Left))
+        };
+        let serves = |creator: &OriginId| creator != self.origin() && self.admits(creator) && !failed(creator);
+        request.creator.as_ref().is_some_and(serves)
     }
 
     /// Returns the other node that owns the members of this process. If it has none, returns the node that created the
