@@ -24,10 +24,10 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("answers", Mutant::SilentOwnerWins, By::Scenario("silent_owner_meets_a_living_client")),
     ("clocks_irrelevant", Mutant::TiesByClock, By::Clocks(Kind::Focused, 3)),
     // A false alarm, and a real one.
-    ("contents_agree", Mutant::WrittenOffCompared, By::Seed(Kind::Focused, 50)),
-    ("contents_agree", Mutant::PartialDeltaClaimed, By::Seed(Kind::Focused, 2)),
+    ("contents_agree", Mutant::WrittenOffCompared, By::Scenario("owner_dies_as_the_sides_meet")),
+    ("contents_agree", Mutant::PushGapClaimed, By::Scenario("inference_meets_its_owner")),
     ("context_truthful", Mutant::PartialDeltaClaimed, By::Seed(Kind::Focused, 3)),
-    ("converges_in_time", Mutant::WrittenOffKept, By::Seed(Kind::Focused, 50)),
+    ("converges_in_time", Mutant::WrittenOffKept, By::Scenario("owner_dies_as_the_sides_meet")),
     ("down_and_left_arrive", Mutant::NoRelayedEvidence, By::Seed(Kind::Focused, 2)),
     ("inferences_have_a_basis", Mutant::InferredWithoutBasisKept, By::Scenario("expiry_from_a_lagging_copy")),
     (
