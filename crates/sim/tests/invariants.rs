@@ -6,6 +6,7 @@ use convoke_core::Mutant;
 use convoke_http_session::Mutant as HttpMutant;
 use convoke_session::Mutant as SdkMutant;
 use convoke_sim::drive::run_script;
+use convoke_sim::invariants::Violation;
 use convoke_sim::mutants::AnyMutant;
 use convoke_sim::{Kind, Setup, World, invariants, run_plan, run_with_two_clocks, scenarios};
 use std::collections::BTreeSet;
@@ -14,42 +15,46 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug)]
 enum By {
     Scenario(&'static str),
-    Seed(Kind, u64),
-    /// A seed that is run with two different wall clocks.
-    Clocks(Kind, u64),
+    /// One of the first seeds.
+    Seeds(Kind),
+    /// The same, run with two different wall clocks.
+    Clocks(Kind),
 }
+
+/// Seeds that are tried. Most mutants need fewer than ten; which ones changes with every change of the simulation.
+const SEEDS_MAX: u64 = 60;
 
 /// Invariant, a mutant that violates it, and where.
 const SHOWN: &[(&str, Mutant, By)] = &[
     ("answers", Mutant::SilentOwnerWins, By::Scenario("silent_owner_meets_a_living_client")),
-    ("clocks_irrelevant", Mutant::TiesByClock, By::Clocks(Kind::Focused, 3)),
+    ("clocks_irrelevant", Mutant::TiesByClock, By::Clocks(Kind::Focused)),
     // A false alarm, and a real one.
     ("contents_agree", Mutant::WrittenOffCompared, By::Scenario("owner_dies_as_the_sides_meet")),
     ("contents_agree", Mutant::PushGapClaimed, By::Scenario("inference_meets_its_owner")),
-    ("context_truthful", Mutant::PartialDeltaClaimed, By::Seed(Kind::Focused, 3)),
+    ("context_truthful", Mutant::PartialDeltaClaimed, By::Seeds(Kind::Focused)),
     ("converges_in_time", Mutant::WrittenOffKept, By::Scenario("owner_dies_as_the_sides_meet")),
-    ("down_and_left_arrive", Mutant::NoRelayedEvidence, By::Seed(Kind::Focused, 2)),
+    ("down_and_left_arrive", Mutant::NoRelayedEvidence, By::Seeds(Kind::Focused)),
     ("inferences_have_a_basis", Mutant::InferredWithoutBasisKept, By::Scenario("expiry_from_a_lagging_copy")),
     (
         "alone_asserts_nothing",
         Mutant::AloneAssertsAbsence,
         By::Scenario("node_without_seeds_in_reach_asserts_no_absence"),
     ),
-    ("crashes_detected", Mutant::EndIgnored, By::Seed(Kind::Focused, 4)),
+    ("crashes_detected", Mutant::EndIgnored, By::Seeds(Kind::Focused)),
     ("never_vanishes", Mutant::SilentOwnerHidesMember, By::Scenario("unreachable_is_down_not_absent")),
     ("returned_owners_current", Mutant::ReturningAdmittedAtOnce, By::Scenario("no_gap_for_a_written_off_node")),
     // During a split that a third node bridges, at a handover, and if a node has to find others again: there `no_false_down`
     // could not fail while a mark excused every node that a fault had touched.
-    ("no_false_down", Mutant::NoRelayedEvidence, By::Seed(Kind::Brief, 5)),
-    ("no_false_down", Mutant::StopWithoutHandover, By::Seed(Kind::Brief, 1)),
-    ("no_false_down", Mutant::PeersNotLearned, By::Seed(Kind::Brief, 1)),
-    ("no_lost_registration", Mutant::FullMergeTakesOwn, By::Seed(Kind::Focused, 18)),
-    ("no_resurrection", Mutant::FloorNotRaised, By::Seed(Kind::Focused, 26)),
+    ("no_false_down", Mutant::NoRelayedEvidence, By::Seeds(Kind::Brief)),
+    ("no_false_down", Mutant::StopWithoutHandover, By::Seeds(Kind::Brief)),
+    ("no_false_down", Mutant::PeersNotLearned, By::Seeds(Kind::Brief)),
+    ("no_lost_registration", Mutant::FullMergeTakesOwn, By::Seeds(Kind::Focused)),
+    ("no_resurrection", Mutant::FloorNotRaised, By::Seeds(Kind::Focused)),
     ("one_owner", Mutant::EveryNodeExpires, By::Scenario("kill_node_and_its_client_together")),
     ("up_peers_active", Mutant::ConnectionIsEvidence, By::Scenario("peer_that_accepts_and_never_reads")),
-    ("published_is_shown", Mutant::StatusNotPublished, By::Seed(Kind::Focused, 1)),
-    ("queues_bounded", Mutant::WatcherQueueUnbounded, By::Seed(Kind::Focused, 30)),
-    ("streams", Mutant::LastArrivalWins, By::Seed(Kind::Focused, 3)),
+    ("published_is_shown", Mutant::StatusNotPublished, By::Seeds(Kind::Focused)),
+    ("queues_bounded", Mutant::WatcherQueueUnbounded, By::Seeds(Kind::Focused)),
+    ("streams", Mutant::LastArrivalWins, By::Seeds(Kind::Focused)),
 ];
 
 /// The same for HTTP sessions.
@@ -71,10 +76,10 @@ const SHOWN_OVER_HTTP: &[(&str, HttpMutant, By)] = &[
 /// The same for the SDK.
 const SHOWN_IN_THE_SDK: &[(&str, SdkMutant, By)] = &[
     // After the power of a node was cut: its client could have attached elsewhere, and is idle.
-    ("no_false_down", SdkMutant::SilentNodeKept, By::Seed(Kind::Full, 4)),
-    ("no_lost_registration", SdkMutant::ClientKeepsClaim, By::Seed(Kind::Focused, 1)),
-    ("no_resurrection", SdkMutant::UnregistrationForgotten, By::Seed(Kind::Focused, 18)),
-    ("streams", SdkMutant::RepeatedChangeReported, By::Seed(Kind::Focused, 4)),
+    ("no_false_down", SdkMutant::SilentNodeKept, By::Seeds(Kind::Full)),
+    ("no_lost_registration", SdkMutant::ClientKeepsClaim, By::Seeds(Kind::Focused)),
+    ("no_resurrection", SdkMutant::UnregistrationForgotten, By::Seeds(Kind::Focused)),
+    ("streams", SdkMutant::RepeatedChangeReported, By::Seeds(Kind::Focused)),
 ];
 
 fn all_shown() -> impl Iterator<Item = (&'static str, AnyMutant, By)> {
@@ -88,17 +93,20 @@ fn all_shown() -> impl Iterator<Item = (&'static str, AnyMutant, By)> {
 fn a_mutant_violates_each_invariant() {
     let mut wrong = Vec::new();
     for (invariant, mutant, by) in all_shown() {
-        let violation = match by {
-            By::Seed(kind, seed) => run_plan(&kind.plan(seed).with_mutant(Some(mutant)), false).violation,
-            By::Clocks(kind, seed) => run_with_two_clocks(kind.plan(seed).with_mutant(Some(mutant))).violation,
+        let violated =
+            |violation: Option<Violation>| violation.is_some_and(|violation| violation.invariant == invariant);
+        let plan = |kind: Kind, seed| kind.plan(seed).with_mutant(Some(mutant));
+        let shown = match by {
+            By::Seeds(kind) => (1..=SEEDS_MAX).any(|seed| violated(run_plan(&plan(kind, seed), false).violation)),
+            By::Clocks(kind) => (1..=SEEDS_MAX).any(|seed| violated(run_with_two_clocks(plan(kind, seed)).violation)),
             By::Scenario(name) => {
                 let scenario = scenarios::find(name).unwrap();
                 let run = |seed| scenarios::run_mutated(scenario, seed, Some(mutant), false).violation;
-                (1..=scenario.seeds).find_map(run)
+                (1..=scenario.seeds).any(|seed| violated(run(seed)))
             }
         };
-        if violation.as_ref().is_none_or(|violation| violation.invariant != invariant) {
-            wrong.push(format!("{invariant}: {} by {by:?} leads to {violation:?}", mutant.name()));
+        if !shown {
+            wrong.push(format!("{invariant}: {} by {by:?}", mutant.name()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
