@@ -177,7 +177,7 @@ impl ProcessCluster {
         self.plan.network.as_ref().expect("the cluster was started on a network")
     }
 
-    /// Adds a node that joins the others, and returns its index when it is ready.
+    /// Adds a node that joins the first running one, and returns its index when it is ready.
     pub fn add(&mut self) -> io::Result<usize> {
         let index = self.reserve();
         self.restart(index)?;
@@ -188,7 +188,7 @@ impl ProcessCluster {
     pub fn reserve(&mut self) -> usize {
         let index = self.nodes.len();
         let mut member = self.plan.member(index);
-        member.join.extend(self.nodes.iter().map(|other| other.peers.clone()));
+        member.join.extend(self.running().next().map(|first| self.nodes[first].peers.clone()));
         self.nodes.push(member);
         index
     }
