@@ -96,7 +96,7 @@ async fn an_incarnation_beyond_the_limit_is_rejected_with_the_reason() {
     .await;
     let rejected = |event: &NodeEvent| {
         matches!(event, NodeEvent::Registry(RegistryEvent::PeerRejected { node: Some(node), reason })
-            if node.as_str() == "b" && reason == "Incarnations")
+            if node.as_str() == "b" && reason == "no room for another incarnation of the node")
     };
     assert!(a.events_after(0).iter().any(|event| rejected(&event.what)));
     assert!(a.counters().await.unwrap().registry.handshakes_rejected > 0);
