@@ -109,6 +109,7 @@ convoke_base::mutants! {
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";
     FullTableAccepts: "P2", "an incarnation is accepted although its records cannot be stored";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
+    SeedShadowed: "P4", "a seed is not dialled while its node is dialled at another address";
     NoRetries: "P4", "a lost peer is not dialled again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";
     NoEchoCheck: "P6", "a one-way link counts as up";

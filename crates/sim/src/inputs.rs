@@ -299,11 +299,13 @@ impl World {
 }
 
 impl World {
-    /// Whether a second process with the id of a host runs, or ran until so recently that its pings are still relayed.
+    /// Whether a second process with the id of a host runs, ran until so recently that its pings are still relayed, or has
+    /// taken numbers from this process, which may learn that only when a partition ends (N4).
     fn knows_a_second_process(&self, host: usize) -> bool {
         let held = &self.hosts[host];
         let relayed = micros(self.setup.timers.ping_timeout);
-        held.duplicate.is_some() || held.duplicate_ended_at.is_some_and(|at| self.now - at < relayed)
+        held.duplicate.is_some()
+            || held.duplicate_ended_at.is_some_and(|at| self.now - at < relayed || at > held.started_at)
     }
 }
 

@@ -16,7 +16,11 @@ impl Node {
     pub(super) fn dial_seed(&mut self, index: usize, out: &mut Output) {
         let Some(seed) = self.peers.seeds.get(index) else { return };
         let known = seed.node.as_ref().and_then(|node| self.peers.peers.get(node));
-        let reached = known.is_some_and(|peer| peer.link.is_some() || peer.dial.is_some());
+        // The node may have moved back to the address of the seed from one at which it does not answer.
+        let mut same: fn(&Peer, &str) -> bool = |peer, address| peer.peer_address == address;
+        seam!(self, SeedShadowed => same = |_, _| true);
+        let reached =
+            known.is_some_and(|peer| peer.link.is_some() || (peer.dial.is_some() && same(peer, &seed.address)));
         if seed.oneself || seed.dial.is_some() || reached {
             return;
         }

@@ -158,6 +158,7 @@ scenarios! {
     starting::partition_longer_than_names_are_kept, 4, starting::brief, "D15", "two sides that removed each other's names meet again";
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
     peers::star_with_hub_restarted, 1, peers::star_of_six, "P8, D6", "the hub restarts, also as the only path";
+    peers::seed_returns_to_its_address, 6, two, "P4", "a node moves to an address that is cut off, and returns to that of the seed";
     peers::one_sided_seeding, 1, peers::one_sided_five, "P4, N3", "the seeds of each node start after it";
     peers::peer_that_accepts_and_never_reads, 1, three, "P1, P6, D5", "other nodes are not slowed down, and no queue grows";
     peers::simultaneous_dial_keeps_one_link, 5, two, "P5", "two nodes dial each other at once: one link results, and stays";

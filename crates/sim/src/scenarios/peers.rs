@@ -87,6 +87,27 @@ pub(super) fn star_with_hub_restarted(world: &mut World) -> ScenarioResult {
     world.settle()
 }
 
+/// A node ran at another address, which is cut off now, and returns to the address of the seed. It knows no other node. The
+/// other one has no link, so it dials the other address all the time, and must dial the seed too.
+pub(super) fn seed_returns_to_its_address(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    world.crash(0, Crash::Process);
+    world.run_until(|w| w.peer_state(1, 0) != Some(PeerState::Up), SECOND)?;
+    let elsewhere = world.add_second_process(0);
+    world.start(elsewhere);
+    world.run_until(|w| w.peer_state(1, 0) == Some(PeerState::Up), 20 * SECOND)?;
+    world.partition(&[elsewhere], &[0, 1]);
+    world.run_until(|w| w.peer_state(1, 0) != Some(PeerState::Up), 10 * SECOND)?;
+    world.lose(elsewhere, Crash::Silent);
+    world.hosts[0].duplicate = None;
+    world.hosts[0].config.seeds.clear();
+    // Until each dial of the other address begins as soon as the last one has failed.
+    world.pass(MINUTE)?;
+    world.start(0);
+    world.run_until(|w| w.peer_state(1, 0) == Some(PeerState::Up), 15 * SECOND)?;
+    world.settle()
+}
+
 /// Each node has the nodes before it as seeds, which start after it. Writes that the last node made while alone reach
 /// all.
 pub(super) fn one_sided_seeding(world: &mut World) -> ScenarioResult {
