@@ -92,12 +92,11 @@ impl Node {
     }
 
     /// Dials into regions that no node of this region has had a link to for `peer_retry_interval`: admitted nodes if
-    /// there are any, otherwise any node.
+    /// there are any, otherwise any node. One that has left may be back, and may not know this node.
     fn serve_unserved_regions(&mut self, out: &mut Output) {
         seam!(self, UnservedRegionsIgnored => return);
         let now = self.clock.now;
-        let known = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left);
-        let regions: BTreeSet<String> = known.map(|peer| peer.region.clone()).collect();
+        let regions: BTreeSet<String> = self.peers.peers.values().map(|peer| peer.region.clone()).collect();
         let linked = self.linked_regions();
         self.unserved.retain(|region, _| regions.contains(region));
         for region in regions {
@@ -112,8 +111,7 @@ impl Node {
                 continue;
             }
             self.unserved.insert(region.clone(), now);
-            let inside =
-                self.peers.peers.iter().filter(|(_, peer)| peer.region == region && peer.state != PeerState::Left);
+            let inside = self.peers.peers.iter().filter(|(_, peer)| peer.region == region);
             let (live, silent): (Vec<NodeId>, Vec<NodeId>) =
                 inside.map(|(node, _)| node.clone()).partition(|node| self.is_admitted(node));
             let ways = if live.is_empty() { silent } else { live };
