@@ -212,7 +212,7 @@ impl World {
                 self.registered(host, conn, &member.spec.id);
             }
             (ClientOperation::Unregister { id, .. }, OperationResult::Unregistered(Ok(_))) => {
-                self.unregistered(conn, id)
+                self.unregistered(conn, id);
             }
             (ClientOperation::Close { .. }, _) => {}
             (_, OperationResult::Written(Err(rejection)) | OperationResult::Unregistered(Err(rejection))) if judged => {

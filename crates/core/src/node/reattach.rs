@@ -44,8 +44,7 @@ impl Node {
                 let message = format!("a newer session of client id {:?} superseded this one", request.client);
                 return Err(Rejection::new(ErrorCode::Superseded, message).field("client"));
             }
-            // A session with `fast` liveness moves to every node that it uses, also before its first member.
-            if previous.is_none() && !(request.liveness == Liveness::Fast && self.creator_serves(request)) {
+            if previous.is_none() {
                 return Err(self.absent_session(request));
             }
         }
@@ -88,7 +87,12 @@ impl Node {
         }
         match &request.creator {
             Some(creator) if self.creator_serves(request) => {
-                let message = format!("node {} created this session and cannot be reached; try again", creator.node);
+                let node = &creator.node;
+                // Requests with `fast` liveness are not forwarded, and this node cannot tell a new session from an expired one.
+                let message = match request.liveness {
+                    Liveness::Normal => format!("node {node} created this session and cannot be reached; try again"),
+                    Liveness::Fast => format!("this session has no member yet; register the first one at node {node}"),
+                };
                 Rejection::new(ErrorCode::NotReady, message)
             }
             _ => super::attach::session_gone(),

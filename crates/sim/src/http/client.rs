@@ -72,7 +72,7 @@ pub struct HttpClient {
     pub balancer: Balancer,
     /// The node of the last request.
     pub target: usize,
-    pub(crate) settings: SessionSettings,
+    pub(super) settings: SessionSettings,
     /// It numbers its requests and sends the token of its session back (C10, C11).
     pub ordered: bool,
     /// Members with a request that was not answered and may be executed later, over newer ones. Only without numbers.

@@ -6,7 +6,7 @@ use crate::invariants::Violation;
 use crate::network::SECOND;
 use crate::world::{Crash, World};
 use convoke_core::ErrorCode;
-use convoke_core::member::{Liveness, Status};
+use convoke_core::member::Status;
 use convoke_core::version::Version;
 
 impl World {
@@ -215,22 +215,6 @@ pub(super) fn http_session_without_members_is_served_anywhere(world: &mut World)
     world.require(world.http_owner(2, "m1") == Some("n0".to_owned()), "the session was replaced")?;
     world.pass(60 * SECOND)?;
     world.require(world.http.clients[client].secret == secret, "the session was replaced later")?;
-    world.settle()
-}
-
-/// A session with `fast` liveness has no member yet. It moves to the node that receives its first request.
-pub(super) fn http_fast_session_without_members_moves(world: &mut World) -> ScenarioResult {
-    world.begin()?;
-    // The session is created at n0, and the next request goes to n1.
-    let client = world.add_http_script(Balancer::RoundRobin, 2, &["m1"]);
-    world.http.clients[client].settings.liveness = Liveness::Fast;
-    world.http_settled(client)?;
-    let secret = world.http.clients[client].secret.clone();
-    world.http.clients[client].balancer = Balancer::Fixed;
-    world.http_go(client, 1);
-    world.up(&["m1"])?;
-    world.require(world.http_owner(2, "m1") == Some("n1".to_owned()), "the session is at another node")?;
-    world.require(world.http.clients[client].secret == secret, "the session was replaced")?;
     world.settle()
 }
 

@@ -187,7 +187,6 @@ scenarios! {
     http::http_full_node_does_not_reject_an_executed_request, 2, three, "C8", "a full node gets a request that its lost owner has executed";
     http::http_heartbeats_are_enough, 1, three, "C8, C6", "a client that only sends heartbeats keeps its members up";
     http::http_update_after_a_crash_is_executed, 2, three, "C8", "an update that attaches the session takes effect";
-    http::http_fast_session_without_members_moves, 1, three, "C8", "a session with fast liveness and without a member moves to the node of its first request";
     http::http_session_without_members_is_served_anywhere, 1, three, "C8", "a session has no member yet, and its first request goes to another node";
     http_order::http_writes_at_two_nodes_with_a_cut_link, 2, three, "C10, C11", "a session uses two nodes without a link, and a third one connects them";
     http_order::http_order_of_one_client_across_a_partition, 2, three, "C10, C11", "a client writes on both sides of a partition, in its own order";
