@@ -64,9 +64,7 @@ impl Load {
 }
 
 /// Submits updates as fast as the node rejects them.
-async fn flood(node: NodeHandle, index: usize, load: Arc<Load>) {
-    let id = format!("busy-{index}");
-    let mut client = TestClient::attach(&node, &id, vec![member(&id, "busy")]).await;
+async fn flood(mut client: TestClient, id: String, load: Arc<Load>) {
     let update = Arc::new(MetadataUpdate::set("key", "value"));
     while load.goes_on() {
         let session = client.session;
@@ -154,8 +152,14 @@ async fn nobody_is_down_while_one_client_overloads_the_node() {
     for node in cluster.running() {
         watchers.spawn(watch(node.handle()));
     }
+    // All of them attach before the first one overloads the node.
+    let mut busy = Vec::new();
     for index in 0..BUSY {
-        tasks.spawn(flood(node.clone(), index, load.clone()));
+        let id = format!("busy-{index}");
+        busy.push((TestClient::attach(&node, &id, vec![member(&id, "busy")]).await, id));
+    }
+    for (client, id) in busy {
+        tasks.spawn(flood(client, id, load.clone()));
     }
     let began = Instant::now();
     tokio::select! {
