@@ -323,6 +323,25 @@ pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> ScenarioResult {
     world.settle()
 }
 
+/// A second connection in the name of a linked peer, as from a dial that was delayed: it waits, and the link that works
+/// stays (P5).
+pub(super) fn second_connection_of_a_peer_waits(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let link = LinkId(u64::MAX);
+    let (cluster, region) = (world.hosts[0].config.cluster.clone(), world.hosts[1].config.region.clone());
+    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text(&cluster).origin(world.node(1).origin());
+    let hello = hello.text(&region).text("h1:7000").text("h1:7001").byte(1).byte(0).number(0);
+    let before = world.hosts[1].link_lost_at;
+    world.with_node(0, |node, time, out| {
+        node.accepted(time, link, out);
+        node.received(time, link, &hello.0, out);
+    });
+    world.pass(5 * SECOND)?;
+    world.require(world.node(0).counters().handshakes_rejected == 0, "the connection was rejected")?;
+    world.require(world.hosts[1].link_lost_at == before, "the link that worked was replaced")?;
+    world.settle()
+}
+
 /// A peer that sends pings, each of which reports that it receives nothing: that link is useless (P6).
 pub(super) fn peer_that_receives_nothing_is_lost(world: &mut World) -> ScenarioResult {
     world.begin()?;

@@ -171,6 +171,7 @@ scenarios! {
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is isolated";
     regions::region_links_skip_dead_nodes, 4, regions::two_large_regions, "P9", "the last nodes of two regions find each other";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that exceed the frame";
+    hostile::second_connection_of_a_peer_waits, 1, three, "P5", "a second connection of a linked peer does not replace the link";
     hostile::foreign_cluster_is_rejected, 1, three, "P2", "a node of another cluster at a known address is rejected";
     hostile::peer_that_receives_nothing_is_lost, 1, three, "P6", "a peer whose pings report that it receives nothing";
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
