@@ -18,10 +18,17 @@ pub struct Link {
 
 impl Link {
     pub async fn to(address: &str) -> Link {
-        let (outgoing, messages) = mpsc::unbounded_channel();
         let channel = tonic::transport::Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
-        let incoming =
-            LogClient::new(channel.unwrap()).submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
+        let mut client = LogClient::new(channel.unwrap());
+        // A new leader has to apply the first entry of its term.
+        let (outgoing, incoming) = loop {
+            let (outgoing, messages) = mpsc::unbounded_channel();
+            match client.submit(UnboundedReceiverStream::new(messages)).await {
+                Ok(response) => break (outgoing, response.into_inner()),
+                Err(status) if status.code() == tonic::Code::Unavailable => tokio::task::yield_now().await,
+                Err(status) => panic!("{status}"),
+            }
+        };
         let mut link = Link { outgoing, incoming, epoch: None, log: None, secret: vec![7; 16] };
         let Message::Welcome(welcome) = link.receive().await else { panic!("a leader sends its welcome first") };
         (link.epoch, link.log) = (welcome.epoch, welcome.log);
