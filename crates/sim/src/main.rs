@@ -81,6 +81,9 @@ enum Command {
         name: Option<String>,
         #[arg(long)]
         threads: Option<usize>,
+        /// Run no seeds for a mutant that a scenario catches.
+        #[arg(long, conflicts_with = "markdown")]
+        once: bool,
         /// Print docs/mutants.md.
         #[arg(long)]
         markdown: bool,
@@ -114,7 +117,9 @@ fn main() -> Result<ExitCode> {
         }
         Command::Replay { seed, verbose, kind, mutant } => replay(seed, verbose, kind.kind(), mutant.as_deref()),
         Command::Scenario { name, verbose, mutant } => scenario(&name, verbose, mutant.as_deref()),
-        Command::Mutants { seeds, name, threads, markdown } => run_mutants(seeds, name.as_deref(), threads, markdown)?,
+        Command::Mutants { seeds, name, threads, once, markdown } => {
+            run_mutants(seeds, name.as_deref(), threads, once, markdown)?
+        }
     })
 }
 
@@ -288,7 +293,7 @@ fn scenario(name: &str, verbose: bool, mutant: Option<&str>) -> ExitCode {
     if failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-fn run_mutants(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown: bool) -> Result<ExitCode> {
+fn run_mutants(seeds: u64, name: Option<&str>, threads: Option<usize>, once: bool, markdown: bool) -> Result<ExitCode> {
     let chosen: Vec<AnyMutant> = match name {
         None => AnyMutant::all(),
         Some(name) => find_mutant(name).into_iter().collect(),
@@ -298,7 +303,7 @@ fn run_mutants(seeds: u64, name: Option<&str>, threads: Option<usize>, markdown:
     }
     let bar = progress(chosen.len() as u64, "mutants");
     let started = Instant::now();
-    let caught = mutants::run_all(&chosen, seeds, threads.unwrap_or_else(cores), |caught| {
+    let caught = mutants::run_all(&chosen, seeds, once, threads.unwrap_or_else(cores), |caught| {
         if !markdown {
             bar.suspend(|| println!("{}", line(caught)));
         }

@@ -111,10 +111,12 @@ pub fn kind_of(seed: u64) -> Kind {
     if seed.is_multiple_of(4) { Kind::Brief } else { Kind::Focused }
 }
 
-/// Runs the scenarios and the seeds until a run violates an invariant that it does not violate without the mutant.
-pub fn run_one(mutant: AnyMutant, seeds: u64) -> Caught {
+/// Runs the scenarios and the seeds until a run violates an invariant that it does not violate without the mutant. With
+/// `once`, a mutant that a scenario catches runs through no seeds.
+pub fn run_one(mutant: AnyMutant, seeds: u64, once: bool) -> Caught {
     let started = Instant::now();
-    let (scenario, seed) = (by_scenario(mutant), by_seed(mutant, seeds));
+    let scenario = by_scenario(mutant);
+    let seed = if once && scenario.is_some() { None } else { by_seed(mutant, seeds) };
     Caught { mutant, seed, scenario, took: started.elapsed() }
 }
 
@@ -145,9 +147,15 @@ fn difference(mutant: AnyMutant, run: impl Fn(Option<AnyMutant>) -> RunOutcome) 
 }
 
 /// Runs several mutants on some threads; results are in the order of the list.
-pub fn run_all(mutants: &[AnyMutant], seeds: u64, threads: usize, mut each: impl FnMut(&Caught)) -> Vec<Caught> {
+pub fn run_all(
+    mutants: &[AnyMutant],
+    seeds: u64,
+    once: bool,
+    threads: usize,
+    mut each: impl FnMut(&Caught),
+) -> Vec<Caught> {
     let mut caught = Vec::new();
-    let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, run_one(*mutant, seeds)));
+    let one = |index: u64| mutants.get(index as usize).map(|mutant| (index, run_one(*mutant, seeds, once)));
     run_many(0..mutants.len() as u64, threads, &AtomicBool::new(false), one, |found| {
         let Some((index, found)) = found else { return };
         each(&found);
@@ -167,6 +175,7 @@ Without the feature every mutant check is the constant `false`.
 
 ```
 cargo run --profile sim -p convoke-sim -- mutants                                 # all; fails if one is not caught
+cargo run --profile sim -p convoke-sim -- mutants --once                          # the same without seeds for those that a scenario catches
 cargo run --profile sim -p convoke-sim -- mutants --name NoExchange               # one
 cargo run --profile sim -p convoke-sim -- replay --seed 1 --focused --mutant NoExchange --verbose
 cargo run --profile sim -p convoke-sim -- mutants --markdown > docs/mutants.md    # this page

@@ -20,7 +20,7 @@ fn some_mutants_are_caught() {
         Mutant::SlowWatcherDropsSilently,
     ];
     let chosen = chosen.map(AnyMutant::Core);
-    for caught in run_all(&chosen, SEEDS, 2, |_| {}) {
+    for caught in run_all(&chosen, SEEDS, false, 2, |_| {}) {
         assert!(caught.seed.is_some(), "{} is not caught by {SEEDS} seeds", caught.mutant.name());
         assert!(caught.scenario.is_some(), "{} is not caught by a scenario", caught.mutant.name());
     }
