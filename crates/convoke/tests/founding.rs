@@ -26,18 +26,22 @@ fn put(address: &str, log: &str) -> u16 {
     String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-#[test]
-fn fd4_a_founder_that_lost_its_disk_creates_no_second_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
+fn wait_for_three_voters(cluster: &ProcessCluster) {
     for index in 0..3 {
         until("every replica follows a leader", || {
-            let status = log_status(&cluster, index);
+            let status = log_status(cluster, index);
             status["available"] == true
                 && status["settled"] == true
                 && status["voters"].as_array().map(Vec::len) == Some(3)
         });
     }
+}
+
+#[test]
+fn fd4_a_founder_that_lost_its_disk_creates_no_second_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
+    wait_for_three_voters(&cluster);
     let log = text(&log_status(&cluster, 1), "log");
     cluster.kill(0);
     std::fs::remove_dir_all(cluster.data_dir(0)).unwrap();
@@ -62,14 +66,7 @@ fn fd3_hosts_create_one_log_and_an_erased_founder_no_second_one() {
     let dir = tempfile::tempdir().unwrap();
     let plan = patient_plan(dir.path()).environment("CONVOKE_BOOTSTRAP", "3");
     let mut cluster = plan.on(network).start_at_once(3).unwrap();
-    for index in 0..3 {
-        until("every replica follows a leader", || {
-            let status = log_status(&cluster, index);
-            status["available"] == true
-                && status["settled"] == true
-                && status["voters"].as_array().map(Vec::len) == Some(3)
-        });
-    }
+    wait_for_three_voters(&cluster);
     let log = text(&log_status(&cluster, 0), "log");
     assert_eq!([1, 2].map(|index| text(&log_status(&cluster, index), "log")), [log.clone(), log.clone()]);
     assert!(cluster.ask(0, &["kv", "put", "k", "v"]).is_ok());

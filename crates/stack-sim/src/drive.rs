@@ -32,7 +32,7 @@ pub const LEADER_LOSS_P99: Duration = Duration::from_secs(3);
 const LEADER_CUT_MAX: Duration = Duration::from_secs(8);
 pub const LEADER_CUT_P99: Duration = Duration::from_secs(5);
 /// Deadline for other replicas to notice a disk that went back in time (M6).
-const ROLLBACK_PATIENCE: Duration = Duration::from_secs(60);
+const ROLLBACK_PATIENCE: Duration = Duration::from_secs(20);
 /// Entries that a replica acknowledges between the image of its disk and the rollback.
 const ROLLBACK_ENTRIES: u64 = 10;
 /// The evidence spreads within this time.

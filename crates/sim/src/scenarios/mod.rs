@@ -77,7 +77,6 @@ scenarios! {
     liveness::mass_failure_guard_of_nodes_ends, 5, five, "L6", "a node that lost all others waits, but not for ever";
     sessions::unregister_whose_answer_was_lost, 1, three, "C3", "an unregistration whose answer, and whose node, were lost";
     sessions::unregister_whose_node_was_lost, 3, three, "C13", "an acknowledged unregistration that only a lost node had";
-    sessions::close_whose_node_is_lost, 3, three, "C13", "the node is lost right after it acknowledged a close";
     sessions::overtaken_requests_are_rejected, 1, three, "C5", "duplicates of requests arrive after later requests";
     sessions::rejected_request_does_not_succeed_later, 1, three, "C5", "a copy of a rejected request arrives late";
     sessions::old_answers_are_not_evidence, 1, three, "C5", "answers to old heartbeats are not fresh evidence";

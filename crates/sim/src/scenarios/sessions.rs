@@ -139,24 +139,6 @@ pub(super) fn unregister_whose_node_was_lost(world: &mut World) -> ScenarioResul
     world.settle()
 }
 
-/// A client closes, and its node is lost as soon as the client has the answer. Peers are slower than the client.
-pub(super) fn close_whose_node_is_lost(world: &mut World) -> ScenarioResult {
-    world.begin()?;
-    let client = world.add_client_at("c", &["m"], 0);
-    world.up(&["m"])?;
-    let spikes = [1, 2].map(|host| world.slow_links(host, 40_000));
-    world.client_close(client);
-    world.run_until(|w| w.clients[client].session.is_none(), 5 * SECOND)?;
-    world.crash(0, crate::world::Crash::Silent);
-    world.run_until(|w| w.absent_everywhere("m"), SECOND)?;
-    world.throughout(MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
-    for spike in spikes {
-        world.end_spike(spike);
-    }
-    world.start(0);
-    world.settle()
-}
-
 /// Requests of a session arrive a second time, after later ones.
 pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
