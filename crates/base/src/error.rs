@@ -96,6 +96,8 @@ codes! {
     StaleEpoch = 24, "STALE_EPOCH", 409, Aborted, REJECTED;
     /// Registry: writes of the session that the client knows are lost (rule C11).
     WritesLost = 25, "WRITES_LOST", 409, Aborted, REJECTED;
+    /// Log: another lease holds the lock.
+    LockHeld = 26, "LOCK_HELD", 409, AlreadyExists, REJECTED;
 }
 
 impl ErrorCode {

@@ -7,10 +7,14 @@
 
 pub mod codec;
 pub mod command;
+pub mod history;
 mod id;
 pub mod keys;
 pub mod leader;
+mod leases;
+mod level;
 mod limits;
+mod locks;
 pub mod machine;
 mod mutant;
 pub mod snapshot;
@@ -19,7 +23,10 @@ mod tree;
 
 pub use command::Command;
 pub use id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
-pub use limits::{LimitsError, LogLimits};
+pub use leases::Lease;
+pub use level::Level;
+pub use limits::{CoordinationLimits, LimitsError, LogLimits};
+pub use locks::{Lock, LockPlace, Standing};
 pub use machine::{Entry, Machine};
 pub use mutant::{Mutant, Mutation};
 pub use snapshot::Snapshot;

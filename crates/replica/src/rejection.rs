@@ -31,6 +31,10 @@ pub enum LogRejection {
     NoRoom(ApplyRejection),
     #[error("the client abandoned all requests below {floor} in a barrier read")]
     Abandoned { floor: u64 },
+    #[error("{0}")]
+    Level(NotAppended),
+    #[error("a membership change is in progress; retry")]
+    ChangeInProgress,
     #[error("{what} in progress at this node have reached the limit of {limit}; retry")]
     Busy { what: &'static str, limit: u64 },
     #[error("the command has {found} bytes; the limit is {limit}")]
@@ -66,12 +70,15 @@ impl LogRejection {
         match self {
             LogRejection::NotLeader(_) => ErrorCode::NotLeader,
             LogRejection::NoQuorum(_) => ErrorCode::NoQuorum,
-            LogRejection::NotReady | LogRejection::NoReplica(_) | LogRejection::Stopped => ErrorCode::NotReady,
+            LogRejection::NotReady
+            | LogRejection::NoReplica(_)
+            | LogRejection::Stopped
+            | LogRejection::ChangeInProgress => ErrorCode::NotReady,
             LogRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
             LogRejection::SessionNotOpen | LogRejection::NotOwner | LogRejection::OtherLog { .. } => {
                 ErrorCode::SessionGone
             }
-            LogRejection::Conflict(_) => ErrorCode::FailedPrecondition,
+            LogRejection::Conflict(_) | LogRejection::Level(_) => ErrorCode::FailedPrecondition,
             LogRejection::NoRoom(why) => why.code(),
             LogRejection::Abandoned { .. } => ErrorCode::Superseded,
             LogRejection::Busy { .. } => ErrorCode::ResourceExhausted,
@@ -100,6 +107,8 @@ impl From<NotAppended> for LogRejection {
             NotAppended::SessionNotOpen => LogRejection::SessionNotOpen,
             NotAppended::NoRoom(why) => LogRejection::NoRoom(why),
             NotAppended::Abandoned { floor } => LogRejection::Abandoned { floor },
+            NotAppended::Level { .. } => LogRejection::Level(why),
+            NotAppended::ChangeInProgress => LogRejection::ChangeInProgress,
         }
     }
 }

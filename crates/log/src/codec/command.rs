@@ -1,8 +1,10 @@
 //! Encoding of commands in log entries.
 
-use super::{CodecError, Reader, Writer, epoch, put_epoch};
+use super::txn::{decode_txn, encode_txn};
+use super::{CodecError, Reader, Writer, coordination, epoch, put_epoch};
 use crate::command::{
-    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, Open, Opener, Put, ReplicaLocation, Request,
+    Body, Command, Delete, DeleteRange, DurableClient, Expire, GroupChange, LeaseId, Open, Opener, Put,
+    ReplicaLocation, Request,
 };
 use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
@@ -22,6 +24,9 @@ const REQUEST: u8 = 1;
 const EXPIRE: u8 = 2;
 /// A request that is the last of its session.
 const LAST_REQUEST: u8 = 3;
+const RAISE: u8 = 4;
+const END_LEASE: u8 = 5;
+const END_DELAY: u8 = 6;
 
 const FENCE: u8 = 0;
 const END: u8 = 1;
@@ -29,6 +34,12 @@ const PUT: u8 = 2;
 const DELETE: u8 = 3;
 const DELETE_RANGE: u8 = 4;
 const MEMBERSHIP: u8 = 5;
+const TXN: u8 = 6;
+const GRANT: u8 = 7;
+const REVOKE: u8 = 8;
+const ACQUIRE: u8 = 9;
+const RELEASE: u8 = 10;
+const PROCLAIM: u8 = 11;
 
 impl Command {
     pub fn encode(&self) -> Vec<u8> {
@@ -42,6 +53,18 @@ impl Command {
                 put_epoch(&mut w, expire.epoch);
                 w.varint(expire.session.0);
                 w.varint(expire.activity);
+            }
+            Command::Raise(raise) => {
+                w.byte(RAISE);
+                coordination::encode_raise(&mut w, raise);
+            }
+            Command::EndLease(end) => {
+                w.byte(END_LEASE);
+                coordination::encode_end_lease(&mut w, end);
+            }
+            Command::EndDelay(end) => {
+                w.byte(END_DELAY);
+                coordination::encode_end_delay(&mut w, end);
             }
         }
         w.into_bytes()
@@ -75,6 +98,9 @@ impl Command {
                 session: LogSessionId(r.counter("session")?),
                 activity: r.counter("activity")?,
             }),
+            RAISE => Command::Raise(coordination::decode_raise(r)?),
+            END_LEASE => Command::EndLease(coordination::decode_end_lease(r)?),
+            END_DELAY => Command::EndDelay(coordination::decode_end_delay(r, &|part| bytes.slice_ref(part))?),
             _ => return Err(CodecError::Invalid("command")),
         };
         reader.end()?;
@@ -176,11 +202,36 @@ fn encode_body(w: &mut Writer, body: &Body) {
             encode_replicas(w, &change.voters);
             encode_replicas(w, &change.learners);
         }
+        Body::Txn(txn) => {
+            w.byte(TXN);
+            encode_txn(w, txn);
+        }
+        Body::Grant(grant) => {
+            w.byte(GRANT);
+            coordination::encode_term(w, &grant.term, grant.end);
+        }
+        Body::Revoke(lease) => {
+            w.byte(REVOKE);
+            w.varint(lease.0);
+        }
+        Body::Acquire(acquire) => {
+            w.byte(ACQUIRE);
+            coordination::encode_acquire(w, acquire);
+        }
+        Body::Release(release) => {
+            w.byte(RELEASE);
+            coordination::encode_release(w, release);
+        }
+        Body::Proclaim(proclaim) => {
+            w.byte(PROCLAIM);
+            coordination::encode_proclaim(w, proclaim);
+        }
     }
 }
 
 fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
     let if_revision = |r: &mut Reader<'_>| r.option("if_revision", |r| r.counter("if_revision"));
+    let keep = |part: &[u8]| bytes.slice_ref(part);
     let key = |r: &mut Reader<'_>, what| r.sized(what, KEY_BYTES_MAX).map(|key| bytes.slice_ref(key));
     Ok(match r.byte("body")? {
         FENCE => {
@@ -206,6 +257,12 @@ fn decode_body(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Body, CodecError> {
             voters: decode_replicas(r, "voters")?,
             learners: decode_replicas(r, "learners")?,
         }),
+        TXN => Body::Txn(decode_txn(r, bytes)?),
+        GRANT => Body::Grant(coordination::decode_grant(r)?),
+        REVOKE => Body::Revoke(LeaseId(r.counter("lease")?)),
+        ACQUIRE => Body::Acquire(coordination::decode_acquire(r, &keep)?),
+        RELEASE => Body::Release(coordination::decode_release(r, &keep)?),
+        PROCLAIM => Body::Proclaim(coordination::decode_proclaim(r, &keep)?),
         _ => return Err(CodecError::Invalid("body")),
     })
 }

@@ -6,10 +6,14 @@
 use crate::id::{Epoch, ReplicaId};
 
 mod command;
+pub(crate) mod coordination;
+pub(crate) mod coordination_state;
 pub(crate) mod state;
+mod txn;
 
 pub use command::COMMAND_VERSION;
 pub use convoke_base::codec::{CodecError, Reader, Writer};
+pub(crate) use coordination::encode_lock_event;
 
 pub fn put_epoch(w: &mut Writer, epoch: Epoch) {
     w.varint(epoch.term);

@@ -1,13 +1,19 @@
 //! Encoding of the parts of the state, for snapshots and for the state hash (LH1, LH2).
 
 use super::command::{decode_replicas, encode_replicas};
+use super::coordination::{decode_limits as decode_coordination_limits, encode_limits as encode_coordination_limits};
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
-use crate::command::Opener;
+use crate::command::{LeaseId, Opener};
+use crate::history::History;
 use crate::id::{LogSessionId, Position, ReplicaId};
-use crate::keys::{Changed, KeyRecord, Keys};
-use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, LogLimits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
+use crate::keys::{Changed, KeyExtras, KeyRecord, Keys};
+use crate::leases::Leases;
+use crate::level::Level;
+use crate::limits::{COUNT_MAX, CoordinationLimits, KEY_BYTES_MAX, LogLimits, TEXT_BYTES_MAX, VALUE_BYTES_MAX, micros};
+use crate::locks::Locks;
 use crate::machine::{
-    Configuration, EndReason, Ended, Field, Machine, Membership, Outcome, Reason, Response, Session, Sessions,
+    Configuration, EndReason, Ended, Field, LockAnswer, Machine, Membership, Outcome, Reason, Response, Session,
+    Sessions, TxnOutcome,
 };
 use crate::mutant::Mutation;
 use crate::time::LogTime;
@@ -28,11 +34,17 @@ pub(crate) fn encode_head(w: &mut Writer, machine: &Machine) {
     w.varint(machine.membership.highest.0);
     w.varint(machine.sessions.endings);
     w.varint(machine.keys.revision());
+    if machine.level > Level::FIRST {
+        w.varint(machine.level.0);
+        encode_coordination_limits(w, &machine.limits.coordination);
+        w.varint(machine.history.compacted());
+    }
 }
 
-/// Decodes a machine without sessions and keys, which follow in later frames.
-pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
-    let limits = decode_limits(r)?;
+/// Decodes a machine without the parts that follow in later frames. `has_level` is false for a snapshot of level 1,
+/// whose bytes are those of versions without levels (V4).
+pub(crate) fn decode_head(r: &mut Reader<'_>, has_level: bool) -> Result<Machine, CodecError> {
+    let mut limits = decode_limits(r)?;
     let applied = Position { index: r.counter("applied")?, epoch: epoch(r)? };
     let log_time = LogTime::from_micros(r.varint("log_time")?);
     let current = Configuration {
@@ -43,7 +55,18 @@ pub(crate) fn decode_head(r: &mut Reader<'_>) -> Result<Machine, CodecError> {
     let membership = Membership { current: Arc::new(current), highest: ReplicaId(r.varint("highest")?) };
     let sessions = Sessions::restored(r.counter("endings")?);
     let keys = Keys::restored(r.counter("revision")?);
-    Ok(Machine { limits, mutation: Mutation::none(), applied, log_time, sessions, membership, keys })
+    let (mut level, mut history) = (Level::FIRST, History::default());
+    if has_level {
+        level = Level(r.counter("level")?);
+        if level <= Level::FIRST || level > Level::SUPPORTED {
+            return Err(CodecError::Invalid("level"));
+        }
+        limits.coordination = decode_coordination_limits(r)?;
+        history = History::starting_above(r.bounded("compacted", keys.revision())?);
+    }
+    let (leases, locks) = (Leases::default(), Locks::default());
+    let mutation = Mutation::none();
+    Ok(Machine { limits, mutation, applied, log_time, sessions, membership, keys, level, history, leases, locks })
 }
 
 fn encode_limits(w: &mut Writer, limits: &LogLimits) {
@@ -89,6 +112,7 @@ fn decode_limits(r: &mut Reader<'_>) -> Result<LogLimits, CodecError> {
         store_bytes: r.varint("limits")?,
         replicas: r.varint("limits")?,
         address_bytes: r.varint("limits")?,
+        coordination: CoordinationLimits::INACTIVE,
     };
     limits.check().map_err(|error| CodecError::Invalid(error.field))?;
     Ok(limits)
@@ -169,23 +193,46 @@ pub(crate) fn encode_record(w: &mut Writer, record: &KeyRecord) {
     w.sized(record.value());
     w.varint(record.create_revision);
     w.varint(record.modify_revision);
+    let extras = record.extras();
+    if extras != KeyExtras::default() {
+        // A version is never 0, so a 0 here is a record of level 2.
+        for number in [0, extras.flags, extras.lease, extras.lock_index] {
+            w.varint(number);
+        }
+    }
     w.varint(record.version);
 }
 
 pub(crate) fn decode_record(r: &mut Reader<'_>) -> Result<KeyRecord, CodecError> {
     let key = r.sized("key", KEY_BYTES_MAX)?;
     let value = r.sized("value", VALUE_BYTES_MAX)?;
-    let revisions = [r.counter("create_revision")?, r.counter("modify_revision")?, r.counter("version")?];
+    let mut revisions = [r.counter("create_revision")?, r.counter("modify_revision")?, r.counter("version")?];
+    let mut extras = KeyExtras::default();
+    if revisions[2] == 0 {
+        extras =
+            KeyExtras { flags: r.varint("flags")?, lease: r.counter("lease")?, lock_index: r.varint("lock_index")? };
+        revisions[2] = r.counter("version")?;
+        if extras == KeyExtras::default() {
+            return Err(CodecError::Invalid("record"));
+        }
+    }
     if key.is_empty() || revisions[0] == 0 || revisions[0] > revisions[1] || revisions[2] == 0 {
         return Err(CodecError::Invalid("record"));
     }
-    Ok(KeyRecord::new(key, value, revisions))
+    Ok(KeyRecord::new(key, value, revisions).with_extras(extras))
 }
 
 const FENCED: u8 = 0;
 const ENDED: u8 = 1;
 const CHANGED: u8 = 2;
 const CONFIGURED: u8 = 3;
+const TXN: u8 = 4;
+const GRANTED: u8 = 5;
+const REVOKED: u8 = 6;
+const HELD: u8 = 7;
+const WAITING: u8 = 8;
+const RELEASED: u8 = 9;
+const PROCLAIMED: u8 = 10;
 /// Tags of reasons follow the tags of responses.
 const NOT_APPLIED: u8 = 16;
 
@@ -197,13 +244,28 @@ fn encode_outcome(w: &mut Writer, outcome: &Outcome) {
                 Response::Ended => ENDED,
                 Response::Changed(_) => CHANGED,
                 Response::Configured(_) => CONFIGURED,
+                Response::Txn(_) => TXN,
+                Response::Granted(_) => GRANTED,
+                Response::Revoked { .. } => REVOKED,
+                Response::Lock(LockAnswer::Held { .. }) => HELD,
+                Response::Lock(LockAnswer::Waiting) => WAITING,
+                Response::Released { .. } => RELEASED,
+                Response::Proclaimed => PROCLAIMED,
             };
             w.byte(tag);
             w.varint(*index);
             w.varint(*revision);
             match response {
-                Response::Fenced | Response::Ended => {}
-                Response::Configured(number) => w.varint(*number),
+                Response::Fenced | Response::Ended | Response::Proclaimed | Response::Lock(LockAnswer::Waiting) => {}
+                Response::Configured(number)
+                | Response::Granted(LeaseId(number))
+                | Response::Revoked { keys: number }
+                | Response::Lock(LockAnswer::Held { fence: number }) => w.varint(*number),
+                Response::Released { fence } => w.option(*fence, Writer::varint),
+                Response::Txn(txn) => {
+                    w.flag(txn.succeeded);
+                    w.varint(txn.changes);
+                }
                 Response::Changed(changed) => {
                     w.varint(changed.keys);
                     w.count(changed.previous.len());
@@ -228,17 +290,24 @@ fn encode_outcome(w: &mut Writer, outcome: &Outcome) {
     }
 }
 
-fn reason_parts(reason: Reason) -> (u8, Option<Field>, [Option<u64>; 2]) {
-    match reason {
-        Reason::Expired => (0, None, [None, None]),
-        Reason::Precondition { revision } => (1, None, [Some(revision), None]),
-        Reason::TooLarge { field, found, limit } => (2, Some(field), [Some(found), Some(limit)]),
-        Reason::TooMany { field, limit } => (3, Some(field), [Some(limit), None]),
-        Reason::Invalid { field } => (4, Some(field), [None, None]),
-        Reason::Replaced { current } => (5, None, [Some(current), None]),
-        Reason::ReplicaIdUsed(id) => (6, None, [Some(id.0), None]),
-        Reason::NoSession => (7, None, [None, None]),
-    }
+fn reason_parts(reason: Reason) -> (u8, Option<Field>, [Option<u64>; 3]) {
+    let (tag, field, numbers): (u8, Option<Field>, &[u64]) = match reason {
+        Reason::Expired => (0, None, &[]),
+        Reason::Precondition { revision } => (1, None, &[revision]),
+        Reason::TooLarge { field, found, limit } => (2, Some(field), &[found, limit]),
+        Reason::TooMany { field, limit } => (3, Some(field), &[limit]),
+        Reason::Invalid { field } => (4, Some(field), &[]),
+        Reason::Replaced { current } => (5, None, &[current]),
+        Reason::ReplicaIdUsed(id) => (6, None, &[id.0]),
+        Reason::NoSession => (7, None, &[]),
+        Reason::OutOfRange { field, found, min, max } => (8, Some(field), &[found, min, max]),
+        Reason::Full { field, limit } => (9, Some(field), &[limit]),
+        Reason::NoLease(lease) => (10, None, &[lease.0]),
+        Reason::LockHeld { fence } => (11, None, &[fence]),
+        Reason::NotHeld => (12, None, &[]),
+        Reason::Permits { permits } => (13, None, &[permits]),
+    };
+    (tag, field, [0, 1, 2].map(|at| numbers.get(at).copied()))
 }
 
 fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, CodecError> {
@@ -252,6 +321,13 @@ fn decode_outcome(r: &mut Reader<'_>) -> Result<Outcome, CodecError> {
         FENCED => Response::Fenced,
         ENDED => Response::Ended,
         CONFIGURED => Response::Configured(r.counter("configuration")?),
+        TXN => Response::Txn(TxnOutcome { succeeded: r.flag("succeeded")?, changes: r.counter("changes")? }),
+        GRANTED => Response::Granted(LeaseId(r.counter("lease")?)),
+        REVOKED => Response::Revoked { keys: r.counter("keys")? },
+        HELD => Response::Lock(LockAnswer::Held { fence: r.counter("fence")? }),
+        WAITING => Response::Lock(LockAnswer::Waiting),
+        RELEASED => Response::Released { fence: r.option("fence", |r| r.counter("fence"))? },
+        PROCLAIMED => Response::Proclaimed,
         CHANGED => {
             let keys = r.counter("keys")?;
             let count = r.count("previous", 6, COUNT_MAX)?;
@@ -274,6 +350,17 @@ fn decode_reason(r: &mut Reader<'_>, tag: u8) -> Result<Reason, CodecError> {
         5 => Reason::Replaced { current: r.counter("configuration")? },
         6 => Reason::ReplicaIdUsed(ReplicaId(r.varint("replica")?)),
         7 => Reason::NoSession,
+        8 => Reason::OutOfRange {
+            field: field(r)?,
+            found: r.varint("found")?,
+            min: r.varint("min")?,
+            max: r.varint("max")?,
+        },
+        9 => Reason::Full { field: field(r)?, limit: r.varint("limit")? },
+        10 => Reason::NoLease(LeaseId(r.counter("lease")?)),
+        11 => Reason::LockHeld { fence: r.counter("fence")? },
+        12 => Reason::NotHeld,
+        13 => Reason::Permits { permits: r.counter("permits")? },
         _ => return Err(CodecError::Invalid("reason")),
     })
 }

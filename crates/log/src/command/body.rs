@@ -1,7 +1,9 @@
 //! Bodies of requests.
 
+use super::{Acquire, Grant, LeaseId, Proclaim, Release, Txn};
 use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
+use crate::level::Level;
 use bytes::Bytes;
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
@@ -17,6 +19,18 @@ pub enum Body {
     Delete(Delete),
     DeleteRange(DeleteRange),
     Membership(GroupChange),
+    /// Level 2: a transaction (T).
+    Txn(Txn),
+    /// Level 2: grants a lease (LE1).
+    Grant(Grant),
+    /// Level 2: ends a lease (LE4).
+    Revoke(LeaseId),
+    /// Level 2: asks for a permit of a lock, or becomes a candidate (LO1).
+    Acquire(Acquire),
+    /// Level 2: releases a lock, gives up a place in its queue, or resigns (LO5).
+    Release(Release),
+    /// Level 2: replaces the value of a holder (EL2).
+    Proclaim(Proclaim),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +74,24 @@ pub struct ReplicaLocation {
 }
 
 impl Body {
+    /// Returns the level that the log must have (V1).
+    pub fn level(&self) -> Level {
+        match self {
+            Body::Fence(_)
+            | Body::End(_)
+            | Body::Put(_)
+            | Body::Delete(_)
+            | Body::DeleteRange(_)
+            | Body::Membership(_) => Level::FIRST,
+            Body::Txn(_)
+            | Body::Grant(_)
+            | Body::Revoke(_)
+            | Body::Acquire(_)
+            | Body::Release(_)
+            | Body::Proclaim(_) => Level::COORDINATION,
+        }
+    }
+
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Body::Put(Put { key: key.into(), value: value.into(), if_revision: None, previous: false })
     }

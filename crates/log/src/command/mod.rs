@@ -3,10 +3,18 @@
 //! A command is a value; only apply decides what it does (A3). Every command names the epoch it is meant for (E2).
 
 mod body;
+mod coordination;
+mod txn;
 
 pub use body::{Body, Delete, DeleteRange, GroupChange, Put, ReplicaLocation};
+pub use coordination::{
+    Acquire, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName, LockSpace,
+    MemberBinding, Place, Proclaim, Raise, Release,
+};
+pub use txn::{Compare, Op, OpResult, Relation, TXN_OPERATIONS_MAX, Test, Txn, TxnPut};
 
 use crate::id::{Epoch, LogSessionId, RequestId};
+use crate::level::Level;
 use crate::machine::Field;
 use crate::time::LogTime;
 use convoke_base::codec::COUNTER_MAX;
@@ -19,6 +27,9 @@ pub enum Command {
     Open(Open),
     Request(Request),
     Expire(Expire),
+    Raise(Raise),
+    EndLease(EndLease),
+    EndDelay(EndDelay),
 }
 
 /// Opens a session (LS1, LS2).
@@ -87,6 +98,19 @@ impl Command {
             Command::Open(open) => open.epoch,
             Command::Request(request) => request.epoch,
             Command::Expire(expire) => expire.epoch,
+            Command::Raise(raise) => raise.epoch,
+            Command::EndLease(end) => end.epoch,
+            Command::EndDelay(end) => end.epoch,
+        }
+    }
+
+    /// Returns the level that the log must have before a leader appends the command (V1). A raise is appended below the
+    /// level that it names, after every replica supports it (V2).
+    pub fn level(&self) -> Level {
+        match self {
+            Command::Open(_) | Command::Expire(_) | Command::Raise(_) => Level::FIRST,
+            Command::Request(request) => request.body.level(),
+            Command::EndLease(_) | Command::EndDelay(_) => Level::COORDINATION,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Changes of keys. All checks precede the change, so a rejected change modifies nothing.
 
-use super::{KeyRecord, Keys, RECORD_BYTES};
+use super::{KeyExtras, KeyRange, KeyRecord, Keys, RECORD_BYTES};
 use crate::command::{Delete, DeleteRange, Put};
 use crate::limits::LogLimits;
 use crate::machine::{Field, Reason};
@@ -17,49 +17,129 @@ pub struct Changed {
     pub omitted: u64,
 }
 
+/// A changed key, for history: the new record, none after a deletion, and the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyChange {
+    pub(crate) record: Option<Arc<KeyRecord>>,
+    pub(crate) previous: Option<Arc<KeyRecord>>,
+}
+
+/// Changes of one request, in order.
+pub(crate) type KeyChanges = Vec<KeyChange>;
+
 impl Keys {
-    pub(crate) fn put(&mut self, limits: &LogLimits, put: &Put) -> Result<Changed, Reason> {
-        check_key(limits, &put.key)?;
-        let found = put.value.len() as u64;
+    pub(crate) fn put(&mut self, limits: &LogLimits, put: &Put, changes: &mut KeyChanges) -> Result<Changed, Reason> {
+        self.check_put(limits, &put.key, &put.value)?;
+        self.compare(&put.key, put.if_revision)?;
+        self.check_room(limits, &put.key, &put.value)?;
+        self.revision += 1;
+        let previous = self.write(self.revision, &put.key, &put.value, KeyExtras::default(), changes);
+        Ok(changed(limits, put.previous, 1, previous))
+    }
+
+    /// Checks the sizes of a key and its value (K5).
+    pub(crate) fn check_put(&self, limits: &LogLimits, key: &[u8], value: &[u8]) -> Result<(), Reason> {
+        check_key(limits, key)?;
+        let found = value.len() as u64;
         if found > limits.value_bytes {
             return Err(Reason::TooLarge { field: Field::Value, found, limit: limits.value_bytes });
         }
-        let held = self.compare(&put.key, put.if_revision)?;
+        Ok(())
+    }
+
+    /// Checks that a put finds room. A put that does not make the store larger always does (K5, Q1).
+    pub(crate) fn check_room(&self, limits: &LogLimits, key: &[u8], value: &[u8]) -> Result<(), Reason> {
+        let held = self.get(key);
         let freed = held.map_or(0, |record| record.bytes());
-        let taken = put.key.len() as u64 + found + RECORD_BYTES;
+        let taken = (key.len() + value.len()) as u64 + RECORD_BYTES;
         let total = self.bytes - freed + taken;
         if total > limits.store_bytes && taken > freed {
             return Err(Reason::TooLarge { field: Field::Store, found: total, limit: limits.store_bytes });
         }
-        let revision = self.revision + 1;
-        let (created, version) = held.map_or((revision, 1), |record| (record.create_revision, record.version + 1));
-        let record = KeyRecord::new(&put.key, &put.value, [created, revision, version]);
-        self.revision = revision;
-        let previous = self.store(Arc::new(record));
-        Ok(changed(limits, put.previous, 1, previous))
+        let limit = limits.coordination.keys;
+        if held.is_none() && self.len() as u64 >= limit {
+            return Err(Reason::Full { field: Field::Keys, limit });
+        }
+        Ok(())
     }
 
-    pub(crate) fn delete(&mut self, limits: &LogLimits, delete: &Delete) -> Result<Changed, Reason> {
+    /// Stores a key at a revision and returns the previous record. The caller has checked everything.
+    pub(crate) fn write(
+        &mut self,
+        revision: u64,
+        key: &[u8],
+        value: &[u8],
+        extras: KeyExtras,
+        changes: &mut KeyChanges,
+    ) -> Option<Arc<KeyRecord>> {
+        let held = self.get(key);
+        let (created, version) = held.map_or((revision, 1), |record| (record.create_revision, record.version + 1));
+        let record = Arc::new(KeyRecord::new(key, value, [created, revision, version]).with_extras(extras));
+        let previous = self.store(record.clone());
+        changes.push(KeyChange { record: Some(record), previous: previous.clone() });
+        previous
+    }
+
+    /// Removes a key and returns its record.
+    pub(crate) fn erase(&mut self, key: &[u8], changes: &mut KeyChanges) -> Option<Arc<KeyRecord>> {
+        let previous = self.remove(key)?;
+        changes.push(KeyChange { record: None, previous: Some(previous.clone()) });
+        Some(previous)
+    }
+
+    /// Reverts changes, the last one first.
+    pub(crate) fn undo(&mut self, changes: KeyChanges) {
+        for change in changes.into_iter().rev() {
+            match (change.previous, change.record) {
+                (Some(previous), _) => drop(self.store(previous)),
+                (None, Some(record)) => drop(self.remove(record.key())),
+                (None, None) => {}
+            }
+        }
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        limits: &LogLimits,
+        delete: &Delete,
+        changes: &mut KeyChanges,
+    ) -> Result<Changed, Reason> {
         check_key(limits, &delete.key)?;
         self.compare(&delete.key, delete.if_revision)?;
-        let removed = self.remove(&delete.key);
+        let removed = self.erase(&delete.key, changes);
         let keys = u64::from(removed.is_some());
         self.revision += keys;
         Ok(changed(limits, delete.previous, keys, removed))
     }
 
-    pub(crate) fn delete_range(&mut self, limits: &LogLimits, delete: &DeleteRange) -> Result<Changed, Reason> {
+    pub(crate) fn delete_range(
+        &mut self,
+        limits: &LogLimits,
+        delete: &DeleteRange,
+        changes: &mut KeyChanges,
+    ) -> Result<Changed, Reason> {
+        let records = self.erase_range(limits, &delete.range, changes)?;
+        self.revision += u64::from(!records.is_empty());
+        Ok(changed(limits, delete.previous, records.len() as u64, records))
+    }
+
+    /// Removes all keys of a range, if they are not too many (K5).
+    pub(crate) fn erase_range(
+        &mut self,
+        limits: &LogLimits,
+        range: &KeyRange,
+        changes: &mut KeyChanges,
+    ) -> Result<Vec<Arc<KeyRecord>>, Reason> {
         let limit = limits.range_keys;
         let bound = usize::try_from(limit).unwrap_or(usize::MAX);
-        let records: Vec<Arc<KeyRecord>> = self.records(&delete.range).take(bound.saturating_add(1)).cloned().collect();
+        let records: Vec<Arc<KeyRecord>> = self.records(range).take(bound.saturating_add(1)).cloned().collect();
         if records.len() > bound {
             return Err(Reason::TooMany { field: Field::Range, limit });
         }
         for record in &records {
-            self.remove(record.key());
+            self.erase(record.key(), changes);
         }
-        self.revision += u64::from(!records.is_empty());
-        Ok(changed(limits, delete.previous, records.len() as u64, records))
+        Ok(records)
     }
 
     /// Returns the current record of a key if its revision is the expected one (K3).
@@ -73,7 +153,7 @@ impl Keys {
     }
 }
 
-fn check_key(limits: &LogLimits, key: &[u8]) -> Result<(), Reason> {
+pub(crate) fn check_key(limits: &LogLimits, key: &[u8]) -> Result<(), Reason> {
     let found = key.len() as u64;
     if found == 0 {
         return Err(Reason::Invalid { field: Field::Key });

@@ -5,14 +5,18 @@
 //! one state.
 
 mod change;
+mod query;
 mod range;
 mod record;
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::tree::{Iter, Tree};
 pub use change::Changed;
+pub(crate) use change::{KeyChange, KeyChanges, check_key};
+pub(crate) use query::QueryBounds;
+pub use query::{Content, Order, Query, QueryResult, Selection, SortBy};
 pub use range::KeyRange;
-pub use record::{KeyRecord, RECORD_BYTES};
+pub use record::{KeyExtras, KeyRecord, RECORD_BYTES};
 use std::sync::Arc;
 
 /// All keys at one revision.
@@ -83,6 +87,12 @@ impl Keys {
 
     pub(crate) fn iter(&self) -> Iter<'_, KeyRecord> {
         self.tree.iter()
+    }
+
+    /// Raises the revision, for a change outside of the keys as well (K2).
+    pub(crate) fn raise_revision(&mut self, by: u64) -> u64 {
+        self.revision += by;
+        self.revision
     }
 
     /// Creates the store of a snapshot, without its records.

@@ -27,28 +27,28 @@ fn parts(record: &KeyRecord) -> (&[u8], &[u8], u64, u64, u64) {
 fn k1_k2_records_count_their_changes_and_a_deleted_key_is_dropped() {
     let (mut keys, limits) = (Keys::default(), limits());
     assert_eq!(keys.revision(), 0);
-    assert_eq!(keys.put(&limits, &put("a", "1")), Ok(Changed { keys: 1, ..Changed::default() }));
-    keys.put(&limits, &put("b", "1")).unwrap();
-    let changed = keys.put(&limits, &put("a", "2")).unwrap();
+    assert_eq!(keys.put(&limits, &put("a", "1"), &mut Vec::new()), Ok(Changed { keys: 1, ..Changed::default() }));
+    keys.put(&limits, &put("b", "1"), &mut Vec::new()).unwrap();
+    let changed = keys.put(&limits, &put("a", "2"), &mut Vec::new()).unwrap();
     assert_eq!(
         changed.previous.iter().map(|record| parts(record)).collect::<Vec<_>>(),
         [(&b"a"[..], &b"1"[..], 1, 1, 1)]
     );
     assert_eq!(parts(keys.get(b"a").unwrap()), (&b"a"[..], &b"2"[..], 1, 3, 2));
-    assert_eq!(keys.delete(&limits, &delete("a")).unwrap().keys, 1);
+    assert_eq!(keys.delete(&limits, &delete("a"), &mut Vec::new()).unwrap().keys, 1);
     assert_eq!((keys.get(b"a"), keys.revision()), (None, 4));
-    keys.put(&limits, &put("a", "3")).unwrap();
+    keys.put(&limits, &put("a", "3"), &mut Vec::new()).unwrap();
     assert_eq!(parts(keys.get(b"a").unwrap()), (&b"a"[..], &b"3"[..], 5, 5, 1));
 }
 
 #[test]
 fn k2_a_request_that_changes_nothing_keeps_the_revision() {
     let (mut keys, limits) = (Keys::default(), limits());
-    keys.put(&limits, &put("a", "1")).unwrap();
-    assert_eq!(keys.delete(&limits, &delete("b")), Ok(Changed::default()));
+    keys.put(&limits, &put("a", "1"), &mut Vec::new()).unwrap();
+    assert_eq!(keys.delete(&limits, &delete("b"), &mut Vec::new()), Ok(Changed::default()));
     let range = DeleteRange { range: KeyRange::prefix("x"), previous: false };
-    assert_eq!(keys.delete_range(&limits, &range), Ok(Changed::default()));
-    let rejected = keys.put(&limits, &Put { if_revision: Some(0), ..put("a", "2") });
+    assert_eq!(keys.delete_range(&limits, &range, &mut Vec::new()), Ok(Changed::default()));
+    let rejected = keys.put(&limits, &Put { if_revision: Some(0), ..put("a", "2") }, &mut Vec::new());
     assert_eq!(rejected, Err(Reason::Precondition { revision: 1 }));
     assert_eq!(keys.revision(), 1);
 }
@@ -56,7 +56,9 @@ fn k2_a_request_that_changes_nothing_keeps_the_revision() {
 #[test]
 fn k3_compare_and_set() {
     let (mut keys, limits) = (Keys::default(), limits());
-    let set = |keys: &mut Keys, revision| keys.put(&limits, &Put { if_revision: Some(revision), ..put("a", "x") });
+    let set = |keys: &mut Keys, revision| {
+        keys.put(&limits, &Put { if_revision: Some(revision), ..put("a", "x") }, &mut Vec::new())
+    };
     let absent = set(&mut keys, 1).unwrap_err();
     assert_eq!(absent, Reason::Precondition { revision: 0 });
     assert_eq!(absent.to_string(), "the key does not exist; read it and try again");
@@ -64,20 +66,22 @@ fn k3_compare_and_set() {
     assert_eq!(set(&mut keys, 0), Err(Reason::Precondition { revision: 1 }), "it exists");
     assert!(set(&mut keys, 1).is_ok());
     let stale = Delete { if_revision: Some(1), ..delete("a") };
-    assert_eq!(keys.delete(&limits, &stale), Err(Reason::Precondition { revision: 2 }));
-    assert!(keys.delete(&limits, &Delete { if_revision: Some(2), ..stale }).is_ok());
+    assert_eq!(keys.delete(&limits, &stale, &mut Vec::new()), Err(Reason::Precondition { revision: 2 }));
+    assert!(keys.delete(&limits, &Delete { if_revision: Some(2), ..stale }, &mut Vec::new()).is_ok());
 }
 
 #[test]
 fn k4_previous_records_are_returned_as_far_as_they_fit() {
     let (mut keys, limits) = (Keys::default(), limits());
     for key in ["a", "b", "c"] {
-        keys.put(&limits, &put(key, "1")).unwrap();
+        keys.put(&limits, &put(key, "1"), &mut Vec::new()).unwrap();
     }
-    let changed = keys.delete_range(&limits, &DeleteRange { range: KeyRange::all(), previous: true }).unwrap();
+    let changed =
+        keys.delete_range(&limits, &DeleteRange { range: KeyRange::all(), previous: true }, &mut Vec::new()).unwrap();
     assert_eq!((changed.keys, changed.previous.len(), changed.omitted), (3, 2, 1));
     assert_eq!(keys.revision(), 4, "one request, one revision");
-    let changed = keys.delete_range(&limits, &DeleteRange { range: KeyRange::all(), previous: true }).unwrap();
+    let changed =
+        keys.delete_range(&limits, &DeleteRange { range: KeyRange::all(), previous: true }, &mut Vec::new()).unwrap();
     assert_eq!(changed, Changed::default());
 }
 
@@ -85,41 +89,50 @@ fn k4_previous_records_are_returned_as_far_as_they_fit() {
 fn k5_rejections_name_field_and_limit_and_change_nothing() {
     let (mut keys, mut limits) = (Keys::default(), limits());
     let too_large = |field, found, limit| Err(Reason::TooLarge { field, found, limit });
-    assert_eq!(keys.put(&limits, &put("", "1")), Err(Reason::Invalid { field: Field::Key }));
-    assert_eq!(keys.put(&limits, &put("123456789", "1")), too_large(Field::Key, 9, 8));
-    assert_eq!(keys.put(&limits, &put("a", "12345678901234567")), too_large(Field::Value, 17, 16));
-    assert_eq!(keys.delete(&limits, &delete("")), Err(Reason::Invalid { field: Field::Key }));
+    assert_eq!(keys.put(&limits, &put("", "1"), &mut Vec::new()), Err(Reason::Invalid { field: Field::Key }));
+    assert_eq!(keys.put(&limits, &put("123456789", "1"), &mut Vec::new()), too_large(Field::Key, 9, 8));
+    assert_eq!(keys.put(&limits, &put("a", "12345678901234567"), &mut Vec::new()), too_large(Field::Value, 17, 16));
+    assert_eq!(keys.delete(&limits, &delete(""), &mut Vec::new()), Err(Reason::Invalid { field: Field::Key }));
 
     limits.store_bytes = 2 * RECORD_BYTES + 6;
-    keys.put(&limits, &put("a", "12")).unwrap();
-    keys.put(&limits, &put("b", "12")).unwrap();
+    keys.put(&limits, &put("a", "12"), &mut Vec::new()).unwrap();
+    keys.put(&limits, &put("b", "12"), &mut Vec::new()).unwrap();
     assert_eq!(keys.bytes(), limits.store_bytes);
-    assert_eq!(keys.put(&limits, &put("a", "123")), too_large(Field::Store, 2 * RECORD_BYTES + 7, limits.store_bytes));
-    assert!(keys.put(&limits, &put("a", "34")).is_ok(), "as large as before");
+    assert_eq!(
+        keys.put(&limits, &put("a", "123"), &mut Vec::new()),
+        too_large(Field::Store, 2 * RECORD_BYTES + 7, limits.store_bytes)
+    );
+    assert!(keys.put(&limits, &put("a", "34"), &mut Vec::new()).is_ok(), "as large as before");
     limits.store_bytes = 1;
-    assert!(keys.put(&limits, &put("a", "3")).is_ok(), "smaller than before, although the store is over its limit");
-    keys.delete(&limits, &delete("a")).unwrap();
-    keys.delete(&limits, &delete("b")).unwrap();
+    assert!(
+        keys.put(&limits, &put("a", "3"), &mut Vec::new()).is_ok(),
+        "smaller than before, although the store is over its limit"
+    );
+    keys.delete(&limits, &delete("a"), &mut Vec::new()).unwrap();
+    keys.delete(&limits, &delete("b"), &mut Vec::new()).unwrap();
     assert_eq!((keys.bytes(), keys.hash()), (0, 0));
 
     limits.store_bytes = 10_000;
     for key in ["a", "b", "c", "d"] {
-        keys.put(&limits, &put(key, "1")).unwrap();
+        keys.put(&limits, &put(key, "1"), &mut Vec::new()).unwrap();
     }
     let all = DeleteRange { range: KeyRange::all(), previous: false };
-    assert_eq!(keys.delete_range(&limits, &all), Err(Reason::TooMany { field: Field::Range, limit: 3 }));
+    assert_eq!(
+        keys.delete_range(&limits, &all, &mut Vec::new()),
+        Err(Reason::TooMany { field: Field::Range, limit: 3 })
+    );
     assert_eq!(keys.len(), 4);
     let some = DeleteRange { range: KeyRange::new("b", "d"), previous: false };
-    assert_eq!(keys.delete_range(&limits, &some).unwrap().keys, 2);
+    assert_eq!(keys.delete_range(&limits, &some, &mut Vec::new()).unwrap().keys, 2);
 }
 
 #[test]
 fn k6_pages_continue_after_the_last_key_and_a_copy_does_not_change() {
     let (mut keys, limits) = (Keys::default(), limits());
     for n in 0..10 {
-        keys.put(&limits, &put(&format!("k{n}"), "1")).unwrap();
+        keys.put(&limits, &put(&format!("k{n}"), "1"), &mut Vec::new()).unwrap();
     }
-    keys.put(&limits, &put("l", "1")).unwrap();
+    keys.put(&limits, &put("l", "1"), &mut Vec::new()).unwrap();
     let copy = keys.clone();
     let mut range = KeyRange::prefix("k");
     let mut found = Vec::new();
@@ -128,7 +141,7 @@ fn k6_pages_continue_after_the_last_key_and_a_copy_does_not_change() {
         assert_eq!(page.revision, 11);
         assert!(page.records.len() <= 4);
         found.extend(page.records.iter().map(|record| String::from_utf8(record.key().to_vec()).unwrap()));
-        keys.delete(&limits, &delete("k9")).unwrap();
+        keys.delete(&limits, &delete("k9"), &mut Vec::new()).unwrap();
         if !page.more {
             break;
         }
@@ -151,9 +164,9 @@ proptest! {
         for (key, put_it, value) in steps {
             let key = format!("k{key}");
             if put_it {
-                keys.put(&limits, &put(&key, &"v".repeat(value.into()))).unwrap();
+                keys.put(&limits, &put(&key, &"v".repeat(value.into())), &mut Vec::new()).unwrap();
             } else {
-                keys.delete(&limits, &delete(&key)).unwrap();
+                keys.delete(&limits, &delete(&key), &mut Vec::new()).unwrap();
             }
         }
         let mut again = Keys::restored(keys.revision());

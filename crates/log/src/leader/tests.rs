@@ -33,12 +33,15 @@ fn request(session: LogSessionId, number: u64) -> Command {
     Command::Request(Request::new(session, number, EPOCH, Body::delete("k")))
 }
 
-/// Calls [`SessionExpiry::due`] as often as it requires.
+/// Calls [`Expiry::due`] as often as it requires.
 fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine) -> Vec<LogSessionId> {
     let mut found = Vec::new();
     for millis in (from * 1_000..=until * 1_000).step_by(250) {
         let due = leadership.due(Time::from_micros(millis * 1_000), machine);
-        found.extend(due.into_iter().map(|expire| expire.session));
+        found.extend(due.into_iter().map(|command| match command {
+            Command::Expire(expire) => expire.session,
+            other => panic!("{other:?}"),
+        }));
     }
     found
 }

@@ -1,8 +1,12 @@
 //! Answers to the proposer of an entry.
 
+use super::effects::GrantedLock;
 use super::outcome::{Field, Outcome};
 use super::session::EndReason;
+use crate::command::{LeaseId, OpResult};
+use crate::history::Compacted;
 use crate::id::{Epoch, LogSessionId, RequestId};
+use crate::level::Level;
 use crate::time::LogTime;
 use convoke_base::ErrorCode;
 use std::sync::Arc;
@@ -13,6 +17,10 @@ pub struct Applied {
     pub reply: Reply,
     /// Sessions that ended with this entry, for any reason.
     pub ended: Vec<(LogSessionId, EndReason)>,
+    /// Leases that ended with this entry, for any reason.
+    pub ended_leases: Vec<LeaseId>,
+    /// Permits of locks that this entry granted, at once or to waiters.
+    pub granted: Vec<GrantedLock>,
     /// Log time after the entry, the base for deadlines.
     pub log_time: LogTime,
 }
@@ -23,6 +31,12 @@ pub enum Reply {
     Request(RequestAnswer),
     /// `Ok` if the session ended, otherwise why it did not.
     Expired(Result<(), NotExpired>),
+    /// The level after the entry, or why it was not raised.
+    Raised(Result<Level, NotRaised>),
+    /// `Ok` if the lease ended, otherwise why it did not.
+    LeaseEnded(Result<(), NotEnded>),
+    /// `Ok` if the delay of the lock ended, otherwise why it did not.
+    DelayEnded(Result<(), NotEnded>),
 }
 
 /// An opened session.
@@ -41,6 +55,8 @@ pub struct RequestAnswer {
     pub verdict: Result<Arc<Outcome>, ApplyRejection>,
     /// The fate of the previous request, or of the fenced one (A5).
     pub previous: Option<(RequestId, Fate)>,
+    /// The results of an applied transaction. A copy reads them from history, which may no longer have them (T8).
+    pub results: Option<Result<Vec<OpResult>, Compacted>>,
 }
 
 /// The state's knowledge of a request (A5).
@@ -92,6 +108,11 @@ pub enum ApplyRejection {
     Invalid { field: Field },
     #[error("{field} is {found}; it must be between {min} and {max}")]
     OutOfRange { field: Field, found: u64, min: u64, max: u64 },
+    #[error(
+        "the request needs feature level {needed}, and the log is at level {current}; `convoke log status` names the \
+         replicas that hold it back"
+    )]
+    Level { needed: Level, current: Level },
 }
 
 impl ApplyRejection {
@@ -110,7 +131,9 @@ impl ApplyRejection {
             ApplyRejection::Superseded => ErrorCode::Superseded,
             ApplyRejection::TooOld => ErrorCode::Compacted,
             ApplyRejection::StaleEpoch { .. } => ErrorCode::StaleEpoch,
-            ApplyRejection::Gap { .. } | ApplyRejection::NameHeld { .. } => ErrorCode::FailedPrecondition,
+            ApplyRejection::Gap { .. } | ApplyRejection::NameHeld { .. } | ApplyRejection::Level { .. } => {
+                ErrorCode::FailedPrecondition
+            }
             ApplyRejection::WindowFull { .. }
             | ApplyRejection::SessionsFull { .. }
             | ApplyRejection::QuotaReached { .. } => ErrorCode::ResourceExhausted,
@@ -130,4 +153,30 @@ pub enum NotExpired {
     Active,
     #[error("the ttl of the log session has not passed in log time")]
     TooEarly,
+}
+
+/// Why the level was not raised (V2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRaised {
+    #[error("the command names another epoch; the current epoch is {current}")]
+    StaleEpoch { current: Epoch },
+    #[error("configuration {current} was recorded in the meantime")]
+    Reconfigured { current: u64 },
+}
+
+/// Why a lease or the delay of a lock was not ended (LE3, LE6, LO7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotEnded {
+    #[error("the lease does not exist")]
+    NoLease,
+    #[error("the lock has no delay")]
+    NotDelayed,
+    #[error("the command names another epoch; the current epoch is {current}")]
+    StaleEpoch { current: Epoch },
+    #[error("the time has not passed in log time")]
+    TooEarly,
+    #[error("the lease does not end for this reason")]
+    OtherTerm,
+    #[error("the lease is bound to another registration")]
+    OtherRegistration,
 }

@@ -1,7 +1,7 @@
 //! The state hash. Replicas at the same index have the same hash; a difference means that they diverged (LH2).
 
 use super::Machine;
-use crate::codec::{Writer, state};
+use crate::codec::{Writer, coordination_state, state};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Kind of a hashed part, so that equal bytes in different parts hash differently.
@@ -10,6 +10,9 @@ enum Part {
     Head = 1,
     Session = 2,
     Ended = 3,
+    Lease = 4,
+    Lock = 5,
+    Place = 6,
 }
 
 impl Machine {
@@ -27,6 +30,25 @@ impl Machine {
             w.clear();
             state::encode_ended(&mut w, ended);
             sum = sum.wrapping_add(part(&w, Part::Ended));
+        }
+        sum.wrapping_add(self.history.hash()).wrapping_add(self.coordination_hash())
+    }
+
+    fn coordination_hash(&self) -> u128 {
+        let (mut w, mut sum) = (Writer::default(), 0u128);
+        let mut add = |kind: Part, encode: &dyn Fn(&mut Writer)| {
+            w.clear();
+            encode(&mut w);
+            sum = sum.wrapping_add(part(&w, kind));
+        };
+        for lease in self.leases.iter() {
+            add(Part::Lease, &|w| coordination_state::encode_lease(w, lease));
+        }
+        for lock in self.locks.iter() {
+            add(Part::Lock, &|w| coordination_state::encode_lock(w, lock));
+        }
+        for place in self.locks.places() {
+            add(Part::Place, &|w| coordination_state::encode_place(w, place));
         }
         sum
     }

@@ -4,28 +4,40 @@
 //! configuration.
 
 mod answer;
+mod effects;
 mod hash;
+mod leasing;
+mod level;
+mod locking;
 mod membership;
 mod open;
 mod outcome;
 mod request;
 mod session;
 mod sessions;
+mod txn;
 
-pub use answer::{Applied, ApplyRejection, Fate, NotExpired, Opened, Reply, RequestAnswer};
+pub use answer::{Applied, ApplyRejection, Fate, NotEnded, NotExpired, NotRaised, Opened, Reply, RequestAnswer};
+pub use effects::GrantedLock;
 pub use membership::Configuration;
 pub(crate) use membership::Membership;
-pub use outcome::{Field, Outcome, Reason, Response};
+pub use outcome::{Field, LockAnswer, Outcome, Reason, Response, TxnOutcome};
 pub use session::EndReason;
 pub(crate) use session::{Ended, Session};
 pub(crate) use sessions::Sessions;
+pub use txn::TxnAnswer;
 
 use crate::command::{Command, Expire, Opener};
+use crate::history::{Compacted, EventPosition, History, WatchFilter, WatchPage};
 use crate::id::{Epoch, LogSessionId, Position, ReplicaId, RequestId};
 use crate::keys::Keys;
+use crate::leases::Leases;
+use crate::level::Level;
 use crate::limits::{LimitsError, LogLimits};
+use crate::locks::Locks;
 use crate::mutant::{Mutation, seam};
 use crate::time::LogTime;
+use effects::Effects;
 use std::time::Duration;
 
 /// One committed entry.
@@ -49,6 +61,11 @@ pub struct Machine {
     pub(crate) sessions: Sessions,
     pub(crate) membership: Membership,
     pub(crate) keys: Keys,
+    pub(crate) level: Level,
+    /// The rest is empty below level 2.
+    pub(crate) history: History,
+    pub(crate) leases: Leases,
+    pub(crate) locks: Locks,
 }
 
 /// An entry was applied out of order: a fault of the engine or the storage. Nothing has changed.
@@ -74,17 +91,26 @@ pub struct SessionState<'a> {
 }
 
 impl Machine {
-    /// Creates the state before the first entry. All replicas must start with the same limits (LH4).
+    /// Creates the state before the first entry, at level 1. All replicas must start with the same limits (LH4).
     pub fn new(limits: LogLimits) -> Result<Self, LimitsError> {
+        Machine::created(limits, Level::FIRST)
+    }
+
+    /// Creates the state before the first entry of a log whose replicas all support a level (V2).
+    pub fn created(limits: LogLimits, level: Level) -> Result<Self, LimitsError> {
         limits.check()?;
         Ok(Machine {
-            limits,
+            limits: level::limits_at(level, limits),
             mutation: Mutation::none(),
             applied: Position::default(),
             log_time: LogTime::ZERO,
             sessions: Sessions::default(),
             membership: Membership::default(),
             keys: Keys::default(),
+            level,
+            history: History::default(),
+            leases: Leases::default(),
+            locks: Locks::default(),
         })
     }
 
@@ -100,13 +126,18 @@ impl Machine {
         self.skip(position)?;
         seam!(self, LogTimeFalls => self.log_time = entry.stamp);
         self.log_time = self.log_time.max(entry.stamp);
-        let mut ended = Vec::new();
+        let mut effects = Effects::default();
         let reply = match &entry.command {
-            Command::Open(open) => Reply::Opened(self.open(position, open, &mut ended)),
-            Command::Request(request) => Reply::Request(self.request(position, request, &mut ended)),
-            Command::Expire(expire) => Reply::Expired(self.expire(position, *expire, &mut ended)),
+            Command::Open(open) => Reply::Opened(self.open(position, open, &mut effects.ended)),
+            Command::Request(request) => Reply::Request(self.request(position, request, &mut effects)),
+            Command::Expire(expire) => Reply::Expired(self.expire(position, *expire, &mut effects.ended)),
+            Command::Raise(raise) => Reply::Raised(self.raise(position, raise)),
+            Command::EndLease(end) => Reply::LeaseEnded(self.end_lease_by_leader(position, end, &mut effects)),
+            Command::EndDelay(end) => Reply::DelayEnded(self.end_delay(position, end, &mut effects)),
         };
-        Ok(Applied { reply, ended, log_time: self.log_time })
+        self.record(&mut effects);
+        let Effects { ended, ended_leases, granted, .. } = effects;
+        Ok(Applied { reply, ended, ended_leases, granted, log_time: self.log_time })
     }
 
     /// Skips an entry of the engine (A1).
@@ -122,6 +153,28 @@ impl Machine {
     /// Returns the fate of a request without a log entry (A5).
     pub fn peek(&self, id: RequestId) -> Fate {
         self.sessions.fate(id.session, id.number, self.applied.index)
+    }
+
+    /// Returns the feature level (V1).
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Returns the recent changes (H1).
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Returns the events of a watch at and after a position: at most `limit` events and `bytes` bytes, but at least
+    /// one event if there is one (H5). A position after all events gives an empty page.
+    pub fn watch(
+        &self,
+        filter: &WatchFilter,
+        from: EventPosition,
+        limit: usize,
+        bytes: u64,
+    ) -> Result<WatchPage, Compacted> {
+        self.history.watch(filter, from, (limit, bytes), self.keys.revision(), self.mutation)
     }
 
     pub fn keys(&self) -> &Keys {

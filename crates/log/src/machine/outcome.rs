@@ -1,5 +1,6 @@
 //! Stored outcomes of requests (A4).
 
+use crate::command::LeaseId;
 use crate::id::ReplicaId;
 use crate::keys::Changed;
 use convoke_base::ErrorCode;
@@ -27,6 +28,34 @@ pub enum Response {
     Changed(Changed),
     /// Number of the recorded configuration.
     Configured(u64),
+    Txn(TxnOutcome),
+    Granted(LeaseId),
+    Revoked {
+        /// Keys that were deleted or detached.
+        keys: u64,
+    },
+    Lock(LockAnswer),
+    Released {
+        /// The fence of the released permit; `None` if a place in the queue was given up.
+        fence: Option<u64>,
+    },
+    Proclaimed,
+}
+
+/// The stored outcome of a transaction. Its results are not stored (T8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxnOutcome {
+    /// Whether all compares held.
+    pub succeeded: bool,
+    /// Keys put or deleted.
+    pub changes: u64,
+}
+
+/// The place of a lease in a lock after an acquire (LO1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockAnswer {
+    Held { fence: u64 },
+    Waiting,
 }
 
 /// Why a well-formed request was not applied. A function of the state, so it is the same on every replica.
@@ -48,6 +77,18 @@ pub enum Reason {
     ReplicaIdUsed(ReplicaId),
     #[error("the log session does not exist")]
     NoSession,
+    #[error("{field} is {found}; it must be between {min} and {max}")]
+    OutOfRange { field: Field, found: u64, min: u64, max: u64 },
+    #[error("{field} have reached their limit of {limit}; delete some")]
+    Full { field: Field, limit: u64 },
+    #[error("lease {0} does not exist")]
+    NoLease(LeaseId),
+    #[error("the lock is held with fence {fence}")]
+    LockHeld { fence: u64 },
+    #[error("the lock is not held with this lease or fence")]
+    NotHeld,
+    #[error("the lock has {permits} permits")]
+    Permits { permits: u64 },
 }
 
 /// The state of a key that did not have the required modify revision.
@@ -63,13 +104,16 @@ impl Reason {
     pub fn code(&self) -> ErrorCode {
         match self {
             Reason::Expired => ErrorCode::Timeout,
-            Reason::Precondition { .. } | Reason::Replaced { .. } | Reason::ReplicaIdUsed(_) => {
-                ErrorCode::FailedPrecondition
-            }
-            Reason::TooLarge { field: Field::Store, .. } => ErrorCode::ResourceExhausted,
+            Reason::Precondition { .. }
+            | Reason::Replaced { .. }
+            | Reason::ReplicaIdUsed(_)
+            | Reason::NotHeld
+            | Reason::Permits { .. } => ErrorCode::FailedPrecondition,
+            Reason::TooLarge { field: Field::Store, .. } | Reason::Full { .. } => ErrorCode::ResourceExhausted,
             Reason::TooLarge { .. } | Reason::TooMany { .. } => ErrorCode::TooLarge,
-            Reason::Invalid { .. } => ErrorCode::InvalidArgument,
-            Reason::NoSession => ErrorCode::NotFound,
+            Reason::Invalid { .. } | Reason::OutOfRange { .. } => ErrorCode::InvalidArgument,
+            Reason::NoSession | Reason::NoLease(_) => ErrorCode::NotFound,
+            Reason::LockHeld { .. } => ErrorCode::LockHeld,
         }
     }
 }
@@ -113,6 +157,18 @@ fields! {
     Address: 12, "address";
     Node: 13, "node";
     Opener: 14, "opener";
+    Answer: 15, "answer";
+    Operations: 16, "operations";
+    Keys: 17, "keys";
+    Leases: 18, "leases";
+    KeysOfLease: 19, "keys of the lease";
+    Name: 20, "name";
+    Permits: 21, "permits";
+    Delay: 22, "delay";
+    Waiters: 23, "waiters of the lock";
+    Places: 24, "holders and waiters of all locks";
+    PlacesOfLease: 25, "locks of the lease";
+    Member: 26, "member";
 }
 
 impl std::fmt::Display for Field {

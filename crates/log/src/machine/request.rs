@@ -1,23 +1,29 @@
 //! The apply rule (A3), step by step, and the execution of bodies.
 
 use super::answer::{ApplyRejection, Fate, RequestAnswer};
+use super::effects::Effects;
 use super::outcome::{Outcome, Reason, Response};
 use super::session::EndReason;
 use super::{Machine, Session};
 use crate::command::{Body, Put, Request};
 use crate::id::{Epoch, LogSessionId, Position, RequestId};
+use crate::keys::KeyChanges;
 use crate::limits::LogLimits;
 use crate::mutant::{Mutation, seam};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-type Ending = Vec<(LogSessionId, EndReason)>;
-
 impl Machine {
-    pub(super) fn request(&mut self, at: Position, request: &Request, ended: &mut Ending) -> RequestAnswer {
-        let verdict = self.decide(at, request, ended);
+    pub(super) fn request(&mut self, at: Position, request: &Request, effects: &mut Effects) -> RequestAnswer {
+        let verdict = self.decide(at, request, effects);
         let previous = self.previous(request).map(|id| (id, self.peek(id)));
-        RequestAnswer { id: request.id(), verdict, previous }
+        let results = match (effects.results.take(), &request.body, &verdict) {
+            (Some(results), ..) => Some(Ok(results)),
+            // A copy: the results are not stored, so they are read again (T8).
+            (None, Body::Txn(txn), Ok(outcome)) => self.txn_results(txn, outcome),
+            _ => None,
+        };
+        RequestAnswer { id: request.id(), verdict, previous, results }
     }
 
     /// Returns the request whose fate the answer carries (A5).
@@ -29,11 +35,17 @@ impl Machine {
         (request.previous > 0).then(|| RequestId::new(request.session, request.previous))
     }
 
-    fn decide(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Result<Arc<Outcome>, ApplyRejection> {
+    fn decide(
+        &mut self,
+        at: Position,
+        request: &Request,
+        effects: &mut Effects,
+    ) -> Result<Arc<Outcome>, ApplyRejection> {
         request.check().map_err(|field| ApplyRejection::Invalid { field })?;
+        self.check_level(&request.body)?;
         // Step 1, log time, precedes every command. Step 2:
         let Some(session) = self.sessions.open.get(&request.session) else {
-            return self.decide_without_session(at, request, ended);
+            return self.decide_without_session(at, request, effects);
         };
         // Steps 3 to 6.
         if let Some(outcome) = self.stored_outcome(session, request.number) {
@@ -47,9 +59,9 @@ impl Machine {
         let outcome = if self.is_late(request) {
             Outcome::NotApplied { index: at.index, reason: Reason::Expired }
         } else {
-            self.execute(at, request, ended)
+            self.execute(at, request, effects)
         };
-        Ok(self.store(at, request, outcome, ended))
+        Ok(self.store(at, request, outcome, effects))
     }
 
     /// Step 3: a copy of a request that took effect gets its outcome.
@@ -95,7 +107,7 @@ impl Machine {
         &mut self,
         at: Position,
         request: &Request,
-        ended: &mut Ending,
+        effects: &mut Effects,
     ) -> Result<Arc<Outcome>, ApplyRejection> {
         let Some(over) = self.sessions.ended.get(&request.session) else { return Err(ApplyRejection::SessionUnknown) };
         let reason = over.reason;
@@ -104,7 +116,7 @@ impl Machine {
             Fate::TooOld => return Err(ApplyRejection::TooOld),
             Fate::Never | Fate::Open => {}
         }
-        seam!(self, EndedSessionsExecute => return Ok(Arc::new(self.execute(at, request, ended))));
+        seam!(self, EndedSessionsExecute => return Ok(Arc::new(self.execute(at, request, effects))));
         Err(ApplyRejection::SessionEnded(reason))
     }
 
@@ -121,7 +133,7 @@ impl Machine {
         }
     }
 
-    fn store(&mut self, at: Position, request: &Request, outcome: Outcome, ended: &mut Ending) -> Arc<Outcome> {
+    fn store(&mut self, at: Position, request: &Request, outcome: Outcome, effects: &mut Effects) -> Arc<Outcome> {
         let outcome = Arc::new(outcome);
         if let Some(session) = self.sessions.open.get_mut(&request.session) {
             session.activity = at.index;
@@ -131,7 +143,7 @@ impl Machine {
         // A session that ends itself does so last, so that this outcome is kept as well.
         let asked = outcome.is_applied() && request.body == Body::End(request.session);
         if asked || self.is_last(request) {
-            self.end(request.session, EndReason::Requested, ended);
+            self.end(request.session, EndReason::Requested, &mut effects.ended);
         }
         outcome
     }
@@ -142,21 +154,38 @@ impl Machine {
         request.last
     }
 
-    fn execute(&mut self, at: Position, request: &Request, ended: &mut Ending) -> Outcome {
-        let limits = limits_of_keys(&self.limits, self.mutation);
+    fn execute(&mut self, at: Position, request: &Request, effects: &mut Effects) -> Outcome {
         let executed = match &request.body {
             Body::Fence(fenced) => self.fence(at, *fenced),
-            Body::End(session) => self.end_by_request(request.session, *session, ended),
-            Body::Put(put) => self.keys.put(&limits, &as_compared(put, self.mutation)).map(Response::Changed),
-            Body::Delete(delete) => self.keys.delete(&limits, delete).map(Response::Changed),
-            Body::DeleteRange(delete) => self.keys.delete_range(&limits, delete).map(Response::Changed),
+            Body::End(session) => self.end_by_request(request.session, *session, effects),
+            Body::Put(_) | Body::Delete(_) | Body::DeleteRange(_) => self.change_keys(&request.body, effects),
             Body::Membership(change) => self.configure(at, change),
+            Body::Txn(txn) => self.txn(txn, effects),
+            Body::Grant(grant) => self.grant(at, grant),
+            Body::Revoke(lease) => self.revoke(*lease, effects),
+            Body::Acquire(acquire) => self.acquire(at, acquire, effects),
+            Body::Release(release) => self.release(release, effects),
+            Body::Proclaim(proclaim) => self.proclaim(proclaim, effects),
         };
         let index = at.index;
         match executed {
             Ok(response) => Outcome::Applied { index, revision: self.keys.revision(), response },
             Err(reason) => Outcome::NotApplied { index, reason },
         }
+    }
+
+    /// Executes a plain put or delete.
+    fn change_keys(&mut self, body: &Body, effects: &mut Effects) -> Result<Response, Reason> {
+        let limits = limits_of_keys(&self.limits, self.mutation);
+        let mut changes = KeyChanges::new();
+        let changed = match body {
+            Body::Put(put) => self.keys.put(&limits, &as_compared(put, self.mutation), &mut changes),
+            Body::Delete(delete) => self.keys.delete(&limits, delete, &mut changes),
+            Body::DeleteRange(delete) => self.keys.delete_range(&limits, delete, &mut changes),
+            _ => Err(Reason::Invalid { field: super::Field::Operations }),
+        }?;
+        self.keys_changed(self.keys.revision(), changes, effects);
+        Ok(Response::Changed(changed))
     }
 
     /// Raises the floor of the session, so that the fates of the number and of all lower ones are final (F6).
@@ -176,9 +205,9 @@ impl Machine {
         &mut self,
         own: LogSessionId,
         target: LogSessionId,
-        ended: &mut Ending,
+        effects: &mut Effects,
     ) -> Result<Response, Reason> {
-        if own == target || self.end(target, EndReason::Requested, ended) {
+        if own == target || self.end(target, EndReason::Requested, &mut effects.ended) {
             Ok(Response::Ended)
         } else {
             Err(Reason::NoSession)
@@ -187,7 +216,7 @@ impl Machine {
 }
 
 /// Returns the limits for keys: those of the state, or those of a mutant.
-fn limits_of_keys(limits: &LogLimits, mutation: Mutation) -> Cow<'_, LogLimits> {
+pub(super) fn limits_of_keys(limits: &LogLimits, mutation: Mutation) -> Cow<'_, LogLimits> {
     const ANY: u64 = u64::MAX;
     let without_bounds =
         || LogLimits { key_bytes: ANY, value_bytes: ANY, store_bytes: ANY, range_keys: ANY, ..limits.clone() };

@@ -4,6 +4,7 @@
 //! needs the whole snapshot in memory. This module creates and checks bytes; it performs no I/O.
 
 mod restore;
+mod restore_coordination;
 mod write;
 
 pub use restore::{Restore, frame_bytes};
@@ -11,10 +12,14 @@ pub use write::Frames;
 
 use crate::codec::CodecError;
 use crate::id::Position;
+use crate::level::Level;
 use crate::machine::Machine;
 
 /// Version of the snapshot format, stored in the first frame.
-pub const SNAPSHOT_VERSION: u8 = 2;
+pub const SNAPSHOT_VERSION: u8 = 3;
+
+/// Version of a snapshot of a log at level 1, whose bytes versions without levels can read (V4).
+pub const SNAPSHOT_VERSION_FIRST_LEVEL: u8 = 2;
 
 /// Size of the frame header: length and CRC32C of the content.
 pub const FRAME_HEAD_BYTES: usize = 8;
@@ -28,13 +33,42 @@ const FRAME_CONTENT_BYTES: usize = 128 * 1024;
 const MAGIC: &[u8; 7] = b"convoke";
 
 /// Content of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Head = 0,
     Sessions = 1,
     Ended = 2,
     Keys = 3,
     End = 4,
+    Leases = 5,
+    Locks = 6,
+    Places = 7,
+    History = 8,
+}
+
+/// The sections in the order of the snapshot.
+const SECTIONS: [Section; 9] = [
+    Section::Head,
+    Section::Sessions,
+    Section::Ended,
+    Section::Keys,
+    Section::Leases,
+    Section::Locks,
+    Section::Places,
+    Section::History,
+    Section::End,
+];
+
+impl Section {
+    /// Whether a snapshot of a log at a level has the section.
+    fn is_of_level(self, level: Level) -> bool {
+        let is_new = matches!(self, Section::Leases | Section::Locks | Section::Places | Section::History);
+        !is_new || level >= Level::COORDINATION
+    }
+
+    fn place(self) -> usize {
+        SECTIONS.iter().position(|section| *section == self).unwrap_or(SECTIONS.len())
+    }
 }
 
 /// A state to be written as a snapshot.

@@ -1,6 +1,10 @@
 //! Checks frames and builds a machine from them.
 
-use super::{FRAME_CONTENT_BYTES_MAX, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section, SnapshotError};
+use super::restore_coordination::Coordination;
+use super::{
+    FRAME_CONTENT_BYTES_MAX, FRAME_HEAD_BYTES, MAGIC, SECTIONS, SNAPSHOT_VERSION, SNAPSHOT_VERSION_FIRST_LEVEL,
+    Section, SnapshotError,
+};
 use crate::codec::{CodecError, Reader, state};
 use crate::machine::{Machine, Session};
 use convoke_base::codec::COUNTER_MAX;
@@ -31,6 +35,7 @@ struct State {
     expected: [u64; 3],
     last_key: Vec<u8>,
     last_ending: u64,
+    coordination: Coordination,
 }
 
 impl Restore {
@@ -49,10 +54,12 @@ impl Restore {
             None if section == Section::Head as u8 => self.state = Some(head(&mut r)?),
             None => return Err(SnapshotError::Magic),
             Some(state) => {
-                let section = [Section::Sessions, Section::Ended, Section::Keys, Section::End]
-                    .into_iter()
+                let section = SECTIONS[1..]
+                    .iter()
+                    .copied()
                     .find(|known| *known as u8 == section)
-                    .filter(|section| *section >= state.section && state.section != Section::End)
+                    .filter(|section| section.place() >= state.section.place() && state.section != Section::End)
+                    .filter(|section| section.is_of_level(state.machine.level))
                     .ok_or(out_of_place)?;
                 state.section = section;
                 state.take(section, &mut r)?;
@@ -91,16 +98,17 @@ fn head(r: &mut Reader<'_>) -> Result<State, SnapshotError> {
         return Err(SnapshotError::Magic);
     }
     let version = r.byte("version")?;
-    if version != SNAPSHOT_VERSION {
+    if version != SNAPSHOT_VERSION && version != SNAPSHOT_VERSION_FIRST_LEVEL {
         return Err(CodecError::Version { what: "snapshot", found: version, known: SNAPSHOT_VERSION }.into());
     }
-    let machine = state::decode_head(r)?;
+    let machine = state::decode_head(r, version == SNAPSHOT_VERSION)?;
     let expected = [
         r.bounded("sessions", machine.limits.sessions)?,
         r.bounded("ended sessions", machine.limits.ended_sessions)?,
         r.bounded("keys", COUNTER_MAX)?,
     ];
-    Ok(State { machine, section: Section::Head, expected, last_key: Vec::new(), last_ending: 0 })
+    let coordination = Coordination::head(r, &machine)?;
+    Ok(State { machine, section: Section::Head, expected, last_key: Vec::new(), last_ending: 0, coordination })
 }
 
 impl State {
@@ -126,7 +134,8 @@ impl State {
                     self.machine.sessions.restore_ended(ended);
                     self.count("ended sessions", self.machine.sessions.ended.len(), self.expected[1])?;
                 }
-                _ => self.record(state::decode_record(r)?)?,
+                Section::Keys => self.record(state::decode_record(r)?)?,
+                _ => self.coordination.take(&mut self.machine, section, r)?,
             }
         }
         Ok(())
@@ -172,6 +181,7 @@ impl State {
     }
 
     fn end(&mut self, hash: u128) -> Result<(), SnapshotError> {
+        self.coordination.end(&mut self.machine)?;
         let machine = &self.machine;
         let found = [machine.sessions.open.len(), machine.sessions.ended.len(), machine.keys.len()];
         if found.map(|count| count as u64) != self.expected {

@@ -1,8 +1,14 @@
 //! Creates the frames of a snapshot.
 
-use super::{FRAME_CONTENT_BYTES, FRAME_HEAD_BYTES, MAGIC, SNAPSHOT_VERSION, Section};
-use crate::codec::{Writer, state};
+use super::{
+    FRAME_CONTENT_BYTES, FRAME_HEAD_BYTES, MAGIC, SECTIONS, SNAPSHOT_VERSION, SNAPSHOT_VERSION_FIRST_LEVEL, Section,
+};
+use crate::codec::{Writer, coordination_state, state};
+use crate::history::Event;
 use crate::keys::KeyRecord;
+use crate::leases::Lease;
+use crate::level::Level;
+use crate::locks::{Lock, LockPlace};
 use crate::machine::{Ended, Machine, Session};
 use crate::mutant::seam;
 use crate::tree;
@@ -15,6 +21,10 @@ pub struct Frames<'a> {
     sessions: tree::Iter<'a, Session>,
     ended: Box<dyn Iterator<Item = &'a Arc<Ended>> + Send + 'a>,
     keys: tree::Iter<'a, KeyRecord>,
+    leases: tree::Iter<'a, Lease>,
+    locks: tree::Iter<'a, Lock>,
+    places: tree::Iter<'a, LockPlace>,
+    history: tree::Iter<'a, Event>,
 }
 
 impl<'a> Frames<'a> {
@@ -25,6 +35,10 @@ impl<'a> Frames<'a> {
             sessions: machine.sessions.open.iter(),
             ended: Box::new(machine.sessions.ended_in_order()),
             keys: machine.keys.iter(),
+            leases: machine.leases.iter(),
+            locks: machine.locks.iter(),
+            places: machine.locks.places(),
+            history: machine.history.iter(),
         }
     }
 }
@@ -44,6 +58,16 @@ impl Iterator for Frames<'_> {
                 Section::Sessions => fill(&mut w, &mut self.sessions, state::encode_session),
                 Section::Ended => fill(&mut w, &mut self.ended, state::encode_ended),
                 Section::Keys => fill(&mut w, &mut self.keys, state::encode_record),
+                Section::Leases => fill(&mut w, &mut self.leases, coordination_state::encode_lease),
+                Section::Locks => fill(&mut w, &mut self.locks, coordination_state::encode_lock),
+                Section::Places => fill(&mut w, &mut self.places, coordination_state::encode_place),
+                Section::History => {
+                    let (keys, compacted) = (&self.machine.keys, self.machine.history.compacted());
+                    let encode = |w: &mut Writer, event: &Event| {
+                        coordination_state::encode_event(w, event, keys, compacted);
+                    };
+                    fill(&mut w, &mut self.history, encode);
+                }
                 Section::End => w.fixed128(self.machine.state_hash()),
             }
             let whole = matches!(section, Section::Head | Section::End);
@@ -64,22 +88,23 @@ impl std::fmt::Debug for Frames<'_> {
 }
 
 fn after(section: Section) -> Option<Section> {
-    match section {
-        Section::Head => Some(Section::Sessions),
-        Section::Sessions => Some(Section::Ended),
-        Section::Ended => Some(Section::Keys),
-        Section::Keys => Some(Section::End),
-        Section::End => None,
-    }
+    SECTIONS.get(section.place() + 1).copied()
 }
 
 fn head(w: &mut Writer, machine: &Machine) {
     w.raw(MAGIC);
-    w.byte(SNAPSHOT_VERSION);
+    let has_level = machine.level > Level::FIRST;
+    w.byte(if has_level { SNAPSHOT_VERSION } else { SNAPSHOT_VERSION_FIRST_LEVEL });
     state::encode_head(w, machine);
     w.count(machine.sessions.open.len());
     w.count(machine.sessions.ended.len());
     w.count(machine.keys.len());
+    if has_level {
+        let (leases, locks) = (machine.leases.len(), machine.locks.len());
+        for count in [leases, locks, machine.locks.place_count(), machine.history.len()] {
+            w.count(count);
+        }
+    }
 }
 
 fn fill<'a, T: 'a>(w: &mut Writer, items: &mut impl Iterator<Item = &'a Arc<T>>, encode: impl Fn(&mut Writer, &T)) {

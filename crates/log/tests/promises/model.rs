@@ -7,7 +7,7 @@ mod reference;
 mod sessions;
 mod steps;
 
-use convoke_log::{LogLimits, LogSessionId, Machine, Mutant, Mutation, RequestId};
+use convoke_log::{CoordinationLimits, LogLimits, LogSessionId, Machine, Mutant, Mutation, RequestId};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -37,6 +37,7 @@ fn tight() -> LogLimits {
         store_bytes: 460,
         replicas: 3,
         address_bytes: 4,
+        coordination: CoordinationLimits::default(),
     }
 }
 

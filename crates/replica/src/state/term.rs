@@ -98,17 +98,17 @@ impl Term {
         Ok(self.of(epoch).ok_or(NoTerm)?.gate.wait_for(barrier, read_index))
     }
 
-    /// Returns the expiries to propose, and when to call again.
+    /// Returns the commands to propose (expiries, ended delays of locks), and when to call again.
     pub(crate) fn due(&mut self, now: Time, machine: &Machine) -> Option<(Vec<Command>, Time)> {
         let leadership = self.leadership.as_mut()?;
-        let due = leadership.due(now, machine).into_iter().map(Command::Expire).collect();
+        let due = leadership.due(now, machine);
         Some((due, leadership.expiry.wake()))
     }
 
-    /// Records that a due expiry could not be proposed.
+    /// Records that a due command could not be proposed.
     pub(crate) fn not_expired(&mut self, now: Time, command: &Command) {
-        if let (Some(leadership), Command::Expire(expire)) = (&mut self.leadership, command) {
-            leadership.expiry.not_expired(now, expire.session);
+        if let Some(leadership) = &mut self.leadership {
+            leadership.not_proposed(now, command);
         }
     }
 

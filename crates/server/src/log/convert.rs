@@ -176,7 +176,16 @@ fn decided(outcome: &Outcome) -> v1::Fate {
                     let previous = changed.previous.iter().map(|before| record(before)).collect();
                     (changed.keys, previous, changed.omitted)
                 }
-                Response::Fenced | Response::Ended | Response::Configured(_) => (0, Vec::new(), 0),
+                Response::Txn(txn) => (txn.changes, Vec::new(), 0),
+                Response::Revoked { keys } => (*keys, Vec::new(), 0),
+                // No wire message submits these bodies yet.
+                Response::Fenced
+                | Response::Ended
+                | Response::Configured(_)
+                | Response::Granted(_)
+                | Response::Lock(_)
+                | Response::Released { .. }
+                | Response::Proclaimed => (0, Vec::new(), 0),
             };
             v1::Fate { index: *index, revision: *revision, keys, previous, omitted, ..v1::Fate::of(Kind::Applied) }
         }

@@ -149,7 +149,8 @@ impl World {
         if clock < lead.state.expiry.wake() {
             return Ok(());
         }
-        for expire in lead.state.due(clock, &server.machine) {
+        for command in lead.state.due(clock, &server.machine) {
+            let Command::Expire(expire) = &command else { panic!("the log is at level 1: {command:?}") };
             self.checks.count("expiry proposed");
             let lead = server.lead.as_ref().expect("it leads");
             let kept_alive_at = lead.kept_alive_at.get(&expire.session).copied().unwrap_or(lead.elected);
@@ -159,7 +160,6 @@ impl World {
                 let message = format!("session {} after {silence:?} of {ttl:?}", expire.session);
                 return Err(Violation::new("expiry grace", message));
             }
-            let command = Command::Expire(expire);
             server.append(now, command.clone());
             // A copy may also reach another leader later.
             self.sent.extend((0..SERVERS).map(|to| Sent { to, what: Wire::Command(command.clone()) }));

@@ -36,6 +36,7 @@ impl ModelOutcome {
                         previous: changed.previous.iter().map(|record| parts(record)).collect(),
                         omitted: changed.omitted,
                     },
+                    other => panic!("the log is at level 1: {other:?}"),
                 };
                 ModelOutcome::Applied(*index, *revision, response)
             }
@@ -147,6 +148,7 @@ impl Model {
                 };
                 ModelReply::Request(verdict, about.map(|id| (id, self.fate(id.session.0, id.number))))
             }
+            other => panic!("the log is at level 1: {other:?}"),
         }
     }
 

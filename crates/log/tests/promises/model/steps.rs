@@ -216,6 +216,7 @@ impl Translator {
                 Command::Open(open) => open.epoch = epoch,
                 Command::Request(request) => request.epoch = epoch,
                 Command::Expire(expire) => expire.epoch = epoch,
+                other => panic!("the log is at level 1: {other:?}"),
             }
         }
         command
@@ -262,6 +263,7 @@ pub(super) fn reply(applied: &Applied) -> ModelReply {
             answer.verdict.as_ref().map(|outcome| ModelOutcome::of(outcome)).map_err(|rejected| *rejected),
             answer.previous.as_ref().map(|(id, fate)| (*id, ModelFate::of(fate))),
         ),
+        other => panic!("the log is at level 1: {other:?}"),
     }
 }
 
@@ -287,6 +289,7 @@ pub(super) fn names(applied: &Applied) -> Vec<String> {
             });
             names.extend(answer.previous.iter().map(|(_, fate)| format!("Fate.{}", variant(fate))));
         }
+        other => panic!("the log is at level 1: {other:?}"),
     }
     names
 }

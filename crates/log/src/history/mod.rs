@@ -1,0 +1,144 @@
+//! The recent changes of keys and locks, as part of the state (H).
+//!
+//! Owns the events and their bounds. Every replica keeps the same events, so a watch can continue at any replica, and
+//! reads at an older revision have the same answer everywhere. A copy is cheap (LH5).
+
+mod event;
+mod view;
+mod watch;
+
+pub use event::{EVENT_BYTES, Event, EventChange, EventPosition, LockChange, LockEvent};
+pub use view::{ReadError, View};
+pub use watch::{WatchEvent, WatchFilter, WatchPage, WatchScope};
+
+use crate::limits::CoordinationLimits;
+use crate::mutant::{Mutation, seam};
+use crate::time::LogTime;
+use crate::tree::{Iter, Tree};
+use event::{KeyEvent, KeyPlace};
+use std::sync::Arc;
+
+/// Events that one entry drops because of their age, so that no entry takes long. The byte limit has no such bound.
+const AGED_EVENTS_MAX: usize = 1_024;
+
+/// The events above a revision, in order.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    events: Tree<Event>,
+    /// The events of keys, by key. Derived from `events`.
+    by_key: Tree<KeyEvent>,
+    bytes: u64,
+    hash: u128,
+    compacted: u64,
+}
+
+/// History no longer contains what was asked for (H3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the history starts at revision {oldest}; read the current state and continue from its revision")]
+pub struct Compacted {
+    /// The oldest revision whose events are kept.
+    pub oldest: u64,
+}
+
+impl History {
+    /// Creates an empty history that starts above a revision.
+    pub(crate) fn starting_above(compacted: u64) -> Self {
+        History { compacted, ..History::default() }
+    }
+
+    /// Returns the oldest revision whose events are kept. A watch can start there, and a read one revision below.
+    pub fn oldest(&self) -> u64 {
+        self.compacted + 1
+    }
+
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.events.len() == 0
+    }
+
+    /// Returns the counted bytes of all events (H2).
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Iterates over events at and after a position.
+    pub fn events_from(&self, from: EventPosition) -> impl Iterator<Item = &Arc<Event>> {
+        self.events.iter_from(&from)
+    }
+
+    /// Returns the newest events of a key, newest first, for display.
+    pub fn of_key(&self, key: &[u8], limit: usize) -> Vec<Arc<Event>> {
+        let from = KeyPlace::new(key, EventPosition::default());
+        let events = self.by_key.iter_from(&from).take_while(|event| event.place.named.key() == key);
+        let mut events: Vec<Arc<Event>> = events.map(|event| event.event.clone()).collect();
+        events.reverse();
+        events.truncate(limit);
+        events
+    }
+
+    pub(crate) fn hash(&self) -> u128 {
+        self.hash
+    }
+
+    pub(crate) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_, Event> {
+        self.events.iter()
+    }
+
+    pub(crate) fn push(&mut self, event: Event) {
+        let event = Arc::new(event);
+        self.bytes += event.bytes();
+        self.hash = self.hash.wrapping_add(event.hash());
+        if let Some(named) = event.change.record().or(event.change.previous()) {
+            let place = KeyPlace { named: named.clone(), position: event.position };
+            self.by_key.insert(Arc::new(KeyEvent { place, event: event.clone() }));
+        }
+        self.events.insert(event);
+    }
+
+    /// Drops the oldest revisions until history is within its bounds (H2).
+    pub(crate) fn trim(&mut self, limits: &CoordinationLimits, now: LogTime, mutation: Mutation) {
+        let mut aged = 0;
+        while let Some(oldest) = self.events.iter().next() {
+            let is_old = aged < AGED_EVENTS_MAX && self.is_old(oldest, limits, now, mutation);
+            if !is_old && !self.is_large(limits, mutation) {
+                return;
+            }
+            let revision = oldest.position.revision;
+            aged += self.drop_revision(revision, mutation);
+            self.compacted = revision;
+        }
+    }
+
+    fn is_old(&self, oldest: &Event, limits: &CoordinationLimits, now: LogTime, mutation: Mutation) -> bool {
+        seam!(in mutation, HistoryAgeIgnored => return false);
+        now.since(oldest.time) > limits.history_age
+    }
+
+    fn is_large(&self, limits: &CoordinationLimits, mutation: Mutation) -> bool {
+        seam!(in mutation, HistoryBytesIgnored => return false);
+        self.bytes > limits.history_bytes
+    }
+
+    /// Drops all events of the oldest revision and returns their number. A revision is never kept in part (H2).
+    fn drop_revision(&mut self, revision: u64, mutation: Mutation) -> usize {
+        let mut dropped = 0;
+        while let Some(event) = self.events.iter().next().filter(|event| event.position.revision == revision).cloned() {
+            self.events.remove(&event.position);
+            self.bytes -= event.bytes();
+            self.hash = self.hash.wrapping_sub(event.hash());
+            if let Some(named) = event.change.record().or(event.change.previous()) {
+                self.by_key.remove(&KeyPlace { named: named.clone(), position: event.position });
+            }
+            dropped += 1;
+            seam!(in mutation, RevisionDroppedInPart => return dropped);
+        }
+        dropped
+    }
+}
