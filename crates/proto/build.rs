@@ -30,6 +30,7 @@ const JSON: [&str; 21] = [
     "SessionsResponse",
     "LogSession",
     "EndSessionsResponse",
+    "UpgradeResponse",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

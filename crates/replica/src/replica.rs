@@ -2,7 +2,7 @@
 
 use crate::config::{Config, ConfigError, Founding};
 use crate::engine::{self, Engine, Parts};
-use crate::group::{driver, founding, removal, seek};
+use crate::group::{driver, founding, level, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
 use crate::net::{Dial, Duplex, TcpDial, server};
@@ -15,7 +15,7 @@ use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::witness::Witness;
 use crate::{evidence, housekeeping, term_watch};
 use convoke_log::command::ReplicaLocation;
-use convoke_log::{LimitsError, Machine, ReplicaId};
+use convoke_log::{Level, LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -35,6 +35,10 @@ pub enum StartError {
     OfAnother { path: std::path::PathBuf, found: String, node: String },
     #[error("{0}")]
     Limits(#[from] LimitsError),
+    #[error(
+        "the log has feature level {level}, and this version supports level {supported} (start a newer version of Convoke)"
+    )]
+    TooOld { level: Level, supported: Level },
     #[error("cannot start the Raft engine: {0}")]
     Engine(String),
     #[error("cannot read random numbers from the operating system: {0}")]
@@ -95,7 +99,7 @@ impl Replica {
                 return Err(StoreError::NoIdentity { path }.into());
             }
             None if plane.config.join.is_empty() && plane.config.founding == Founding::AtOnce => {
-                let identity = founder(&plane, vec![plane.place()])?;
+                let identity = founder(&plane, vec![plane.place()], plane.config.supported)?;
                 match begin(&plane, identity).await {
                     Err(StartError::Store(error)) if error.is_full() => plane.fail(error.to_string()),
                     begun => begun?,
@@ -191,8 +195,8 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
 }
 
 /// Returns the identity of the creating node for a log with these founders, in the order of their ids. This node is one
-/// of them.
-pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>) -> Result<Identity, StartError> {
+/// of them, and all of them support the feature level.
+pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>, level: Level) -> Result<Identity, StartError> {
     let members: BTreeMap<u64, ReplicaLocation> = (1..).zip(members).collect();
     let me = members.iter().find(|(_, place)| place.node == plane.config.node).map_or(1, |(id, _)| *id);
     let voters: BTreeSet<u64> = members.keys().copied().collect();
@@ -201,7 +205,7 @@ pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>) -> Result<Id
         log: u128::from_le_bytes(random()?),
         replica: me,
         node: plane.config.node.clone(),
-        genesis: Machine::new(plane.config.state.clone())?.snapshot().to_bytes(),
+        genesis: Machine::created(plane.config.state.clone(), level)?.snapshot().to_bytes(),
         inherited: 0,
         founding: Some(founding),
         agreed: BTreeSet::new(),
@@ -247,6 +251,9 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
         Some(image) => Machine::clone(&image.machine),
         None => identity.machine().map_err(StartError::Engine)?,
     };
+    if machine.level() > config.supported {
+        return Err(StartError::TooOld { level: machine.level(), supported: config.supported });
+    }
     let over = store.vote().map_or(0, |vote| vote.leader_id.term);
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
     let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
@@ -286,6 +293,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     plane.spawn(housekeeping::keep(local.engine.clone()));
     plane.spawn(evidence::keep(plane.clone(), local.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), local.clone()));
+    plane.spawn(level::keep(plane.clone(), local.engine.clone()));
     plane.spawn(removal::watch(plane.clone(), local.engine.clone()));
     if local.identity.founding.is_some() {
         plane.spawn(founding::gather(plane.clone(), local.clone()));

@@ -1,6 +1,6 @@
 //! Status of a replica and its group.
 
-use convoke_log::{Epoch, LogTime, ReplicaId};
+use convoke_log::{Epoch, Level, LogTime, ReplicaId};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -109,6 +109,9 @@ pub struct ReplicaStatus {
     pub fault: Option<String>,
     /// Whether this replica takes no part in the group because its disk went back in time (M6).
     pub refused: bool,
+    /// Feature level of the log (V1), and why it is not the highest one, as far as the leader knows.
+    pub level: Level,
+    pub level_obstacle: Option<String>,
     /// How the state of this replica differs from the state of its leader (LH6).
     pub divergence: Option<String>,
     /// The logs of this cluster, if there is more than one (FD6).

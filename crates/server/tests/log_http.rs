@@ -154,6 +154,7 @@ async fn without_a_log_plane_every_route_reports_it() {
         ("GET", "/api/v1/log/requests/1/1", ""),
         ("POST", "/api/v1/log/requests/1/1/resolve", ""),
         ("POST", "/api/v1/log/members", r#"{"add":"n1"}"#),
+        ("POST", "/api/v1/log/upgrade", "{}"),
     ] {
         served.send(method, path, &[], body.to_owned()).await.rejected(503, "NOT_READY");
     }

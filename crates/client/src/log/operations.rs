@@ -135,6 +135,27 @@ impl Ambassador {
         within(timeout, no_leader, asking).await
     }
 
+    /// Raises the log to the highest feature level that all replicas support, and returns the level. If a replica holds
+    /// the level back, the error names it.
+    pub async fn upgrade(&self, timeout: Option<Duration>) -> Result<u64, Error> {
+        // Raising twice has the effect of raising once.
+        let asking = async {
+            loop {
+                let linked = link(&self.shared).await;
+                let mut leader = client(&self.shared, linked.channel);
+                match self.shared.answer_over(linked.link, leader.upgrade(v1::UpgradeRequest {})).await {
+                    Some(Ok(response)) => return Ok(response.into_inner().level),
+                    Some(Err(status)) => match Error::from(status) {
+                        error if error.code == ErrorCode::FailedPrecondition => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
+                    None => {}
+                }
+            }
+        };
+        within(timeout, no_leader, asking).await
+    }
+
     /// Changes the group of replicas and waits up to `wait` until the change is complete. Returns the number of the
     /// recorded configuration and whether the change is complete.
     ///

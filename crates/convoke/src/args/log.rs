@@ -144,6 +144,8 @@ pub(crate) enum LogCommand {
         /// Id of the new leader
         node: String,
     },
+    /// Raise the log to the highest feature level of all replicas
+    Upgrade,
     /// Write the whole state to a file
     Backup {
         /// File to write

@@ -79,6 +79,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         state: settings.log_state.build(),
         timers: settings.log_timers.build(),
         limits: settings.log_limits.build(),
+        hold_level: settings.log.hold_level,
+        supported: convoke_log::Level::SUPPORTED,
         mutation: convoke_replica::Mutation::none(),
     });
     if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {

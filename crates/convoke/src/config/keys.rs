@@ -182,6 +182,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("dns.enabled", "Serve DNS"),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),
     key("log.enabled", "Take part in the replicated log"),
+    key("log.hold_level", "Raise the feature level of the log only with `convoke log upgrade`")
+        .details("Set it on all nodes before an upgrade that you may want to revert."),
     key("log_timers.heartbeat_interval", "Interval of the leader's heartbeats"),
     key("log_timers.election_timeout_min", "Shortest wait before a replica starts an election")
         .details("At least 3 × `heartbeat_interval`."),

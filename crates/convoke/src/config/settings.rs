@@ -73,6 +73,7 @@ pub(crate) struct DnsSettings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LogSettings {
     pub(crate) enabled: bool,
+    pub(crate) hold_level: bool,
 }
 
 /// Fields of a component's configuration that can be set. Defaults come from the component.
@@ -194,7 +195,7 @@ impl Default for Settings {
             clients: ClientSettings::default(),
             client_timeouts: ClientTimeoutSettings::default(),
             dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
-            log: LogSettings { enabled: true },
+            log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),
             log_limits: LogLimitSettings::default(),
             log_state: LogStateSettings::default(),

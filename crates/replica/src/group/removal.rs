@@ -142,6 +142,7 @@ mod tests {
             log: Some(log),
             group,
             available: true,
+            level: convoke_log::Level::FIRST,
         }
     }
 

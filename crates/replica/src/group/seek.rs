@@ -8,6 +8,7 @@ use super::verdict::{Entry, Surroundings, Verdict};
 use crate::net::message::Probed;
 use crate::plane::Plane;
 use crate::replica::{begin, founder};
+use convoke_log::Level;
 use convoke_log::command::ReplicaLocation;
 use futures_util::future::join_all;
 use smol_str::SmolStr;
@@ -57,11 +58,13 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
                 None
             }
             Verdict::BeginAlone => {
-                begin_log(&plane, vec![plane.place()]).await;
+                begin_log(&plane, vec![plane.place()], plane.config.supported).await;
                 None
             }
             Verdict::Begin(members) => {
-                begin_log(&plane, members).await;
+                // Other nodes that answered may support less than the founders; the leader raises the level later.
+                let level = all().map(|probed| probed.level).fold(plane.config.supported, Level::min);
+                begin_log(&plane, members, level).await;
                 None
             }
             Verdict::Wait(why) => Some(why),
@@ -97,14 +100,14 @@ async fn ask(plane: &Plane, entry: &SmolStr) -> Entry {
     found
 }
 
-async fn begin_log(plane: &Arc<Plane>, members: Vec<ReplicaLocation>) {
+async fn begin_log(plane: &Arc<Plane>, members: Vec<ReplicaLocation>, level: Level) {
     let _becoming = plane.becoming.lock().await;
     if plane.engine.load().is_some() {
         return;
     }
     let nodes: Vec<&str> = members.iter().map(|member| member.node.as_str()).collect();
     tracing::info!(node = %plane.config.node, founders = %nodes.join(","), "creating log");
-    let begun = match founder(plane, members) {
+    let begun = match founder(plane, members, level) {
         Ok(identity) => begin(plane, identity).await,
         Err(error) => Err(error),
     };

@@ -15,6 +15,7 @@ fn probed(node: &str, nonce: u64, join: &[&str]) -> Probed {
         log: None,
         group: Group::default(),
         available: false,
+        level: convoke_log::Level::FIRST,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::raft;
 use crate::rejection::LogRejection;
 use crate::state_hashes::Divergence;
 use crate::status::{Group, GroupReplica, LogConflict, ReplicaStatus, Role};
-use convoke_log::{Epoch, LogTime, ReplicaId};
+use convoke_log::{Epoch, Level, LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use prometheus_client::metrics::histogram::Histogram;
@@ -24,7 +24,8 @@ impl LogHandle {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
                 let obstacle = engine.refused().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
-                ReplicaStatus { obstacle, conflict: self.conflict(), ..status }
+                let level_obstacle = self.plane.level_obstacle().filter(|_| status.role == Role::Leader);
+                ReplicaStatus { obstacle, level_obstacle, conflict: self.conflict(), ..status }
             }
             None => {
                 let status = outside(self.plane.known(), stopped, self.plane.fault());
@@ -151,6 +152,8 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         matched: Vec::new(),
         fault,
         refused: false,
+        level: Level::FIRST,
+        level_obstacle: None,
         divergence: None,
         conflict: None,
     }
@@ -236,6 +239,8 @@ impl Engine {
                 .collect(),
             fault,
             refused: self.refused().is_some(),
+            level: machine.level(),
+            level_obstacle: None,
             divergence: self.witness.hashes.divergence().map(|divergence| {
                 let Divergence { index, own, leader } = divergence;
                 format!("the state after entry {index} has hash {own:032x}, that of the leader {leader:032x}")

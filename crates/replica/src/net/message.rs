@@ -6,7 +6,7 @@ use crate::state_hashes::StateHash;
 use crate::status::{Group, GroupReplica};
 use crate::witness::{Seen, Witness, put_seen, put_table, seen, table};
 use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
-use convoke_log::{Epoch, ReplicaId};
+use convoke_log::{Epoch, Level, ReplicaId};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
     VoteResponse,
@@ -347,10 +347,26 @@ pub(crate) struct Probed {
     pub(crate) group: Group,
     /// Whether the node is a replica that knows a leader with a majority.
     pub(crate) available: bool,
+    /// The highest feature level that the node supports (V3). An earlier version names none.
+    pub(crate) level: Level,
 }
 
+/// Content of a probe whose sender reads levels. Earlier versions send an empty probe and reject an answer with a level.
+pub(crate) const PROBE_WITH_LEVEL: &[u8] = &[1];
+
 impl Probed {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Encodes the answer to a probe with this content.
+    pub(crate) fn encode_for(&self, probe: &[u8]) -> Vec<u8> {
+        let mut bytes = self.encode();
+        if !probe.is_empty() {
+            let mut w = Writer::default();
+            w.varint(self.level.0);
+            bytes.extend_from_slice(w.bytes());
+        }
+        bytes
+    }
+
+    fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.sized(self.node.as_bytes());
         w.sized(self.address.as_bytes());
@@ -406,9 +422,10 @@ impl Probed {
             });
         }
         let available = r.flag("available")?;
+        let level = if r.is_empty() { Level::FIRST } else { Level(r.counter("level")?) };
         r.end()?;
         let group = Group { epoch, leader, members };
-        Ok(Probed { node, address, nonce, join, expected, sees, log, group, available })
+        Ok(Probed { node, address, nonce, join, expected, sees, log, group, available, level })
     }
 }
 
@@ -523,10 +540,15 @@ mod tests {
             log: Some(5),
             group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
             available: true,
+            level: Level(7),
         };
-        let bytes = probed.encode();
+        let bytes = probed.encode_for(PROBE_WITH_LEVEL);
         assert_eq!(Probed::decode(&bytes).unwrap(), probed);
-        for len in 0..bytes.len() {
+        // Earlier versions send an empty probe, and neither send nor read a level.
+        let without = probed.encode_for(&[]);
+        assert_eq!(without, bytes[..bytes.len() - 1]);
+        assert_eq!(Probed::decode(&without).unwrap(), Probed { level: Level::FIRST, ..probed });
+        for len in 0..without.len() {
             assert!(Probed::decode(&bytes[..len]).is_err(), "cut at {len}");
         }
     }

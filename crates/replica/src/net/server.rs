@@ -163,8 +163,8 @@ impl Conversation {
         let Frame { kind, number, content } = frame;
         match kind {
             kind::PROBE => {
-                let probed = self.plane.probed();
-                writer.answer(number, Ok((kind::PROBE, probed.encode())));
+                let probed = self.plane.probed().encode_for(&content);
+                writer.answer(number, Ok((kind::PROBE, probed)));
                 writer.flush().await
             }
             kind::ADOPT => {

@@ -184,6 +184,17 @@ impl LogService {
         Ok(v1::MembersResponse { configuration: number, settled, obstacle })
     }
 
+    /// Raises the feature level, if this node leads.
+    pub(crate) async fn upgrade(&self) -> Result<v1::UpgradeResponse, Error> {
+        match tokio::time::timeout(self.timeout, self.handle.upgrade()).await {
+            Ok(Ok(level)) => Ok(v1::UpgradeResponse { level: level.0 }),
+            Ok(Err(error)) => Err(self.not_changed(&error)),
+            Err(_) => {
+                Err(Error::new(ErrorCode::Timeout, "the level was not raised in time; run the same request again"))
+            }
+        }
+    }
+
     /// Returns the address at which other replicas reach a node: the given one, or the one that this node knows.
     async fn peer_address(&self, node: &str, given: String) -> Result<String, Error> {
         if given.is_empty() { self.directory.peer_address(node).await } else { Ok(given) }
@@ -225,6 +236,8 @@ impl LogService {
             obstacle: status.obstacle.clone().unwrap_or_default(),
             conflict: status.conflict.as_ref().map(ToString::to_string).unwrap_or_default(),
             divergence: status.divergence.clone().unwrap_or_default(),
+            level: if status.log.is_some() { status.level.0 } else { 0 },
+            level_obstacle: status.level_obstacle.clone().unwrap_or_default(),
             members,
         }
     }

@@ -7,18 +7,23 @@ use std::time::Duration;
 
 pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
     let mut status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
-    if !status.settled && status.obstacle.is_empty() {
-        status.obstacle = obstacle(&status, connect.timeout).await.unwrap_or_default();
+    let asks_leader = !status.settled || status.level > 0;
+    if let Some(leader) = at_leader(&status, connect.timeout).await.filter(|_| asks_leader) {
+        if !status.settled && status.obstacle.is_empty() {
+            status.obstacle = leader.obstacle;
+        }
+        status.level_obstacle = leader.level_obstacle;
     }
     if json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
 }
 
-/// Returns why the group has not adopted its configuration. Only the leader knows, so this queries the leader.
-async fn obstacle(status: &v1::LogStatusResponse, timeout: Duration) -> Option<String> {
+/// Returns the status at the leader: only the leader knows why the group has not adopted its configuration, and which
+/// replicas hold the feature level back.
+async fn at_leader(status: &v1::LogStatusResponse, timeout: Duration) -> Option<v1::LogStatusResponse> {
     let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
     let node = NodeChannel::lazy(&leader.address, timeout).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
-    Some(leader.obstacle).filter(|_| leader.log == status.log)
+    Some(leader).filter(|leader| leader.log == status.log)
 }
 
 fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
@@ -47,6 +52,7 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
         ("Sessions", status.sessions.to_string()),
         ("Group", format!("configuration {}{settled}", status.configuration)),
+        ("Level", level(status)),
     ];
     for (name, problem) in [("Conflict", &status.conflict), ("Divergence", &status.divergence)] {
         if !problem.is_empty() {
@@ -72,6 +78,15 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ]);
     }
     format!("{lines}\n{}", table.render(palette))
+}
+
+/// Returns the feature level and what holds it back.
+fn level(status: &v1::LogStatusResponse) -> String {
+    match (status.level, status.level_obstacle.as_str()) {
+        (0, _) => "-".to_owned(),
+        (level, "") => level.to_string(),
+        (level, obstacle) => format!("{level}; {obstacle}"),
+    }
 }
 
 /// Returns a hint for a node that was removed from the group.
@@ -126,6 +141,8 @@ mod tests {
             obstacle: String::new(),
             conflict: String::new(),
             divergence: String::new(),
+            level: 1,
+            level_obstacle: "level 2 is held back: node n3 supports level 1".into(),
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
         let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };
