@@ -1,9 +1,7 @@
 //! Tests of a leader's volatile state at level 2.
 
 use super::*;
-use crate::command::{
-    Acquire, Body, Command, EndBehavior, EndLease, Grant, LeaseCause, LeaseId, Open, Raise, Request,
-};
+use crate::command::{Acquire, Body, Command, EndBehavior, EndLease, Grant, LeaseCause, LeaseId, Open, Raise, Request};
 use crate::id::{Epoch, ReplicaId};
 use crate::level::Level;
 use crate::limits::LogLimits;

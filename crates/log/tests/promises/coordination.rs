@@ -44,7 +44,7 @@ fn tight() -> LogLimits {
         coordination: CoordinationLimits {
             keys: 5,
             answer_bytes: 360,
-            history_bytes: 6_000,
+            history_bytes: 2_600,
             history_age: Duration::from_micros(150),
             leases: 4,
             lease_ttl_min: Duration::from_micros(10),
@@ -118,7 +118,8 @@ impl Run {
 
     fn see(&mut self, what: &dyn Debug) {
         let text = format!("{what:?}");
-        let name = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
+        let name = text.split(|c: char| !c.is_alphanumeric()).find(|part| !part.is_empty()).unwrap_or_default();
+        let name = name.to_owned();
         *self.seen.entry(name).or_default() += 1;
     }
 
@@ -258,7 +259,11 @@ impl Run {
         let restored = Machine::from_snapshot(&self.machine.snapshot().to_bytes());
         let restored = restored.map_err(|error| format!("a snapshot that cannot be restored: {error}"))?;
         same("state hash", &restored.state_hash(), &self.machine.state_hash())?;
-        same("restored state", &format!("{restored:?}"), &format!("{:?}", self.machine.clone().with_mutation(Mutation::none())))?;
+        same(
+            "restored state",
+            &format!("{restored:?}"),
+            &format!("{:?}", self.machine.clone().with_mutation(Mutation::none())),
+        )?;
         self.machine = restored.with_mutation(self.mutation);
         Ok(())
     }

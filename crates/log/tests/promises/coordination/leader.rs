@@ -6,7 +6,7 @@ use convoke_log::command::{
     Txn,
 };
 use convoke_log::leader::{
-    Gate, HeldBackBy, LEVEL_WAIT, LevelPace, LevelVerdict, Leadership, MemberSeen, NotAppended, RegistryHealth, Rounds,
+    Gate, HeldBackBy, LEVEL_WAIT, Leadership, LevelPace, LevelVerdict, MemberSeen, NotAppended, RegistryHealth, Rounds,
 };
 use convoke_log::{
     Command, CoordinationLimits, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position,

@@ -316,11 +316,7 @@ impl Model {
         self.map.values().filter(|record| selection.contains(&record.0)).cloned().collect()
     }
 
-    fn read(
-        &self,
-        query: &Query,
-        charge: &mut impl FnMut(&Rec) -> Result<(), Reason>,
-    ) -> Result<ModelResult, Reason> {
+    fn read(&self, query: &Query, charge: &mut impl FnMut(&Rec) -> Result<(), Reason>) -> Result<ModelResult, Reason> {
         let mut records = self.selected(&query.selection);
         let is_scan = query.content == Content::Count || query.order != Order::default();
         if is_scan && records.len() as u64 > self.limits.range_keys {

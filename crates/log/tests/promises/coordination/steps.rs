@@ -104,9 +104,7 @@ fn operation(rng: &mut Rng, model: &Model) -> Op {
 }
 
 fn txn(rng: &mut Rng, model: &Model) -> Txn {
-    let list = |most: usize, rng: &mut Rng| {
-        (0..rng.usize(..=most)).map(|_| operation(rng, model)).collect::<Vec<Op>>()
-    };
+    let list = |most: usize, rng: &mut Rng| (0..rng.usize(..=most)).map(|_| operation(rng, model)).collect::<Vec<Op>>();
     let (then, otherwise) = (list(4, rng), list(2, rng));
     let compares = (0..rng.usize(..3)).map(|_| compare(rng, model)).collect();
     Txn { compares, then, otherwise }
@@ -144,11 +142,8 @@ pub(super) fn body(rng: &mut Rng, model: &Model) -> Body {
         57..61 => Body::Revoke(lease(rng, model)),
         61..82 => Body::Acquire(acquire(rng, model)),
         82..94 => {
-            let place = if rng.bool() {
-                Place::Lease(lease(rng, model))
-            } else {
-                Place::Fence(fence(rng, model, &name))
-            };
+            let place =
+                if rng.bool() { Place::Lease(lease(rng, model)) } else { Place::Fence(fence(rng, model, &name)) };
             Body::Release(Release { name, place })
         }
         _ => {

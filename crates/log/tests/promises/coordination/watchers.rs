@@ -51,7 +51,8 @@ impl Watchers {
             model.events.iter().filter(|(position, _, change)| *position >= from && matches(filter, change)).collect();
         let found: Vec<_> = page.events.iter().map(|event| (event.event.position, event.last)).collect();
         let last = |at: usize| wanted.get(at + 1).is_none_or(|next| next.0.revision != wanted[at].0.revision);
-        let expected: Vec<_> = wanted.iter().enumerate().take(found.len()).map(|(at, event)| (event.0, last(at))).collect();
+        let expected: Vec<_> =
+            wanted.iter().enumerate().take(found.len()).map(|(at, event)| (event.0, last(at))).collect();
         same("watched events", &found, &expected)?;
         if found.is_empty() && !wanted.is_empty() {
             return Err("watch: no progress".to_owned());

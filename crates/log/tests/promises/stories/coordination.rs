@@ -64,7 +64,11 @@ fn fence(answer: &RequestAnswer) -> u64 {
 fn t4_a_transaction_has_one_revision_and_changes_no_key_twice() {
     let (mut log, client) = level_two();
     applied(&log.submit(client, 1, Body::put("old", "0")));
-    let body = then(vec![put("a", "1"), put("b", "2"), Op::Delete { selection: Selection::Key("old".into()), previous: false }]);
+    let body = then(vec![
+        put("a", "1"),
+        put("b", "2"),
+        Op::Delete { selection: Selection::Key("old".into()), previous: false },
+    ]);
     let answer = log.submit(client, 2, body);
     assert_eq!(response(&answer), Response::Txn(TxnOutcome { succeeded: true, changes: 3 }));
     assert_eq!(log.machine.keys().revision(), 2);
@@ -292,7 +296,8 @@ fn el1_an_observer_sees_every_change_of_leader_and_value_once() {
     let from = EventPosition::start_of(log.machine.keys().revision() + 1);
     let first = fence(&log.submit(client, 3, campaign(one, "one")));
     applied(&log.submit(client, 4, campaign(two, "two")));
-    let proclaim = |fence, value: &'static str| Body::Proclaim(Proclaim { name: name.clone(), fence, value: value.into() });
+    let proclaim =
+        |fence, value: &'static str| Body::Proclaim(Proclaim { name: name.clone(), fence, value: value.into() });
     applied(&log.submit(client, 5, proclaim(first, "uno")));
     applied(&log.submit(client, 6, proclaim(first, "uno")));
     applied(&log.submit(client, 7, Body::Revoke(one)));

@@ -65,15 +65,15 @@ enum Fence {
 }
 
 /// Holders, waiters, living leases, fences, delay, and what was recorded about the past.
-type Observed =
-    (Vec<usize>, Vec<usize>, [bool; CLIENTS], [Fence; CLIENTS], u64, (Vec<usize>, Vec<&'static str>));
+type Observed = (Vec<usize>, Vec<usize>, [bool; CLIENTS], [Fence; CLIENTS], u64, (Vec<usize>, Vec<&'static str>));
 
 impl State {
     /// What can matter later.
     fn observed(&self) -> Observed {
         let name = name();
         let client = |lease: LeaseId| self.leases.iter().position(|known| *known == Some(lease)).unwrap_or(CLIENTS);
-        let (holders, waiters): (Vec<_>, Vec<_>) = self.machine.places(&name).partition(|place| place.fence().is_some());
+        let (holders, waiters): (Vec<_>, Vec<_>) =
+            self.machine.places(&name).partition(|place| place.fence().is_some());
         let current = self.known.map(|known| match holders.iter().any(|place| place.fence() == Some(known)) {
             true => Fence::Current,
             false if known > 0 => Fence::Old,
@@ -190,7 +190,9 @@ impl Model for System {
         for client in 0..CLIENTS {
             match state.leases[client] {
                 None => steps.push(Step::Grant(client)),
-                Some(_) => steps.extend([Step::Acquire, Step::Try, Step::Release, Step::EndLease].map(|step| step(client))),
+                Some(_) => {
+                    steps.extend([Step::Acquire, Step::Try, Step::Release, Step::EndLease].map(|step| step(client)))
+                }
             }
             steps.extend((state.known[client] > 0).then_some(Step::Write(client)));
         }
