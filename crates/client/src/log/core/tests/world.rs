@@ -263,6 +263,7 @@ impl World {
                 }
             }
             Reply::Expired(_) => unreachable!("nobody expires anybody here"),
+            other => unreachable!("the log is at level 1: {other:?}"),
         }
     }
 
