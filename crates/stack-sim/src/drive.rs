@@ -178,7 +178,11 @@ impl Run<'_> {
         }
         self.cluster.roll_back(place, image);
         if !self.until(ROLLBACK_PATIENCE, |run| run.cluster.is_refused(place))? {
-            return Err(format!("a disk that went back is refused: n{place} not within {ROLLBACK_PATIENCE:?}"));
+            let replicas = self.cluster.describe();
+            return Err(format!(
+                "a disk that went back is refused: n{place}, with an image up to entry {before}, not within \
+                 {ROLLBACK_PATIENCE:?}; {replicas}"
+            ));
         }
         self.cluster.replace(place);
         if !self.until(ORDERS_PATIENCE, |run| run.shared.recorder.lock().orders_left == 0)? {
