@@ -216,7 +216,7 @@ fn back_at_the_deadline(client: &Client, now: Micros) -> bool {
 
 /// Whether a node ran and had peers for the whole window. Its own pause is no excuse for judging others, short of a
 /// new incarnation (L5, N5).
-fn may_judge(world: &World, host: usize, window: Micros) -> bool {
+pub(super) fn may_judge(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);
     held.ready_at.is_some_and(|at| world.now - at > window)
