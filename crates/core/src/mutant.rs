@@ -117,7 +117,7 @@ convoke_base::mutants! {
     CountersUnbounded: "P7", "a record may use up all sequence numbers";
     PeersNotLearned: "P8", "a node knows only its seeds";
     LostRegionsIgnored: "P9", "no node looks for another path to nodes of another region";
-    LostRegionsSoughtSlowly: "P9", "one node of another region is dialled per retry interval";
+    LostRegionsSoughtSlowly: "P9", "one node of another region is dialled per retry interval, in the order of ids";
     LeftNodesNotSought: "P9", "nodes of another region that have left are not dialled";
     SplitRegionIgnored: "P9", "a link to a node that its own region cannot reach is closed";
     ClaimsOfFramesUnbounded: "P10", "a frame may name writes of this node that it never made";

@@ -118,7 +118,10 @@ impl Node {
         let mut most = lost.len().div_ceil(ticks as usize).min(SEEK_MAX);
         seam!(self, LostRegionsSoughtSlowly => most = usize::from(self.liveness_counter.is_multiple_of(ticks as u64)));
         let hasher = FixedState::with_seed(0);
-        let order = |node: &NodeId| hasher.hash_one((self.me.node.as_str(), node.as_str()));
+        let order = |node: &NodeId| {
+            seam!(self, LostRegionsSoughtSlowly => return 0);
+            hasher.hash_one((self.me.node.as_str(), node.as_str()))
+        };
         let due = lost.into_iter().filter(|(_, peer)| {
             seam!(self, LeftNodesNotSought => if peer.state == PeerState::Left { return false });
             peer.link.is_none() && peer.dial.is_none() && peer.retry_at.is_none_or(|at| at <= now)
