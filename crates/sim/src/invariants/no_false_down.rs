@@ -132,9 +132,9 @@ fn relinks_slowly(world: &World, host: usize, window: Micros) -> bool {
     world.now.saturating_sub(held.link_lost_at) <= window && held.delays.calm_for(world.now) <= window
 }
 
-/// Whether the client moved to another region just after a link was lost. Few links connect two regions, and nodes look for
-/// another path only after a retry interval, one node per interval (P9). Until then the client's earlier node cannot receive
-/// the attach, although the network has a path.
+/// Whether the client moved to another region just after a link was lost. Few links connect two regions, and the search for
+/// another path begins when there is no evidence, and takes up to a retry interval (P9). Until then the client's earlier
+/// node cannot receive the attach, although the network has a path.
 fn regions_apart(world: &World, sessions: &[(usize, Micros, Micros)]) -> bool {
     let timers = &world.setup.timers;
     let remade = micros(timers.ping_timeout) + 2 * micros(timers.peer_retry_interval);
