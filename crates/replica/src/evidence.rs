@@ -83,7 +83,7 @@ async fn save(plane: &Plane, engine: &Engine) {
     }
 }
 
-/// What a leader remembers between two collections: since when it leads, and since when it has committed nothing although
+/// State of a leader between two collections: since when it leads, and since when it has committed nothing although
 /// entries wait.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
@@ -200,7 +200,7 @@ impl Engine {
     /// Adds the evidence in a leader's message, and rejects the message if this replica has lost data.
     pub(crate) fn hear(&self, vote: &Vote, notes: &Notes) -> Result<(), String> {
         let me = self.state.me().0;
-        // An outdated leader says nothing new, and what it says of stalled entries is no longer true.
+        // An outdated leader's notes are ignored: they may no longer hold.
         if self.store.vote().is_none_or(|own| own <= *vote) {
             self.witness.set_stalled(notes.stalled);
             self.witness.set_unreachable(notes.unreachable.clone());

@@ -31,13 +31,15 @@ pub enum StartError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{path} belongs to node {found}, not to {node} (start that node with it, or use another directory)")]
+    #[error(
+        "log directory {path} belongs to node {found}, not to {node}: start with that id, or with another directory"
+    )]
     OfAnother { path: std::path::PathBuf, found: String, node: String },
     #[error("{0}")]
     Limits(#[from] LimitsError),
     #[error("cannot start the Raft engine: {0}")]
     Engine(String),
-    #[error("cannot read random numbers from the operating system: {0}")]
+    #[error("the operating system returned no random numbers: {0}")]
     Randomness(String),
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Replicas in one table.
 const REPLICAS_MAX: u64 = 1024;
 
-/// What a replica has acknowledged. Indexes count from 1; 0 means none.
+/// The data that a replica has acknowledged. Indexes count from 1; 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The newest leader that it followed, or that it was.

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(crate) struct Key {
     /// With its section: `timers.heartbeat_interval`.
     pub(crate) name: &'static str,
-    /// What the key sets: one phrase, also the help text of the flag.
+    /// Meaning of the key: one phrase, also the help text of the flag.
     pub(crate) help: &'static str,
     /// Further sentences for the reference.
     pub(crate) details: &'static str,

@@ -45,7 +45,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) has_seen_log: bool,
 }
 
-/// What a node without a log does next.
+/// The next step of a node without a log.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict<'a> {
     /// A log exists; this node has the newest knowledge of its group.

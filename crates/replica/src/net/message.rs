@@ -98,10 +98,10 @@ impl Hello {
     }
 }
 
-/// What a leader adds to its entries.
+/// Data that a leader adds to its entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Notes {
-    /// What each replica has acknowledged (M6).
+    /// The data that each replica has acknowledged (M6).
     pub(crate) seen: Vec<(u64, Seen)>,
     /// Whether the leader commits nothing although entries wait.
     pub(crate) stalled: bool,

@@ -1,4 +1,4 @@
-//! Who may create a log (FD1 to FD5).
+//! Nodes that may create a log (FD1 to FD5).
 
 use crate::cluster::{Client, Disks, Host, agree, config, leader};
 use convoke_replica::{
