@@ -78,6 +78,7 @@ impl Engine {
 
     /// Creates an engine. Pass the second value to [`forward`], which runs in its own task.
     pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
+        #[allow(clippy::disallowed_methods, reason = "each entry holds a permit of `proposals`")]
         let (queue, queued) = mpsc::unbounded_channel();
         let Parts { raft, state, store, log, counting, witness, config } = parts;
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));

@@ -353,6 +353,7 @@ async fn a_fifth_backup_is_rejected_immediately() {
 async fn idle_link(
     served: &Served,
 ) -> (mpsc::UnboundedSender<v1::SubmitRequest>, tonic::Streaming<v1::SubmitResponse>) {
+    #[allow(clippy::disallowed_methods, reason = "the test sends few messages")]
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut client = LogClient::new(support::grpc::channel(served).await);
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();

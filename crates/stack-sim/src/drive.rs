@@ -107,6 +107,7 @@ impl Run<'_> {
                 std::future::pending().await
             });
         }
+        #[allow(clippy::disallowed_methods, reason = "one driver, which waits for its orders")]
         let (orders, taken) = unbounded_channel();
         sim.client("probe_writer", probe_writer(shared.clone()));
         sim.client("operator", operator::work(shared.clone(), taken));

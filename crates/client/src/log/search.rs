@@ -172,6 +172,7 @@ async fn ask(
 }
 
 async fn ask_over(channel: LogChannel, name_log: NameLog, address: &str) -> Result<LeaderLink, Error> {
+    #[allow(clippy::disallowed_methods, reason = "the ambassador limits its requests in flight")]
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut incoming: Answers = match &channel {
         LogChannel::Local(node) => node.submit(messages)?,

@@ -83,6 +83,10 @@ impl Writer {
         let failed = Arc::new(OnceLock::new());
         let noted = failed.clone();
         let line = if simulated {
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "bounded as the queue of the thread: by the proposals and appends in flight"
+            )]
             let (steps, queue) = unbounded_channel();
             tokio::spawn(state.run_simulated(queue, noted));
             Line::Task(steps)
