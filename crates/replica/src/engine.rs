@@ -1,5 +1,6 @@
 //! A running replica: the engine, the state, and the queue between admission and the engine.
 
+use crate::acknowledgements::AcknowledgementTable;
 use crate::config::Config;
 use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
@@ -9,7 +10,6 @@ use crate::rejection::LogRejection;
 use crate::state::State;
 use crate::status::{Group, GroupReplica};
 use crate::traces;
-use crate::witness::Witness;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -30,7 +30,7 @@ pub(crate) struct Engine {
     pub(crate) store: crate::store::LogStore,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
-    pub(crate) witness: Arc<Witness>,
+    pub(crate) acknowledgements: Arc<AcknowledgementTable>,
     /// The leader whose process has ended, as this replica has seen itself (M7).
     pub(crate) lost: watch::Sender<Option<LeaderId>>,
     /// Why this replica takes no part in the group: its disk went back in time (M6).
@@ -64,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) store: crate::store::LogStore,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
-    pub(crate) witness: Arc<Witness>,
+    pub(crate) acknowledgements: Arc<AcknowledgementTable>,
     pub(crate) config: Arc<Config>,
 }
 
@@ -80,7 +80,7 @@ impl Engine {
     pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
         #[allow(clippy::disallowed_methods, reason = "each entry holds a permit of `proposals`")]
         let (queue, queued) = mpsc::unbounded_channel();
-        let Parts { raft, state, store, log, counting, witness, config } = parts;
+        let Parts { raft, state, store, log, counting, acknowledgements, config } = parts;
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));
         let reads = Arc::new(Semaphore::new(config.limits.reads));
         let quorum = AtomicBool::new(true);
@@ -91,7 +91,7 @@ impl Engine {
                 store,
                 log,
                 counting,
-                witness,
+                acknowledgements,
                 lost: watch::Sender::new(None),
                 refused: Mutex::default(),
                 queue,

@@ -1,5 +1,6 @@
 //! Start and stop of a node's replica.
 
+use crate::acknowledgements::AcknowledgementTable;
 use crate::config::{Config, ConfigError, Founding};
 use crate::engine::{self, Engine, Parts};
 use crate::group::{driver, founding, removal, seek};
@@ -12,7 +13,6 @@ use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use crate::witness::Witness;
 use crate::{evidence, housekeeping, term_watch};
 use convoke_log::command::ReplicaLocation;
 use convoke_log::{LimitsError, Machine, ReplicaId};
@@ -253,16 +253,16 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
     let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
     let machine = StateMachine::new(state.clone(), snapshots, store.clone());
-    let witness = Arc::new(Witness::new(state.hashes.clone()));
+    let acknowledgements = Arc::new(AcknowledgementTable::new(state.hashes.clone()));
     if let Some(disk) = plane.disk() {
-        evidence::load(&*disk, &witness);
+        evidence::load(&*disk, &acknowledgements);
     }
     let network = Network {
         config: config.clone(),
         dialer: plane.dialer.clone(),
         log: identity.log,
         counting: counting.clone(),
-        witness: witness.clone(),
+        acknowledgements: acknowledgements.clone(),
     };
     let engine_config = engine::config(&config).map_err(StartError::Engine)?;
     let raft = Raft::new(identity.replica, Arc::new(engine_config), network, store.clone(), machine)
@@ -276,7 +276,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }
-    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, witness, config };
+    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, acknowledgements, config };
     let (engine, queued) = Engine::new(parts);
     let engine = Arc::new(engine);
     tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");

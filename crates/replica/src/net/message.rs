@@ -1,10 +1,10 @@
 //! Messages between replicas.
 
+use crate::acknowledgements::{AcknowledgementTable, Seen, put_seen, put_table, seen, table};
 use crate::codec::{leader, meta, put_entry, put_leader, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{LeaderId, LogId, SnapshotMeta, Types, Vote};
 use crate::state_hashes::StateHash;
 use crate::status::{Group, GroupReplica};
-use crate::witness::{Seen, Witness, put_seen, put_table, seen, table};
 use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
 use convoke_log::{Epoch, ReplicaId};
 use openraft::raft::{
@@ -114,13 +114,13 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub(crate) fn of(witness: &Witness) -> Self {
+    pub(crate) fn of(acknowledgements: &AcknowledgementTable) -> Self {
         Notes {
-            seen: witness.all(),
-            stalled: witness.is_stalled(),
-            unreachable: witness.unreachable(),
-            check: witness.hashes.wanted(),
-            checked: witness.hashes.last(),
+            seen: acknowledgements.all(),
+            stalled: acknowledgements.is_stalled(),
+            unreachable: acknowledgements.unreachable(),
+            check: acknowledgements.hashes.wanted(),
+            checked: acknowledgements.hashes.last(),
         }
     }
 }
