@@ -25,7 +25,7 @@ impl Entry {
 
 /// All that a node without a log knows about other nodes.
 #[derive(Debug)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct KnownNodes<'a> {
     pub(super) node: &'a str,
     /// Random number of this process.
     pub(super) nonce: u64,
@@ -58,7 +58,7 @@ pub(super) enum Verdict<'a> {
     Wait(String),
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> KnownNodes<'a> {
     /// Returns all answers.
     pub(super) fn probed(&self) -> impl Iterator<Item = &'a Probed> {
         self.entries.iter().flat_map(|entry| &entry.nodes).chain(self.replicas)
