@@ -3,7 +3,7 @@
 use crate::acknowledgements::{AcknowledgementTable, RolledBack, Seen};
 use crate::engine::Engine;
 use crate::mutant::seam;
-use crate::net::message::{Ballot, Notes};
+use crate::net::message::{AppendExtras, Ballot};
 use crate::plane::Plane;
 use crate::raft::Vote;
 use crate::state_hashes::Divergence;
@@ -198,21 +198,21 @@ impl Engine {
     }
 
     /// Adds the evidence in a leader's message, and rejects the message if this replica has lost data.
-    pub(crate) fn hear(&self, vote: &Vote, notes: &Notes) -> Result<(), String> {
+    pub(crate) fn apply_extras(&self, vote: &Vote, extras: &AppendExtras) -> Result<(), String> {
         let me = self.state.me().0;
-        // An outdated leader's notes are ignored: they may no longer hold.
+        // An outdated leader's extras are ignored: they may no longer hold.
         if self.store.vote().is_none_or(|own| own <= *vote) {
-            self.acknowledgements.set_stalled(notes.stalled);
-            self.acknowledgements.set_unreachable(notes.unreachable.clone());
-            self.acknowledgements.hashes.want(notes.check);
-            if let Some(divergence) = notes.checked.and_then(|checked| self.acknowledgements.hashes.hear(checked)) {
+            self.acknowledgements.set_stalled(extras.stalled);
+            self.acknowledgements.set_unreachable(extras.unreachable.clone());
+            self.acknowledgements.hashes.want(extras.check);
+            if let Some(divergence) = extras.checked.and_then(|checked| self.acknowledgements.hashes.compare(checked)) {
                 self.report(&divergence);
             }
         }
-        for (replica, seen) in &notes.seen {
+        for (replica, seen) in &extras.seen {
             self.acknowledgements.record(*replica, *seen);
         }
-        self.check_own_data(notes.seen.iter().find(|(replica, _)| *replica == me).map(|(_, seen)| *seen))
+        self.check_own_data(extras.seen.iter().find(|(replica, _)| *replica == me).map(|(_, seen)| *seen))
     }
 
     /// Rejects a candidacy if the candidate or this replica has lost data.

@@ -2,7 +2,7 @@
 
 use super::dial::Dial;
 use super::link::{Link, LinkConfig, LinkError};
-use super::message::{self, Append, Appended, Ballot, Hello, Notes, Target, Transfer, Transferred, Voted, kind};
+use super::message::{self, Append, AppendExtras, Appended, Ballot, Hello, Target, Transfer, Transferred, Voted, kind};
 use crate::acknowledgements::AcknowledgementTable;
 use crate::config::Config;
 use crate::counters::{Counting, add};
@@ -111,7 +111,7 @@ impl RaftNetworkV2<Types> for Client {
     async fn append_entries(&mut self, append: Append, _: RPCOption) -> Result<Appended, RPCError<Types>> {
         let answer = self
             .link
-            .ask(kind::APPEND, message::encode_append(&append, &Notes::of(&self.network.acknowledgements)))
+            .ask(kind::APPEND, message::encode_append(&append, &AppendExtras::of(&self.network.acknowledgements)))
             .await
             .map_err(|error| rpc_error(&error))?;
         message::decode_appended(&answer).map_err(garbled)
@@ -130,7 +130,8 @@ impl RaftNetworkV2<Types> for Client {
         let answers = input
             .map(move |append| {
                 // Queued before the next message is created, so the order of messages is that of the log.
-                let pending = link.send(kind::APPEND, message::encode_append(&append, &Notes::of(acknowledgements)));
+                let pending =
+                    link.send(kind::APPEND, message::encode_append(&append, &AppendExtras::of(acknowledgements)));
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 async move {
                     let answer = link.answer(pending).await.map_err(|error| rpc_error(&error))?;

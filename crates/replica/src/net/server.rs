@@ -59,8 +59,8 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
         match welcome {
             Ok((engine, node)) => {
                 let from_leader = engine.clone().map(|engine| (engine, node.clone()));
-                let conversation = Conversation { plane: plane.clone(), engine, node, incoming: None };
-                let ended = conversation.run(&mut frames, &mut writer).await;
+                let connection = InboundConnection { plane: plane.clone(), engine, node, incoming: None };
+                let ended = connection.run(&mut frames, &mut writer).await;
                 if let Some((engine, node)) = from_leader.filter(|_| was_closed(&ended)) {
                     loss::connection_ended(&plane, &engine, &node);
                 }
@@ -105,7 +105,7 @@ impl Plane {
 }
 
 /// State of one connection.
-struct Conversation {
+struct InboundConnection {
     plane: Arc<Plane>,
     engine: Option<Arc<Engine>>,
     /// Id of the node at the other end.
@@ -124,7 +124,7 @@ struct Incoming {
 
 type InProgress = FuturesUnordered<BoxFuture<'static, (u64, Answer)>>;
 
-impl Conversation {
+impl InboundConnection {
     async fn run<R: tokio::io::AsyncRead + Unpin>(
         mut self,
         frames: &mut Frames<R>,
@@ -195,9 +195,9 @@ impl Conversation {
         let raft = engine.raft.clone();
         let answer: BoxFuture<'static, Answer> = match kind {
             kind::APPEND => {
-                let (append, notes) = message::decode_append(&content).map_err(malformed)?;
+                let (append, extras) = message::decode_append(&content).map_err(malformed)?;
                 let engine = engine.clone();
-                let checked = engine.hear(&append.vote, &notes);
+                let checked = engine.apply_extras(&append.vote, &extras);
                 async move {
                     checked?;
                     let appended = raft.append_entries(append).await;
