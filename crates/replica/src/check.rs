@@ -77,7 +77,7 @@ pub fn check(directory: &Path) -> Result<LogCheck, OfflineError> {
 /// Cuts the last segment after its last complete batch, and keeps the removed bytes in another file.
 ///
 /// Only for a batch that was never synced. If it was, the replica loses what it acknowledged; replicas with evidence of
-/// that refuse it (M6). Returns `None` if there is nothing to cut.
+/// that exclude it (M6). Returns `None` if there is nothing to cut.
 pub fn cut_tail(directory: &Path) -> Result<Option<CutTail>, OfflineError> {
     // Creates nothing: the directory must hold a log.
     drop(ReadOnly::open(directory)?);

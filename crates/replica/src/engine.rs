@@ -34,7 +34,7 @@ pub(crate) struct Engine {
     /// The leader whose process has ended, as this replica has seen itself (M7).
     pub(crate) lost: watch::Sender<Option<LeaderId>>,
     /// Why this replica takes no part in the group: its disk went back in time (M6).
-    refused: Mutex<Option<String>>,
+    excluded: Mutex<Option<String>>,
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
@@ -93,7 +93,7 @@ impl Engine {
                 counting,
                 acknowledgements,
                 lost: watch::Sender::new(None),
-                refused: Mutex::default(),
+                excluded: Mutex::default(),
                 queue,
                 proposals,
                 reads,
@@ -231,13 +231,13 @@ impl Engine {
     }
 
     /// Returns why this replica takes no part in the group.
-    pub(crate) fn refused(&self) -> Option<String> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn excluded(&self) -> Option<String> {
+        self.excluded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns true if it was not refused before.
-    pub(crate) fn set_refused(&self, reason: String) -> bool {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).replace(reason).is_none()
+    /// Returns true if it was not excluded before.
+    pub(crate) fn set_excluded(&self, reason: String) -> bool {
+        self.excluded.lock().unwrap_or_else(PoisonError::into_inner).replace(reason).is_none()
     }
 
     pub(crate) fn contact_timeout(&self) -> Duration {

@@ -183,10 +183,10 @@ impl Engine {
             // First the entries, then the vote: a later leader may truncate in between.
             let has = self.has();
             if let Err(lost) = seen.check(self.store.vote(), has) {
-                self.refuse(lost);
+                self.exclude(lost);
             }
         }
-        self.refused().map_or(Ok(()), Err)
+        self.excluded().map_or(Ok(()), Err)
     }
 
     /// Rejects a candidate that has lost data.
@@ -222,14 +222,14 @@ impl Engine {
     }
 
     /// Stops taking part in the group: this replica has lost data that it acknowledged.
-    fn refuse(&self, lost: RolledBack) {
+    fn exclude(&self, lost: RolledBack) {
         let node = &self.config.node;
         let reason = format!(
             "the log data of node {node} went back in time: {lost}; stop the node, move its log directory away, start \
              it and run `convoke log replace {node} {node}`"
         );
-        if self.set_refused(reason.clone()) {
-            tracing::error!(%node, replica = %self.state.me(), %reason, "replica refused: its data went back in time");
+        if self.set_excluded(reason.clone()) {
+            tracing::error!(%node, replica = %self.state.me(), %reason, "replica excluded: its data went back in time");
             self.raft.runtime_config().elect(false);
         }
     }

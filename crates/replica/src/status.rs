@@ -108,7 +108,7 @@ pub struct ReplicaStatus {
     /// The fault that stopped the replica.
     pub fault: Option<String>,
     /// Whether this replica takes no part in the group because its disk went back in time (M6).
-    pub refused: bool,
+    pub excluded: bool,
     /// How the state of this replica differs from the state of its leader (LH6).
     pub divergence: Option<String>,
     /// The logs of this cluster, if there is more than one (FD6).

@@ -23,7 +23,7 @@ impl LogHandle {
         match self.plane.engine.load_full() {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
-                let obstacle = engine.refused().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
+                let obstacle = engine.excluded().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
                 ReplicaStatus { obstacle, conflict: self.conflict(), ..status }
             }
             None => {
@@ -150,7 +150,7 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         log_time: LogTime::ZERO,
         matched: Vec::new(),
         fault,
-        refused: false,
+        excluded: false,
         divergence: None,
         conflict: None,
     }
@@ -177,7 +177,7 @@ impl Engine {
 
     fn is_available_as(&self, role: Role) -> bool {
         match role {
-            _ if self.refused().is_some() => false,
+            _ if self.excluded().is_some() => false,
             Role::Leader => {
                 self.state.term().epoch().is_some() && self.has_quorum() && !self.acknowledgements.is_stalled()
             }
@@ -237,7 +237,7 @@ impl Engine {
                 .map(|(id, matched)| (ReplicaId(*id), index(matched)))
                 .collect(),
             fault,
-            refused: self.refused().is_some(),
+            excluded: self.excluded().is_some(),
             divergence: self.acknowledgements.hashes.divergence().map(|divergence| {
                 let Divergence { index, own, leader } = divergence;
                 format!("the state after entry {index} has hash {own:032x}, that of the leader {leader:032x}")

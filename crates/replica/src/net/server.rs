@@ -230,16 +230,16 @@ impl InboundConnection {
             kind::LOST => {
                 let (lost, engine) = (Lost::decode(&content).map_err(malformed)?, engine.clone());
                 async move {
-                    engine.refused().map_or(Ok(()), Err)?;
+                    engine.excluded().map_or(Ok(()), Err)?;
                     Ok((kind, vec![u8::from(engine.confirm_loss(&lost).await)]))
                 }
                 .boxed()
             }
             kind::TRANSFER => {
                 let transfer = message::decode_transfer(&content).map_err(malformed)?;
-                let refused = engine.refused();
+                let excluded = engine.excluded();
                 async move {
-                    refused.map_or(Ok(()), Err)?;
+                    excluded.map_or(Ok(()), Err)?;
                     answer(kind, raft.handle_transfer_leader(transfer).await.map(|t| message::encode_transferred(&t)))
                 }
                 .boxed()

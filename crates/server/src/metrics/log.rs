@@ -25,7 +25,11 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
     for (name, help, value) in [
         ("available", "Leader that can serve requests, as seen by this node: 1 or 0.", status.available.into()),
-        ("refused", "Replica refused because its disk went back in time: 1 or 0.", status.refused.into()),
+        (
+            "excluded",
+            "Whether the replica is excluded because its disk went back in time: 1 or 0.",
+            status.excluded.into(),
+        ),
         ("conflict", "More than one log in the cluster: 1 or 0.", status.conflict.is_some().into()),
         (
             "diverged",
