@@ -257,7 +257,7 @@ impl Engine {
         // A leader that was removed from the group still has its own vote.
         let leader = metrics.current_leader.filter(|leader| *leader != self.state.me().0 || metrics.state.is_leader());
         let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
-        let mut members: Vec<GroupReplica> = membership
+        let mut replicas: Vec<GroupReplica> = membership
             .nodes()
             .map(|(id, replica)| GroupReplica {
                 replica: ReplicaId(*id),
@@ -267,9 +267,9 @@ impl Engine {
                 unreachable: false,
             })
             .collect();
-        members.sort_by_key(|member| (Some(member.replica.0) != leader, !member.voter, member.replica));
+        replicas.sort_by_key(|member| (Some(member.replica.0) != leader, !member.voter, member.replica));
         let epoch = Some(metrics.vote).filter(|vote| vote.committed).map(|vote| raft::epoch(&vote.leader_id));
-        Group { epoch, leader: leader.map(ReplicaId), members }
+        Group { epoch, leader: leader.map(ReplicaId), replicas }
     }
 }
 

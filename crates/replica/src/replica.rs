@@ -154,7 +154,7 @@ impl LogHandle {
         let Ok(engine) = self.engine() else { return };
         let status = self.status();
         let others =
-            status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+            status.group.replicas.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
         let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
         let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
         if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {

@@ -93,7 +93,7 @@ impl<'a> KnownNodes<'a> {
                 self.node
             ));
         }
-        let knows = self.probed().filter(|probed| !probed.group.members.is_empty());
+        let knows = self.probed().filter(|probed| !probed.group.replicas.is_empty());
         if let Some(knows) = knows.max_by_key(|probed| probed.group.epoch) {
             return Verdict::Exists(knows);
         }

@@ -194,9 +194,9 @@ impl Engine {
         let silent = !matches!(role, Role::Leader | Role::Removed) && !self.is_led();
         let (last, unreachable) = (group.leader, self.acknowledgements.unreachable());
         let lost = |replica: ReplicaId| unreachable.contains(&replica.0) || (silent && last == Some(replica));
-        let members = group.members.into_iter();
-        let members = members.map(|member| GroupReplica { unreachable: lost(member.replica), ..member }).collect();
-        Group { leader: group.leader.filter(|_| !silent), members, ..group }
+        let replicas = group.replicas.into_iter();
+        let replicas = replicas.map(|member| GroupReplica { unreachable: lost(member.replica), ..member }).collect();
+        Group { leader: group.leader.filter(|_| !silent), replicas, ..group }
     }
 
     pub(crate) fn status(&self, settled: u64, stopped: bool) -> ReplicaStatus {

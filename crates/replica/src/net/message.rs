@@ -367,8 +367,8 @@ impl Probed {
         w.option(self.log, Writer::fixed128);
         w.option(self.group.epoch, put_epoch);
         w.option(self.group.leader, |w, leader| w.varint(leader.0));
-        w.count(self.group.members.len());
-        for member in &self.group.members {
+        w.count(self.group.replicas.len());
+        for member in &self.group.replicas {
             w.varint(member.replica.0);
             w.sized(member.node.as_bytes());
             w.sized(member.address.as_bytes());
@@ -395,9 +395,9 @@ impl Probed {
         let log = r.option("log", |r| r.fixed128("log"))?;
         let epoch: Option<Epoch> = r.option("epoch", epoch)?;
         let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
-        let mut members = Vec::new();
-        for _ in 0..r.count("members", 4, GROUP_MAX)? {
-            members.push(GroupReplica {
+        let mut replicas = Vec::new();
+        for _ in 0..r.count("replicas", 4, GROUP_MAX)? {
+            replicas.push(GroupReplica {
                 replica: ReplicaId(r.varint("replica")?),
                 node: text(r, "node")?,
                 address: text(r, "address")?,
@@ -407,7 +407,7 @@ impl Probed {
         }
         let available = r.flag("available")?;
         r.end()?;
-        let group = Group { epoch, leader, members };
+        let group = Group { epoch, leader, replicas };
         Ok(Probed { node, address, nonce, join, expected, sees, log, group, available })
     }
 }
@@ -521,7 +521,7 @@ mod tests {
             expected: 3,
             sees: vec!["a".into(), "b".into()],
             log: Some(5),
-            group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
+            group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), replicas: vec![member] },
             available: true,
         };
         let bytes = probed.encode();

@@ -18,8 +18,8 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     let mut role = families.describe("convoke_log_role", "Role of the node in the log.", MetricType::Gauge)?;
     role.encode_family(&[("role", status.role.as_str())])?.encode_gauge(&1_u32)?;
     let term = status.group.epoch.map_or(0, |epoch| epoch.term);
-    let voters = status.group.members.iter().filter(|member| member.voter).count() as u64;
-    let learners = status.group.members.len() as u64 - voters;
+    let voters = status.group.replicas.iter().filter(|member| member.voter).count() as u64;
+    let learners = status.group.replicas.len() as u64 - voters;
     // Only the leader has the progress of the other replicas.
     let slowest = status.matched.iter().map(|(_, index)| *index).min();
     let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
