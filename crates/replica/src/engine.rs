@@ -56,18 +56,6 @@ pub(crate) struct Queued {
     responder: Settling<WriteResult>,
 }
 
-/// The parts of an engine.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) raft: Raft,
-    pub(crate) state: Arc<State>,
-    pub(crate) store: crate::store::LogStore,
-    pub(crate) log: u128,
-    pub(crate) counting: Arc<Counting>,
-    pub(crate) acknowledgements: Arc<AcknowledgementTable>,
-    pub(crate) config: Arc<Config>,
-}
-
 impl Engine {
     /// Returns the numbers of proposals and of reads that are not answered yet.
     pub(crate) fn in_flight(&self) -> (usize, usize) {
@@ -77,10 +65,17 @@ impl Engine {
     }
 
     /// Creates an engine. Pass the second value to [`forward`], which runs in its own task.
-    pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
+    pub(crate) fn new(
+        raft: Raft,
+        state: Arc<State>,
+        store: crate::store::LogStore,
+        log: u128,
+        counting: Arc<Counting>,
+        acknowledgements: Arc<AcknowledgementTable>,
+        config: Arc<Config>,
+    ) -> (Self, mpsc::UnboundedReceiver<Queued>) {
         #[allow(clippy::disallowed_methods, reason = "each entry holds a permit of `proposals`")]
         let (queue, queued) = mpsc::unbounded_channel();
-        let Parts { raft, state, store, log, counting, acknowledgements, config } = parts;
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));
         let reads = Arc::new(Semaphore::new(config.limits.reads));
         let quorum = AtomicBool::new(true);

@@ -2,7 +2,7 @@
 
 use crate::acknowledgements::AcknowledgementTable;
 use crate::config::{Config, ConfigError, Founding};
-use crate::engine::{self, Engine, Parts};
+use crate::engine::{self, Engine};
 use crate::group::{driver, founding, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
@@ -276,8 +276,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }
-    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, acknowledgements, config };
-    let (engine, queued) = Engine::new(parts);
+    let (engine, queued) = Engine::new(raft.clone(), state, store, identity.log, counting, acknowledgements, config);
     let engine = Arc::new(engine);
     tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");
     plane.engine.store(Some(engine.clone()));
