@@ -258,8 +258,8 @@ impl<'a> Cluster<'a> {
         self.shared.disks[place].roll_back(image);
     }
 
-    pub(crate) fn is_refused(&self, place: usize) -> bool {
-        self.shared.handle(place).is_some_and(|handle| handle.status().refused)
+    pub(crate) fn is_excluded(&self, place: usize) -> bool {
+        self.shared.handle(place).is_some_and(|handle| handle.status().excluded)
     }
 
     /// Describes the replicas for the report of a violation.

@@ -15,7 +15,7 @@ pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
 
 /// Returns why the group has not adopted its configuration. Only the leader knows, so this queries the leader.
 async fn obstacle(status: &v1::LogStatusResponse, timeout: Duration) -> Option<String> {
-    let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
+    let leader = status.replicas.iter().find(|member| member.leader && member.node != status.node)?;
     let node = NodeChannel::lazy(&leader.address, timeout).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
     Some(leader.obstacle).filter(|_| leader.log == status.log)
@@ -55,7 +55,7 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     }
     let lines = facts(&shown, palette);
     let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
-    for member in &status.members {
+    for member in &status.replicas {
         let role = match (member.leader, member.voter, member.unreachable) {
             (true, _, _) => ("leader", Style::Good),
             (false, true, false) => ("voter", Style::Plain),
@@ -121,7 +121,7 @@ mod tests {
             sessions: 2,
             configuration: 8,
             settled: true,
-            members: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
+            replicas: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
             fault: String::new(),
             obstacle: String::new(),
             conflict: String::new(),
@@ -132,7 +132,7 @@ mod tests {
         let text = render(&waiting, Palette::PLAIN);
         assert!(text.contains("configuration 8, not adopted yet: n3 is unreachable\n"), "{text}");
         let mut dead = status.clone();
-        dead.members[1].unreachable = true;
+        dead.replicas[1].unreachable = true;
         assert!(render(&dead, Palette::PLAIN).contains("n2    2        voter, unreachable"));
         let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
         let text = render(&removed, Palette::PLAIN);
