@@ -88,6 +88,7 @@ convoke_base::mutants! {
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
     NoRelayedEvidence: "L2", "only direct evidence counts";
+    PushOmitsEvidence: "L2", "a push carries records of other origins without their evidence";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of becoming `down`";
     StatusNotPublished: "L3", "readers outside the core do not receive changes of the shown status";
@@ -115,7 +116,10 @@ convoke_base::mutants! {
     NoEchoCheck: "P6", "a one-way link counts as up";
     CountersUnbounded: "P7", "a record may use up all sequence numbers";
     PeersNotLearned: "P8", "a node knows only its seeds";
-    UnservedRegionsIgnored: "P9", "no node looks for another path into a region";
+    LostRegionsIgnored: "P9", "no node looks for another path to nodes of another region";
+    LostRegionsSoughtSlowly: "P9", "one node of another region is dialled per retry interval, in the order of ids";
+    LeftNodesNotSought: "P9", "nodes of another region that have left are not dialled";
+    SplitRegionIgnored: "P9", "a link to a node that its own region cannot reach is closed";
     ClaimsOfFramesUnbounded: "P10", "a frame may name writes of this node that it never made";
     LeavingTheFilterIgnored: "W1", "a member that stops matching stays in the view";
     WatcherSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";

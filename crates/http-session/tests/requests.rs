@@ -305,9 +305,9 @@ fn a_lower_number_changes_nothing_and_an_equal_one_returns_the_first_result() {
     let Step::Finish { result: Ok(first), .. } = first else { panic!("{first:?}") };
     let again = shell.drive(ordered(patch("again"), Some(5), None));
     assert!(matches!(again, Step::Finish { result: Ok(answer), .. } if answer.reply == first.reply));
-    assert_eq!(rejection(shell.drive(ordered(patch("4"), Some(4), None))), ErrorCode::StaleClaim);
+    assert_eq!(rejection(shell.drive(ordered(patch("4"), Some(4), None))), ErrorCode::StaleRequest);
     shell.drive(ordered(SessionOperation::Unregister("m".to_owned()), Some(6), None));
-    assert_eq!(rejection(shell.drive(ordered(register("m"), Some(3), None))), ErrorCode::StaleClaim);
+    assert_eq!(rejection(shell.drive(ordered(register("m"), Some(3), None))), ErrorCode::StaleRequest);
     assert!(shell.node.member("m").is_none());
 }
 

@@ -78,6 +78,10 @@ impl Outbox {
 impl ClientConnection {
     pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Rejection> {
         let conn = ConnId(shared.number());
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "answers are bounded by the requests of the client, and notices are counted"
+        )]
         let (sender, deliveries) = mpsc::unbounded_channel();
         let queue = Arc::new(ClientQueue::new(conn));
         let connection = ClientConnection { conn, shared: shared.clone(), deliveries, queue: queue.clone() };

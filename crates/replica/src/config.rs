@@ -14,8 +14,8 @@ pub struct Config {
     pub cluster: String,
     /// Address at which other replicas dial this one, `host:port`.
     pub address: String,
-    /// Address at which clients reach this node; empty if there is none. Replicas tell it each other, so that a node can
-    /// name the leader before the registry knows its address.
+    /// Address at which clients reach this node; empty if there is none. Replicas exchange it, so that a node can name
+    /// the leader before the registry has its address.
     pub client_address: String,
     /// Peer addresses at which to look for a log.
     pub join: Vec<String>,

@@ -57,7 +57,7 @@ fn leader(group: &Group) -> String {
 }
 
 fn elsewhere(group: &Group) -> String {
-    let nodes: Vec<&str> = group.members.iter().map(|member| member.node.as_str()).collect();
+    let nodes: Vec<&str> = group.replicas.iter().map(|member| member.node.as_str()).collect();
     match nodes.as_slice() {
         [] => "it knows no replica; send the request to a node that holds one".to_owned(),
         nodes => format!("read at {}, or add a replica with `convoke log add`", nodes.join(" or ")),

@@ -1,7 +1,8 @@
 //! Start and stop of a node's replica.
 
+use crate::acknowledgements::AcknowledgementTable;
 use crate::config::{Config, ConfigError, Founding};
-use crate::engine::{self, Engine, Parts};
+use crate::engine::{self, Engine};
 use crate::group::{driver, founding, level, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
@@ -12,7 +13,6 @@ use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use crate::witness::Witness;
 use crate::{evidence, housekeeping, term_watch};
 use convoke_log::command::ReplicaLocation;
 use convoke_log::{Level, LimitsError, Machine, ReplicaId};
@@ -31,7 +31,9 @@ pub enum StartError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{path} belongs to node {found}, not to {node} (start that node with it, or use another directory)")]
+    #[error(
+        "log directory {path} belongs to node {found}, not to {node}: start with that id, or with another directory"
+    )]
     OfAnother { path: std::path::PathBuf, found: String, node: String },
     #[error("{0}")]
     Limits(#[from] LimitsError),
@@ -41,7 +43,7 @@ pub enum StartError {
     TooOld { level: Level, supported: Level },
     #[error("cannot start the Raft engine: {0}")]
     Engine(String),
-    #[error("cannot read random numbers from the operating system: {0}")]
+    #[error("the operating system returned no random numbers: {0}")]
     Randomness(String),
 }
 
@@ -156,7 +158,7 @@ impl LogHandle {
         let Ok(engine) = self.engine() else { return };
         let status = self.status();
         let others =
-            status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+            status.group.replicas.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
         let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
         let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
         if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {
@@ -258,16 +260,16 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
     let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
     let machine = StateMachine::new(state.clone(), snapshots, store.clone());
-    let witness = Arc::new(Witness::new(state.hashes.clone()));
+    let acknowledgements = Arc::new(AcknowledgementTable::new(state.hashes.clone()));
     if let Some(disk) = plane.disk() {
-        evidence::load(&*disk, &witness);
+        evidence::load(&*disk, &acknowledgements);
     }
     let network = Network {
         config: config.clone(),
         dialer: plane.dialer.clone(),
         log: identity.log,
         counting: counting.clone(),
-        witness: witness.clone(),
+        acknowledgements: acknowledgements.clone(),
     };
     let engine_config = engine::config(&config).map_err(StartError::Engine)?;
     let raft = Raft::new(identity.replica, Arc::new(engine_config), network, store.clone(), machine)
@@ -281,8 +283,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }
-    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, witness, config };
-    let (engine, queued) = Engine::new(parts);
+    let (engine, queued) = Engine::new(raft.clone(), state, store, identity.log, counting, acknowledgements, config);
     let engine = Arc::new(engine);
     tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");
     plane.engine.store(Some(engine.clone()));

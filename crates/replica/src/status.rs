@@ -60,18 +60,18 @@ pub struct Group {
     pub epoch: Option<Epoch>,
     pub leader: Option<ReplicaId>,
     /// The last known leader first, then voters, then learners.
-    pub members: Vec<GroupReplica>,
+    pub replicas: Vec<GroupReplica>,
 }
 
 impl Group {
     pub fn leader(&self) -> Option<&GroupReplica> {
         let leader = self.leader?;
-        self.members.iter().find(|member| member.replica == leader)
+        self.replicas.iter().find(|member| member.replica == leader)
     }
 
     /// Returns the replica on a node.
     pub fn on(&self, node: &str) -> Option<&GroupReplica> {
-        self.members.iter().find(|member| member.node == node)
+        self.replicas.iter().find(|member| member.node == node)
     }
 }
 
@@ -108,7 +108,7 @@ pub struct ReplicaStatus {
     /// The fault that stopped the replica.
     pub fault: Option<String>,
     /// Whether this replica takes no part in the group because its disk went back in time (M6).
-    pub refused: bool,
+    pub excluded: bool,
     /// Feature level of the log (V1), and why it is not the highest one, as far as the leader knows.
     pub level: Level,
     pub level_obstacle: Option<String>,

@@ -68,11 +68,11 @@ async fn requests_count_in_the_order_of_their_numbers_at_every_node() {
         assert_eq!(again["version"], written["version"], "a repeated request returns the first result");
     }
     let late = client.send_numbered(&cluster[1], 2, "PATCH", "/members/a", r#"{"v":"late"}"#).await;
-    assert_eq!(late.rejected(409, "STALE_CLAIM").as_deref(), Some("Convoke-Session-Request"));
+    assert_eq!(late.rejected(409, "STALE_REQUEST").as_deref(), Some("Convoke-Session-Request"));
     assert_eq!(cluster[0].get("/api/v1/members/a").await.ok()["metadata"]["v"], "4");
     assert_eq!(client.send(&cluster[2], "DELETE", "/members/a", "").await.ok()["replicated"], true);
     let late = client.send_numbered(&cluster[1], 3, "PUT", "/members/a", MEMBER).await;
-    late.rejected(409, "STALE_CLAIM");
+    late.rejected(409, "STALE_REQUEST");
     assert_eq!(cluster[0].node.member("a"), None);
 }
 

@@ -594,7 +594,7 @@ impl World {
     /// Like a cut, but it excuses no host.
     fn cut_clients(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
-        self.network.cuts.push(crate::network::Cut { id, from, to, clients_only: true });
+        self.network.cuts.push(crate::network::Cut { id, since: self.now, from, to, clients_only: true });
         self.update_reach();
         id
     }

@@ -209,7 +209,7 @@ impl World {
     /// Blocks everything from one set of places to another, in one direction. Returns the cut's number.
     pub fn cut(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
-        self.network.cuts.push(Cut { id, from, to, clients_only: false });
+        self.network.cuts.push(Cut { id, since: self.now, from, to, clients_only: false });
         let (now, touched) = (self.now, from | to);
         for (index, host) in self.hosts.iter_mut().enumerate() {
             if Place::Host(index).bit() & touched != 0 {

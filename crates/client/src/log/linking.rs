@@ -78,7 +78,7 @@ async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<LeaderLink>
     while shared.wants_link() {
         let mut result = search.round(shared, None).await;
         // At most once in a row: nodes that contradict each other must not cause rounds without a pause.
-        hurried = !hurried && matches!(result, ProbeResult::NewMembers);
+        hurried = !hurried && matches!(result, ProbeResult::NewReplicas);
         if !hurried && !matches!(result, ProbeResult::Leader(_)) && shared.wants_link() {
             result = pause_between_rounds(shared, &mut search, begun, random).await;
         }
@@ -133,7 +133,7 @@ async fn listen(shared: &Shared, found: LeaderLink) -> Option<LeaderLink> {
                 Some(Ok(message)) => shared.with(|core, now, out| core.received(now, link, message, out)),
                 Some(Err(status)) => {
                     let error = Error::from(status);
-                    shared.peers().learn(&error.log.map(|log| log.members).unwrap_or_default());
+                    shared.peers().learn(&error.log.map(|log| log.replicas).unwrap_or_default());
                     break None;
                 }
                 None => break None,

@@ -44,8 +44,8 @@ impl fmt::Debug for LeaderLink {
 #[derive(Debug)]
 pub(super) enum ProbeResult {
     Leader(Box<LeaderLink>),
-    /// A node named members, with a leader that was not asked.
-    NewMembers,
+    /// A node named replicas, with a leader that was not asked.
+    NewReplicas,
     None,
 }
 
@@ -84,19 +84,19 @@ impl Search {
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
         tokio::pin!(end);
-        let mut new_members = false;
+        let mut new_replicas = false;
         while self.is_asking() {
             tokio::select! {
                 biased;
                 result = self.next_result(shared) => match result {
                     ProbeResult::Leader(leader) if is_later(&leader.epoch) => return ProbeResult::Leader(leader),
-                    ProbeResult::NewMembers => new_members = true,
+                    ProbeResult::NewReplicas => new_replicas = true,
                     ProbeResult::Leader(_) | ProbeResult::None => {}
                 },
                 () = &mut end => break,
             }
         }
-        if new_members { ProbeResult::NewMembers } else { ProbeResult::None }
+        if new_replicas { ProbeResult::NewReplicas } else { ProbeResult::None }
     }
 
     /// Returns whether a node may still answer.
@@ -123,8 +123,8 @@ impl Search {
                 if error.code == crate::ErrorCode::FailedPrecondition {
                     shared.set_rejection(Some(error.clone()));
                 }
-                let members = error.log.map(|log| log.members).unwrap_or_default();
-                if shared.peers().learn(&members) { ProbeResult::NewMembers } else { ProbeResult::None }
+                let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
+                if shared.peers().learn(&replicas) { ProbeResult::NewReplicas } else { ProbeResult::None }
             }
             Err(_) => ProbeResult::None,
         }
@@ -172,6 +172,7 @@ async fn ask(
 }
 
 async fn ask_over(channel: LogChannel, name_log: NameLog, address: &str) -> Result<LeaderLink, Error> {
+    #[allow(clippy::disallowed_methods, reason = "the ambassador limits its requests in flight")]
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut incoming: Answers = match &channel {
         LogChannel::Local(node) => node.submit(messages)?,

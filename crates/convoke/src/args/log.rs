@@ -159,7 +159,7 @@ pub(crate) enum LogCommand {
         /// Request id of an OUTCOME_UNKNOWN error: S/N or S/N@LOG
         request: RequestId,
     },
-    /// Decide a request for good: applied, or never
+    /// Make the outcome of a request final: applied, or never
     Resolve {
         /// Request id of an OUTCOME_UNKNOWN error: S/N or S/N@LOG
         request: RequestId,

@@ -123,19 +123,14 @@ part_of!(
 part_of!(
     Limits,
     LimitSettings {
-        id_bytes: Bytes,
-        attribute_bytes: Bytes,
         metadata_pairs: usize,
-        metadata_key_bytes: Bytes,
         metadata_value_bytes: Bytes,
         metadata_bytes: Bytes,
         endpoints: usize,
         members: usize,
         members_per_session: usize,
         sessions: usize,
-        #[serde(rename = "watchers")]
         watchers: usize,
-        #[serde(rename = "watcher_queue")]
         watcher_queue: usize,
         peers: usize,
     }
@@ -148,9 +143,8 @@ part_of!(
     ClientSettings {
         connections: usize,
         connections_per_address: usize,
-        attaches: usize,
-        watchers: usize,
-        sessions: usize,
+        http_watchers: usize,
+        http_sessions: usize,
         body_bytes: Bytes
     }
 );

@@ -145,7 +145,7 @@ async fn start_log(
     Ok(replica)
 }
 
-/// What the registry knows about the replicas of other nodes. It is empty until the registry has started.
+/// The data of the registry about replicas of other nodes. It is empty until the registry has started.
 struct Registry(Arc<OnceLock<NodeHandle>>);
 
 impl NodeLookup for Registry {

@@ -132,8 +132,6 @@ pub struct Node {
     searches: search::Searches,
     /// The next push requests a receipt (C12).
     receipt_wanted: bool,
-    /// Regions without a link from here or a sibling, and since when (P9).
-    unserved: BTreeMap<String, Time>,
     counters: Counters,
     publish: bool,
     mutation: Mutation,
@@ -204,7 +202,6 @@ impl Node {
             to_ask: BTreeSet::new(),
             searches: search::Searches::default(),
             receipt_wanted: false,
-            unserved: BTreeMap::new(),
             counters: Counters::default(),
             publish: start.publish,
             mutation: start.mutation,

@@ -32,7 +32,7 @@ pub(crate) enum Input {
     /// A peer's connection ended.
     Closed {
         link: LinkId,
-        /// What it means if the link was the dial of a seed.
+        /// The failure that counts if the link was the dial of a seed.
         failure: SeedFailure,
     },
     Watch(Box<WatchRequest>),

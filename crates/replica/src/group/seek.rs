@@ -4,7 +4,7 @@
 //! afterwards. Otherwise `Config::founding` decides with whom it creates a log.
 
 use super::probe;
-use super::verdict::{Entry, Surroundings, Verdict};
+use super::verdict::{Entry, KnownNodes, Verdict};
 use crate::net::message::Probed;
 use crate::plane::Plane;
 use crate::replica::{begin, founder};
@@ -35,7 +35,7 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
         let addresses = logs.iter().map(|found| &found.address).filter(|address| !address.is_empty());
         let replicas = join_all(addresses.take(REPLICAS_ASKED).map(|address| probe(&plane, address))).await;
         let replicas: Vec<Probed> = replicas.into_iter().flatten().collect();
-        let mut surroundings = Surroundings {
+        let mut known = KnownNodes {
             node: &plane.config.node,
             nonce: plane.nonce(),
             founding: plane.config.founding,
@@ -47,12 +47,12 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
             waited: begun.elapsed(),
             has_seen_log,
         };
-        crate::mutant::seam!(in plane.config.mutation, LogsIgnored => surroundings.ignore_logs());
-        plane.see(surroundings.nodes().into_iter().collect());
-        has_seen_log |= surroundings.shows_log();
-        let all = || surroundings.probed();
+        crate::mutant::seam!(in plane.config.mutation, LogsIgnored => known.ignore_logs());
+        plane.see(known.nodes().into_iter().collect());
+        has_seen_log |= known.shows_log();
+        let all = || known.probed();
         plane.set_group_available(all().any(|probed| probed.log.is_some() && probed.available));
-        let waiting = match surroundings.judge() {
+        let waiting = match known.judge() {
             Verdict::Exists(probed) => {
                 plane.learn(probed.group.clone());
                 None

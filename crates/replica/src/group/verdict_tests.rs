@@ -46,7 +46,7 @@ impl World {
             Founding::Expected(nodes) => nodes as u64,
             _ => 0,
         };
-        let surroundings = Surroundings {
+        let known = KnownNodes {
             node,
             nonce,
             founding: self.founding,
@@ -58,7 +58,7 @@ impl World {
             waited: self.waited,
             has_seen_log: self.has_seen_log,
         };
-        match surroundings.judge() {
+        match known.judge() {
             Verdict::Exists(probed) => format!("exists at {}", probed.node),
             Verdict::BeginAlone => "begin alone".to_owned(),
             Verdict::Begin(members) => {

@@ -71,7 +71,7 @@ impl LogService {
             Ok(_) => {
                 let group = self.handle.group();
                 let error = Error::new(ErrorCode::NotReady, "this node is stopping; use another node");
-                error.members(self.replicas(&group), group.epoch.map(wire_epoch))
+                error.replicas(self.replicas(&group), group.epoch.map(wire_epoch))
             }
         }
     }
@@ -86,7 +86,7 @@ impl LogService {
 
     /// Returns the replicas of the group, the last known leader first, with the addresses for clients.
     fn replicas(&self, group: &Group) -> Vec<v1::Replica> {
-        let members = group.members.iter().map(|member| v1::Replica {
+        let replicas = group.replicas.iter().map(|member| v1::Replica {
             replica: member.replica.0,
             node: member.node.to_string(),
             address: self.client_address(&member.node),
@@ -95,7 +95,7 @@ impl LogService {
             leader: group.leader == Some(member.replica),
             unreachable: member.unreachable,
         });
-        members.collect()
+        replicas.collect()
     }
 
     /// Returns the address of a node for clients: as the registry knows it, or as the node told the replica.
@@ -115,7 +115,7 @@ impl LogService {
             why => why.group().cloned(),
         };
         match group {
-            Some(group) => error.members(self.replicas(&group), group.epoch.map(wire_epoch)),
+            Some(group) => error.replicas(self.replicas(&group), group.epoch.map(wire_epoch)),
             None => error,
         }
     }
@@ -205,9 +205,9 @@ impl LogService {
     }
 
     fn shown(&self, status: &ReplicaStatus) -> v1::LogStatusResponse {
-        let members = self.replicas(&status.group);
+        let replicas = self.replicas(&status.group);
         let ids = |voter: bool| {
-            let wanted = members.iter().filter(move |member| member.voter == voter);
+            let wanted = replicas.iter().filter(move |member| member.voter == voter);
             let mut ids: Vec<String> = wanted.map(|member| member.node.clone()).collect();
             ids.sort();
             ids
@@ -238,7 +238,7 @@ impl LogService {
             divergence: status.divergence.clone().unwrap_or_default(),
             level: if status.log.is_some() { status.level.0 } else { 0 },
             level_obstacle: status.level_obstacle.clone().unwrap_or_default(),
-            members,
+            replicas,
         }
     }
 }

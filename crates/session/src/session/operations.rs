@@ -104,7 +104,7 @@ impl Session {
 
     /// The application no longer waits for the answer. An operation that was not sent is withdrawn.
     pub fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
-        let Some(held) = self.operations.get_mut(&operation) else { return NotSent::MayHaveHappened };
+        let Some(held) = self.operations.get_mut(&operation) else { return NotSent::OutcomeUnknown };
         held.answered = true;
         if let Some(deadline) = held.deadline.take() {
             self.deadlines.remove(&(deadline, operation));
@@ -121,9 +121,9 @@ impl Session {
                 self.finish(operation, Ok(String::new()), out);
                 self.rebuild(&id, registration);
             }
-            (Kind::Update(_) | Kind::Unregister, _) => return NotSent::MayHaveHappened,
+            (Kind::Update(_) | Kind::Unregister, _) => return NotSent::OutcomeUnknown,
         }
-        if sent { NotSent::MayHaveHappened } else { NotSent::TakenBack }
+        if sent { NotSent::OutcomeUnknown } else { NotSent::TakenBack }
     }
 
     /// Fails the operations that were not answered in time.
@@ -134,7 +134,7 @@ impl Session {
             self.deadlines.pop_first();
             let error = match self.cancel(operation, out) {
                 NotSent::TakenBack => not_sent_in_time(),
-                NotSent::MayHaveHappened => outcome_unknown("the operation was not answered in time"),
+                NotSent::OutcomeUnknown => outcome_unknown("the operation was not answered in time"),
             };
             out.push(Effect::Done { operation, result: Err(error) });
         }

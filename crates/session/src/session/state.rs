@@ -190,7 +190,7 @@ pub(super) struct PendingAttach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
     TakenBack,
-    MayHaveHappened,
+    OutcomeUnknown,
 }
 
 pub fn not_sent_in_time() -> Error {

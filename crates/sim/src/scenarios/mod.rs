@@ -101,6 +101,7 @@ scenarios! {
 
     ownership::kill_node_only, 4, three, "L2, L3", "the clients of a killed node move, and no member is ever down";
     ownership::kill_node_and_its_client_together, 1, five, "L3, L4", "down everywhere, then left, inferred by exactly one responsible node";
+    ownership::members_of_a_dead_origin_arrive_by_push, 6, four, "L2, D5", "a push brings members of an origin that died before its receiver met it";
     ownership::rolling_restart_of_three_under_load, 3, three, "N6", "no member is ever down";
     ownership::drain_survives_moving, 1, three, "C7", "drain marks of members and nodes survive moves and restarts";
     liveness::mass_failure_guard, 1, three, "L6", "most clients silent: degraded, one further timeout, then down";
@@ -169,6 +170,9 @@ scenarios! {
     regions::fast_client_returns_at_the_deadline, 1, regions::two_regions, "C6", "the write of a fast client has to arrive before the deadline as well";
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is isolated";
     regions::region_links_skip_dead_nodes, 4, regions::two_large_regions, "P9", "the last nodes of two regions find each other";
+    regions::last_pair_links_two_regions, 4, regions::two_large_regions, "P9", "only one pair of nodes can link two regions";
+    regions::node_cut_off_from_its_region, 2, regions::two_regions_of_three, "P9", "only a node of another region can reach a node";
+    regions::left_node_of_another_region_returns, 2, regions::two_regions_with_one_seed, "P9", "a region dials a node that left and does not know its address";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that exceed the frame";
     hostile::second_connection_of_a_peer_waits, 1, three, "P5", "a second connection of a linked peer does not replace the link";
     hostile::foreign_cluster_is_rejected, 1, three, "P2", "a node of another cluster at a known address is rejected";

@@ -20,7 +20,7 @@ pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
 /// Returns the status at the leader: only the leader knows why the group has not adopted its configuration, and which
 /// replicas hold the feature level back.
 async fn at_leader(status: &v1::LogStatusResponse, timeout: Duration) -> Option<v1::LogStatusResponse> {
-    let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
+    let leader = status.replicas.iter().find(|member| member.leader && member.node != status.node)?;
     let node = NodeChannel::lazy(&leader.address, timeout).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
     Some(leader).filter(|leader| leader.log == status.log)
@@ -61,7 +61,7 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     }
     let lines = facts(&shown, palette);
     let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
-    for member in &status.members {
+    for member in &status.replicas {
         let role = match (member.leader, member.voter, member.unreachable) {
             (true, _, _) => ("leader", Style::Good),
             (false, true, false) => ("voter", Style::Plain),
@@ -136,7 +136,7 @@ mod tests {
             sessions: 2,
             configuration: 8,
             settled: true,
-            members: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
+            replicas: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
             fault: String::new(),
             obstacle: String::new(),
             conflict: String::new(),
@@ -149,7 +149,7 @@ mod tests {
         let text = render(&waiting, Palette::PLAIN);
         assert!(text.contains("configuration 8, not adopted yet: n3 is unreachable\n"), "{text}");
         let mut dead = status.clone();
-        dead.members[1].unreachable = true;
+        dead.replicas[1].unreachable = true;
         assert!(render(&dead, Palette::PLAIN).contains("n2    2        voter, unreachable"));
         let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
         let text = render(&removed, Palette::PLAIN);
