@@ -1,7 +1,9 @@
 //! Encoding of the parts of the state, for snapshots and for the state hash (LH1, LH2).
 
 use super::command::{decode_replicas, encode_replicas};
-use super::coordination::{decode_limits as decode_coordination_limits, encode_limits as encode_coordination_limits};
+use super::coordination::{
+    decode_level, decode_limits as decode_coordination_limits, encode_limits as encode_coordination_limits,
+};
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::command::{LeaseId, Opener};
 use crate::history::History;
@@ -57,10 +59,7 @@ pub(crate) fn decode_head(r: &mut Reader<'_>, has_level: bool) -> Result<Machine
     let keys = Keys::restored(r.counter("revision")?);
     let (mut level, mut history) = (Level::FIRST, History::default());
     if has_level {
-        level = Level(r.counter("level")?);
-        if level <= Level::FIRST || level > Level::SUPPORTED {
-            return Err(CodecError::Invalid("level"));
-        }
+        level = decode_level(r)?;
         limits.coordination = decode_coordination_limits(r)?;
         history = History::starting_above(r.bounded("compacted", keys.revision())?);
     }

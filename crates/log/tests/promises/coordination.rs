@@ -12,6 +12,7 @@ mod steps;
 mod watchers;
 
 use convoke_log::command::{Body, GroupChange, LockName, OpResult, Open, Raise, ReplicaLocation, Request};
+use convoke_log::history::{EventPosition, WatchFilter};
 use convoke_log::machine::{ApplyRejection, Outcome, Reply, RequestAnswer, Response};
 use convoke_log::{
     Command, CoordinationLimits, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutant, Mutation,
@@ -297,6 +298,11 @@ impl Run {
         }
         if model.level >= Level::COORDINATION && model.compacted > 0 {
             same("reads below history", &machine.at(model.compacted - 1).is_err(), &true)?;
+        }
+        if model.level < Level::COORDINATION && model.revision > 0 {
+            let filter = WatchFilter::keys(all.clone());
+            let watched = machine.watch(&filter, EventPosition::start_of(model.revision), 1, 1);
+            same("past without history", &(machine.at(model.revision - 1).is_err(), watched.is_err()), &(true, true))?;
         }
         let leases: Vec<_> =
             machine.leases().map(|lease| (lease.id.0, lease.term.clone(), lease.granted_at.as_micros())).collect();
