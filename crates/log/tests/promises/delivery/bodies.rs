@@ -37,7 +37,7 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
         let record = client.seen.as_ref().and_then(|keys| keys.get(key.as_bytes()).cloned());
         record.map_or(0, |record| record.modify_revision)
     };
-    if around.machine.level() >= Level::COORDINATION && rng.u32(..5) < 2 {
+    if around.machine.level() >= Level::COORDINATION && rng.u32(..4) < 3 {
         return coordination(rng, around);
     }
     match rng.u32(..100) {
@@ -67,11 +67,11 @@ fn coordination(rng: &mut Rng, around: &Surroundings<'_>) -> Body {
     let lease = |rng: &mut Rng| leases.get(rng.usize(..leases.len().max(1))).copied();
     let put = |lease| Op::Put(TxnPut { lease, ..TxnPut::new("t", around.value.to_string()) });
     match (rng.u32(..10), lease(rng)) {
-        (0..3, _) | (_, None) => {
-            let term = LeaseTerm::Ttl(Duration::from_millis(rng.u64(1_000..4_000)));
+        (0..6, lease) if lease.is_none() || leases.len() < 2 => {
+            let term = LeaseTerm::Ttl(Duration::from_millis(rng.u64(2_000..20_000)));
             Body::Grant(Grant { term, end: EndBehavior::Delete })
         }
-        (3..6, Some(lease)) => Body::Acquire(Acquire { wait: rng.u32(..4) > 0, ..Acquire::new(lock(), lease) }),
+        (0..6, Some(lease)) => Body::Acquire(Acquire { wait: rng.u32(..4) > 0, ..Acquire::new(lock(), lease) }),
         (6, Some(lease)) => Body::Release(Release { name: lock(), place: Place::Lease(lease) }),
         (7, Some(lease)) => Body::Revoke(lease),
         (8, lease) => Body::Txn(Txn { then: vec![put(lease), Op::Read(Query::prefix(""))], ..Txn::default() }),

@@ -47,7 +47,8 @@ impl Coordination {
             }
         }
         for granted in &applied.granted {
-            seen.push(if applied.ended_leases.is_empty() { "lock granted" } else { "lock handed over" });
+            let is_own = matches!(command, Command::Request(request) if matches!(request.body, Body::Acquire(_)));
+            seen.push(if is_own { "lock granted" } else { "lock handed over" });
             if granted.fence <= self.highest_fence {
                 return broken("fencing", format!("fence {} after {}", granted.fence, self.highest_fence));
             }

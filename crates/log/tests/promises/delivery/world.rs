@@ -75,7 +75,7 @@ impl World {
             window: 4,
             ..LogLimits::default()
         };
-        let level = if seed % 3 == 2 { Level::COORDINATION } else { Level::FIRST };
+        let level = if seed % 2 == 1 { Level::COORDINATION } else { Level::FIRST };
         let cluster = Cluster::new(limits, level, mutation, &mut rng);
         let clients = (0..CLIENTS).map(|id| Client::new(id, &mut rng)).collect();
         World {
