@@ -7,7 +7,7 @@ use convoke_log::command::{
 };
 use convoke_log::keys::{KeyRange, Query};
 use convoke_log::machine::Configuration;
-use convoke_log::{Level, Machine, ReplicaId, RequestId};
+use convoke_log::{Level, LockPlace, Machine, ReplicaId, RequestId};
 use fastrand::Rng;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
 /// Leases, one lock, and transactions on keys of their own, which the history of plain keys does not contain.
 fn coordination(rng: &mut Rng, around: &Surroundings<'_>) -> Body {
     let leases: Vec<LeaseId> = around.machine.leases().map(|lease| lease.id).collect();
-    let holder = around.machine.places(&lock()).next().and_then(|place| place.fence());
+    let holder = around.machine.places(&lock()).next().and_then(LockPlace::fence);
     let lease = |rng: &mut Rng| leases.get(rng.usize(..leases.len().max(1))).copied();
     let put = |lease| Op::Put(TxnPut { lease, ..TxnPut::new("t", around.value.to_string()) });
     match (rng.u32(..10), lease(rng)) {
