@@ -23,25 +23,25 @@ impl Leader {
         let first = Position { index: 0, epoch: EPOCH };
         let leadership = Leadership::elected(Time::ZERO, first, LogTime::ZERO, &machine);
         let mut leader = Leader { machine, leadership, number: 0 };
-        leader.apply(0, Command::Open(Open::new(EPOCH, Duration::from_secs(600), 1)));
+        leader.apply(0, &Command::Open(Open::new(EPOCH, Duration::from_secs(600), 1)));
         let limits = crate::CoordinationLimits::default();
-        leader.apply(0, Command::Raise(Raise { epoch: EPOCH, level: Level::COORDINATION, configuration: 0, limits }));
+        leader.apply(0, &Command::Raise(Raise { epoch: EPOCH, level: Level::COORDINATION, configuration: 0, limits }));
         leader
     }
 
-    fn apply(&mut self, seconds: u64, command: Command) -> Applied {
+    fn apply(&mut self, seconds: u64, command: &Command) -> Applied {
         let now = Time::from_secs(seconds);
         let stamp = self.leadership.stamper.stamp(now);
         let index = self.machine.applied().index + 1;
         let applied = self.machine.apply(&Entry { index, epoch: EPOCH, stamp, command: command.clone() }).unwrap();
-        self.leadership.applied(now, &command, &applied, &self.machine);
+        self.leadership.applied(now, command, &applied, &self.machine);
         applied
     }
 
     fn request(&mut self, seconds: u64, body: Body) -> Request {
         self.number += 1;
         let request = Request::new(LogSessionId(1), self.number, EPOCH, body);
-        self.apply(seconds, Command::Request(request.clone()));
+        self.apply(seconds, &Command::Request(request.clone()));
         request
     }
 
@@ -65,16 +65,16 @@ fn le3_sessions_and_leases_have_one_mechanism() {
     assert_eq!(leader.leadership.expiry.left(lease), Some(TTL));
     assert_eq!(leader.attend(0, 5), []);
     // A copy of the grant is no keep-alive.
-    leader.apply(5, Command::Request(request));
+    leader.apply(5, &Command::Request(request));
     assert_eq!(leader.leadership.expiry.left(lease), Some(Duration::from_secs(5)));
     let end = Command::EndLease(EndLease { epoch: EPOCH, lease, cause: LeaseCause::Expired });
-    assert_eq!(leader.attend(5, 10), [end.clone()]);
+    assert_eq!(leader.attend(5, 10), std::slice::from_ref(&end));
     assert_eq!(leader.leadership.expiry.renew(Time::from_secs(10), lease), KeepAlive::Expiring);
     // The leader could not append it: the lease has another ttl.
     leader.leadership.not_proposed(Time::from_secs(10), &end);
     assert_eq!(leader.leadership.expiry.renew(Time::from_secs(10), lease), KeepAlive::Kept);
-    assert_eq!(leader.attend(11, 20), [end.clone()]);
-    let applied = leader.apply(20, end);
+    assert_eq!(leader.attend(11, 20), std::slice::from_ref(&end));
+    let applied = leader.apply(20, &end);
     assert_eq!((applied.reply, applied.ended_leases), (Reply::LeaseEnded(Ok(())), vec![lease]));
     assert_eq!(leader.leadership.expiry.renew(Time::from_secs(20), lease), KeepAlive::Unknown);
 }
@@ -92,8 +92,8 @@ fn lo7_a_leader_ends_a_delay_once_its_time_has_passed() {
     assert_eq!(leader.machine.place(&name, waiter).unwrap().fence(), None);
     assert_eq!(leader.attend(1, 5), []);
     let end = Command::EndDelay(EndDelay { epoch: EPOCH, name: name.clone() });
-    assert_eq!(leader.attend(6, 7), [end.clone()], "each is returned once");
-    let applied = leader.apply(7, end);
+    assert_eq!(leader.attend(6, 7), std::slice::from_ref(&end), "each is returned once");
+    let applied = leader.apply(7, &end);
     assert_eq!(applied.granted.len(), 1);
     assert!(leader.machine.place(&name, waiter).unwrap().fence().is_some());
     // A release starts no delay.

@@ -132,7 +132,8 @@ fn v4_a_snapshot_of_an_unknown_level_is_rejected() {
     let mut machine = coordinated();
     machine.level = Level(Level::SUPPORTED.0 + 1);
     let error = Machine::from_snapshot(&machine.snapshot().to_bytes()).unwrap_err();
-    assert_eq!(error, CodecError::Invalid("level").into());
+    let (found, limit) = (machine.level.0, Level::SUPPORTED.0);
+    assert_eq!(error, CodecError::TooLarge { what: "feature level", found, limit }.into());
     // A snapshot of level 1 has no sections of level 2.
     let mut frames = frames(&self::machine());
     let leases =

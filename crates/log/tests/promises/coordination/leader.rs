@@ -27,6 +27,7 @@ pub(super) fn check(mutation: Mutation) -> Result<(), String> {
     scenarios.into_iter().try_for_each(|scenario| scenario(mutation))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the callers read better without references")]
 fn expect<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
     if found == expected { Ok(()) } else { Err(format!("{what}: {found:?}, and should be {expected:?}")) }
 }

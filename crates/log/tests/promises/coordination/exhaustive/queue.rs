@@ -191,7 +191,7 @@ impl Model for System {
             match state.leases[client] {
                 None => steps.push(Step::Grant(client)),
                 Some(_) => {
-                    steps.extend([Step::Acquire, Step::Try, Step::Release, Step::EndLease].map(|step| step(client)))
+                    steps.extend([Step::Acquire, Step::Try, Step::Release, Step::EndLease].map(|step| step(client)));
                 }
             }
             steps.extend((state.known[client] > 0).then_some(Step::Write(client)));
