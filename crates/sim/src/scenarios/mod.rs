@@ -198,6 +198,8 @@ scenarios! {
     http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
     http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
+    http_order::http_parallel_requests_at_one_node, 2, three, "C11", "the greater one of two tokens of parallel requests covers the other";
+    http_order::http_parallel_requests_at_two_nodes, 2, three, "C11", "two nodes execute parallel requests, and the next one contains both tokens";
     http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C11", "a node has no link to the owner of a session, and another node has one";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 
