@@ -97,6 +97,7 @@ convoke_base::mutants! {
     InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
     InferredIgnoresCounter: "L4", "an inference applies again when its owner is silent a second time";
     EveryNodeExpires: "L4", "every node expires a silent owner's members";
+    LaterWritesExpired: "L4", "a write that arrives before the evidence of a returning origin expires at once";
     PauseNotSubtracted: "L5", "a node judges others by its own pause";
     PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
     NoMassFailureGuard: "L6", "a mass failure is judged at once";

@@ -58,7 +58,7 @@ pub fn check(directory: &Path) -> Result<LogCheck, OfflineError> {
     match Identity::load(&disk) {
         Ok(Some(identity)) => found.identity = Some((identity.log, ReplicaId(identity.replica), identity.node)),
         Ok(None) => {
-            found.damage.push(LogFinding { path: disk.path("identity"), what: "the file is missing".to_owned() })
+            found.damage.push(LogFinding { path: disk.path("identity"), what: "the file is missing".to_owned() });
         }
         Err(error) => found.add(directory, error)?,
     }

@@ -113,6 +113,7 @@ scenarios! {
     liveness::latest_evidence_decides, 2, four, "L8, L4", "an inference is void when a node has later evidence of the owner";
     returning::evidence_arrives_before_the_writes, 3, collection::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
     returning::returning_owner_is_not_relayed_as_alive, 3, collection::small_chunks, "L8", "a node relays that an owner is back once it admits it";
+    returning::write_arrives_before_the_evidence, 6, collection::small_chunks, "L4", "new members of a returning owner do not expire before the evidence of its return arrives";
     returning::inference_about_an_earlier_registration, 2, collection::small_chunks, "L4", "an inference about the current registration replaces one about an earlier one";
     returning::fresh_node_whose_seed_is_empty, 2, three, "N3", "a fresh node waits for its other seeds before it serves the empty registry of the first";
     returning::fresh_node_whose_seed_lags, 3, three, "N3", "a fresh node compares all ready peers before it serves";
@@ -198,6 +199,8 @@ scenarios! {
     http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
     http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
+    http_order::http_parallel_requests_at_one_node, 2, three, "C11", "the greater one of two tokens of parallel requests covers the other";
+    http_order::http_parallel_requests_at_two_nodes, 2, three, "C11", "two nodes execute parallel requests, and the next one contains both tokens";
     http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C11", "a node has no link to the owner of a session, and another node has one";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 
