@@ -15,7 +15,7 @@ use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::witness::Witness;
 use crate::{evidence, housekeeping, term_watch};
 use convoke_log::command::ReplicaLocation;
-use convoke_log::{LimitsError, Machine, ReplicaId};
+use convoke_log::{Level, LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -196,12 +196,14 @@ pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>) -> Result<Id
     let members: BTreeMap<u64, ReplicaLocation> = (1..).zip(members).collect();
     let me = members.iter().find(|(_, place)| place.node == plane.config.node).map_or(1, |(id, _)| *id);
     let voters: BTreeSet<u64> = members.keys().copied().collect();
+    // A founder of its own supports everything that this version supports. Other founders may run an older version.
+    let level = if voters.len() == 1 { Level::SUPPORTED } else { Level::FIRST };
     let founding = Membership::new(vec![voters], members).map_err(|error| StartError::Engine(error.to_string()))?;
     Ok(Identity {
         log: u128::from_le_bytes(random()?),
         replica: me,
         node: plane.config.node.clone(),
-        genesis: Machine::new(plane.config.state.clone())?.snapshot().to_bytes(),
+        genesis: Machine::created(plane.config.state.clone(), level)?.snapshot().to_bytes(),
         inherited: 0,
         founding: Some(founding),
         agreed: BTreeSet::new(),
