@@ -33,6 +33,21 @@ const JSON: [&str; 21] = [
     "UpgradeResponse",
 ];
 
+/// Messages whose bytes are shared and not copied.
+const BYTES: [&str; 11] = [
+    "PutKey",
+    "DeleteKeys",
+    "KeyRange",
+    "KeyValue",
+    "BackupResponse",
+    "ReadRequest",
+    "Compare",
+    "LockGuard",
+    "TxnPut",
+    "TxnDelete",
+    "KeyQuery",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo::rerun-if-changed={}", root.display());
@@ -50,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_transport(false)
         .btree_map(".")
         .codec_path("crate::LowMemoryCodec");
-    for message in ["PutKey", "DeleteKeys", "KeyRange", "KeyValue", "BackupResponse", "ReadRequest"] {
+    for message in BYTES {
         builder = builder.bytes(format!(".convoke.v1.{message}"));
     }
     for message in JSON {

@@ -85,6 +85,63 @@ fn keys_from_the_command_line() {
     fails(&["kv", "get", "a", "--addr", &free_address(), "--timeout", "300ms"], 3);
 }
 
+/// Runs `kv txn` with a transaction on stdin.
+fn txn(address: &str, text: &str, flags: &[&str]) -> std::process::Output {
+    use std::io::Write;
+    use std::process::Stdio;
+    let arguments = [&["kv", "txn", "--addr", address, "--timeout", "30s"], flags].concat();
+    let mut command = convoke(&arguments);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn transactions_and_older_revisions_from_the_command_line() {
+    let node =
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let at = ["--addr", &node.clients, "--timeout", "30s"];
+    let run = |arguments: &[&str]| output(&[arguments, &at].concat());
+    let text =
+        "# take over\nif missing owner\nthen put owner \"n 1\"\nthen put tmp/1 x\nthen list tmp/\nelse get owner\n";
+    let done = txn(&node.clients, text, &[]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let shown = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(shown, "then, revision 1\n1: put\n2: put\n3: 1 key\n   tmp/1 = x (revision 1)\n");
+    // A compare does not hold: the answer is printed, and the exit status is 5.
+    let again = txn(&node.clients, text, &[]);
+    assert_eq!(again.status.code(), Some(5), "{again:?}");
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), "else, revision 1\n1: 1 key\n   owner = n 1 (revision 1)\n");
+    assert!(String::from_utf8(again.stderr).unwrap().contains("a compare did not hold"));
+    let json = r#"{"then":[{"put":{"key":"owner","value":"n2","previous":true}}]}"#;
+    let done = txn(&node.clients, json, &["--json"]);
+    let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&answer["revision"], &answer["results"][0]["put"]["previous"]["version"]), (&2.into(), &1.into()));
+    for (text, words) in [
+        ("then put a", "line 1: expected `put KEY VALUE"),
+        ("", "a transaction has 1 to 128"),
+        (r#"{"then":[{"put":{"key":"a"}}]}"#, "then[0].put.value"),
+        (r#"{"then":[{"set":{"key":"a"}}]}"#, "unknown variant `set`"),
+    ] {
+        let output = txn(&node.clients, text, &[]);
+        assert!(failure(&output, 2).contains(words), "{text}: {output:?}");
+    }
+    let missing = fails(&[&["kv", "txn", "/nowhere/txn"][..], &at].concat(), 2);
+    assert!(missing.contains("cannot open /nowhere/txn"), "{missing}");
+    assert_eq!(run(&["kv", "get", "owner", "--revision", "1", "--raw"]), "n 1");
+    assert_eq!(run(&["kv", "get", "owner", "--raw"]), "n2");
+    assert_eq!(run(&["kv", "list", "--count"]), "2\n");
+    assert_eq!(run(&["kv", "list", "--from", "p", "--count", "--revision", "1"]), "1\n");
+    let listed: Value = serde_json::from_str(&run(&["kv", "list", "--keys", "--until", "p", "--json"])).unwrap();
+    assert_eq!((&listed["keys"][0]["key"], &listed["keys"][0]["value"]), (&"owner".into(), &"".into()));
+    let error = fails(&[&["kv", "get", "owner", "--revision", "9"][..], &at].concat(), 2);
+    assert!(error.contains("revision 9 does not exist yet"), "{error}");
+    fails_usage(&[&["kv", "list", "--keys", "--count"][..], &at].concat());
+    let status: Value = serde_json::from_str(&run(&["log", "status", "--json"])).unwrap();
+    assert_eq!(status["sessions"], 0, "every command has ended its log session");
+}
+
 /// A value from stdin is stored unchanged.
 #[test]
 fn values_from_stdin() {

@@ -1,6 +1,7 @@
 //! The codec of all gRPC streams: `tonic_prost::ProstCodec` with smaller buffers, because most streams are idle, and with a
 //! limit of elements that applies before a message is decoded.
 
+use crate::elements::TXN_ELEMENTS_MAX;
 use crate::{ELEMENTS_MAX, Error, ErrorCode, elements, v1};
 use prost::Message;
 use prost::bytes::Buf;
@@ -77,17 +78,37 @@ impl<U: Message + Default + 'static> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // The buffer is contiguous. Only clients of the registry send repeated elements.
-        if TypeId::of::<U>() == TypeId::of::<v1::ClientMessage>()
-            && elements::in_client_message(from.chunk(), ELEMENTS_MAX).is_none()
-        {
-            let message = "the message has too many elements; send the attach in parts and fewer requests at once";
-            return Err(Error::new(ErrorCode::TooLarge, message).field("message").limit(ELEMENTS_MAX as u64).into());
-        }
+        // The buffer is contiguous.
+        check_elements(TypeId::of::<U>(), from.chunk())?;
         U::decode(from).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 
     fn buffer_settings(&self) -> BufferSettings {
         settings()
+    }
+}
+
+/// Rejects a message of a client with more elements than its limits can allow.
+fn check_elements(message: TypeId, bytes: &[u8]) -> Result<(), Error> {
+    let too_many = |message: &str, field, limit: usize| {
+        Err(Error::new(ErrorCode::TooLarge, message).field(field).limit(limit as u64))
+    };
+    if message == TypeId::of::<v1::ClientMessage>() {
+        if elements::in_client_message(bytes, ELEMENTS_MAX).is_none() {
+            let message = "the message has too many elements; send the attach in parts and fewer requests at once";
+            return too_many(message, "message", ELEMENTS_MAX);
+        }
+        return Ok(());
+    }
+    let operations = if message == TypeId::of::<v1::SubmitRequest>() {
+        elements::in_submit_request(bytes, TXN_ELEMENTS_MAX)
+    } else if message == TypeId::of::<v1::ReadRequest>() {
+        elements::in_read_request(bytes, TXN_ELEMENTS_MAX)
+    } else {
+        return Ok(());
+    };
+    match operations {
+        Some(_) => Ok(()),
+        None => too_many("the transaction has too many operations; split it", "operations", TXN_ELEMENTS_MAX),
     }
 }

@@ -36,11 +36,29 @@ const REQUEST: &[Element] = &[message(2, 0, REGISTER), message(3, 0, UPDATE)];
 const REQUESTS: &[Element] = &[message(1, HEAVY, REQUEST)];
 const ATTACH: &[Element] = &[message(7, HEAVY, REGISTER), leaf(8)];
 const CLIENT_MESSAGE: &[Element] = &[message(1, 0, ATTACH), message(3, 0, REQUESTS)];
+const TXN: &[Element] = &[leaf(1), leaf(2), leaf(3)];
+const LOG_REQUEST: &[Element] = &[message(10, 0, TXN)];
+const SUBMIT_REQUEST: &[Element] = &[message(3, 0, LOG_REQUEST)];
+const READ_REQUEST: &[Element] = &[message(7, 0, TXN)];
+
+/// Largest number of compares and operations that are decoded. A transaction may have fewer; the log rejects the others
+/// with the reason.
+pub(crate) const TXN_ELEMENTS_MAX: usize = 1024;
 
 /// Returns the number of elements in an encoded `ClientMessage`, or `None` above `max`. Bytes that are not a message count as
 /// far as they can be read; the decoder rejects them.
 pub(crate) fn in_client_message(bytes: &[u8], max: usize) -> Option<usize> {
     count(bytes, CLIENT_MESSAGE, max)
+}
+
+/// The same for the compares and operations in an encoded `SubmitRequest`.
+pub(crate) fn in_submit_request(bytes: &[u8], max: usize) -> Option<usize> {
+    count(bytes, SUBMIT_REQUEST, max)
+}
+
+/// The same for the compares and operations in an encoded `ReadRequest`.
+pub(crate) fn in_read_request(bytes: &[u8], max: usize) -> Option<usize> {
+    count(bytes, READ_REQUEST, max)
 }
 
 fn count(mut bytes: &[u8], elements: &[Element], max: usize) -> Option<usize> {
@@ -146,6 +164,30 @@ mod tests {
         assert_eq!(in_client_message(&attach.encode_to_vec(), 1_000), Some(7 + 5 + 2));
         let heartbeat = v1::ClientMessage { message: Some(M::Heartbeat(v1::Heartbeat { sent: u64::MAX })) };
         assert_eq!(in_client_message(&heartbeat.encode_to_vec(), 0), Some(0));
+    }
+
+    #[test]
+    fn operations_of_transactions_are_counted() {
+        let txn = |count| v1::Txn {
+            compares: vec![v1::Compare::default(); count],
+            then: vec![v1::TxnOperation::default(); count],
+            otherwise: vec![v1::TxnOperation::default(); count],
+        };
+        let submitted = |count| {
+            let body = Some(v1::log_request::Body::Txn(txn(count)));
+            let request = v1::LogRequest { session: 7, body, ..v1::LogRequest::default() };
+            let message = Some(v1::submit_request::Message::Request(request));
+            v1::SubmitRequest { tag: 300, message, ..v1::SubmitRequest::default() }.encode_to_vec()
+        };
+        let read = |count| {
+            let what = Some(v1::read_request::What::Txn(txn(count)));
+            v1::ReadRequest { revision: 7, what, ..v1::ReadRequest::default() }.encode_to_vec()
+        };
+        for (count, expected) in [(0, Some(0)), (341, Some(1023)), (342, None)] {
+            assert_eq!(in_submit_request(&submitted(count), TXN_ELEMENTS_MAX), expected);
+            assert_eq!(in_read_request(&read(count), TXN_ELEMENTS_MAX), expected);
+        }
+        assert_eq!(in_submit_request(&submitted(10).repeat(100), TXN_ELEMENTS_MAX), None, "prost merges them");
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub struct Error {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// With [`ErrorCode::StaleClaim`]: the highest claim that the node knows. With [`ErrorCode::FailedPrecondition`]
-    /// of a compare-and-set: the modify revision of the key, 0 if the key does not exist.
+    /// of a compare-and-set: the modify revision of the key, 0 if the key does not exist. With
+    /// [`ErrorCode::Compacted`] of a revision: the oldest revision that the history contains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
     /// With [`ErrorCode::InvalidFilter`]: the position of the error in the filter.

@@ -3,7 +3,13 @@
 //! Types for user input reject unknown fields. Types for responses of a node ignore them, because the node may
 //! be newer than the reader.
 
+mod txn;
+
 pub use convoke_filter::Status;
+pub use txn::{
+    Compare, Delete, Get, Operand, Operation, OperationResult, Put, Relation, Sort, TXN_OPERATIONS_MAX, Target, Txn,
+    TxnAnswer, lease_id,
+};
 
 use crate::{Error, v1};
 use serde::{Deserialize, Serialize};
@@ -284,6 +290,12 @@ pub struct KeyValue {
     pub mod_revision: u64,
     /// 1 at creation, plus one per change.
     pub version: u64,
+    /// Lease that the key is attached to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// A number that a client stored with the key.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flags: u64,
 }
 
 impl From<v1::KeyValue> for KeyValue {
@@ -299,6 +311,8 @@ impl From<v1::KeyValue> for KeyValue {
             create_revision: record.create_revision,
             mod_revision: record.mod_revision,
             version: record.version,
+            lease: (record.lease > 0).then(|| record.lease.to_string()),
+            flags: record.flags,
         }
     }
 }
@@ -310,6 +324,12 @@ pub struct KeyList {
     /// Revision of the key store when the page was read.
     pub revision: u64,
     pub next_cursor: Option<String>,
+    /// Number of selected keys, if only that was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Whether there are more keys and no cursor, because the keys are not in key order.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub more: bool,
 }
 
 /// Response to a put or a delete.
@@ -333,6 +353,11 @@ pub struct KeyWritten {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// The fate of a log request.

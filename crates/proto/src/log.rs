@@ -1,7 +1,8 @@
 //! Text forms of the log plane's ids.
 
 use crate::json::RequestFate;
-use crate::v1::{Epoch, Fate, LogId, RequestId, fate::Kind};
+use crate::v1::{Epoch, Fate, KeyRange, LogId, RequestId, Txn, fate::Kind, txn_operation};
+use prost::bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
 
@@ -57,6 +58,35 @@ impl From<u128> for LogId {
 impl From<LogId> for u128 {
     fn from(id: LogId) -> u128 {
         u128::from(id.high) << 64 | u128::from(id.low)
+    }
+}
+
+impl KeyRange {
+    /// Returns the range of all keys that begin with `prefix`.
+    pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
+        let from = prefix.into();
+        // The first key after the prefix: raise the last byte that can be raised, and drop the bytes after it.
+        let until = from.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
+            let mut until = from[..=last].to_vec();
+            until[last] += 1;
+            until.into()
+        });
+        KeyRange { from, until }
+    }
+
+    /// Returns the rest of the range after a key.
+    #[must_use]
+    pub fn after(self, key: &[u8]) -> KeyRange {
+        let next = [key, &[0]].concat();
+        if *next > *self.from { KeyRange { from: next.into(), ..self } } else { self }
+    }
+}
+
+impl Txn {
+    /// Returns whether neither branch changes a key. Such a transaction is a read and needs no log entry.
+    pub fn is_read_only(&self) -> bool {
+        let mut operations = self.then.iter().chain(&self.otherwise);
+        operations.all(|operation| matches!(operation.operation, Some(txn_operation::Operation::Read(_))))
     }
 }
 
@@ -158,6 +188,17 @@ mod tests {
         assert_eq!((epoch.to_string(), request.to_string()), ("3@1".to_owned(), "12/4".to_owned()));
         assert_eq!((epoch.to_string().parse(), request.to_string().parse()), (Ok(epoch), Ok(request)));
         assert!("3/1".parse::<Epoch>().is_err() && "12/x".parse::<RequestId>().is_err());
+    }
+
+    #[test]
+    fn a_prefix_is_a_range_and_pages_begin_behind_a_key() {
+        let range = KeyRange::prefix(Bytes::from_static(b"a\xff"));
+        assert_eq!(range.until.as_deref(), Some(&b"b"[..]));
+        assert_eq!(KeyRange::prefix(Bytes::from_static(b"\xff")).until, None);
+        assert_eq!(KeyRange::prefix(Bytes::new()).until, None);
+        let next = range.clone().after(b"a\xff1");
+        assert_eq!((&next.from[..], &next.until), (&b"a\xff1\0"[..], &range.until));
+        assert_eq!(range.clone().after(b"a"), range, "never before its beginning");
     }
 
     #[test]

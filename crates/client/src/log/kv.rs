@@ -2,8 +2,8 @@
 
 use super::ambassador::{Ambassador, Shared};
 use super::core::{Body, Issuing, LaneId};
-use super::read::{self, Consistency, KeyPage};
-use super::{KeyValue, Options, PendingWrite};
+use super::read::{self, Consistency};
+use super::{KeyPage, KeyValue, Options, PendingWrite, Query};
 use crate::Error;
 use convoke_proto::v1;
 use prost::bytes::Bytes;
@@ -70,7 +70,7 @@ impl Write {
 
     /// Deletes every key that begins with `prefix`.
     pub fn delete_prefix(prefix: impl Into<Bytes>) -> Write {
-        Write::new(Change::DeleteRange(read::prefix(prefix.into())))
+        Write::new(Change::DeleteRange(v1::KeyRange::prefix(prefix)))
     }
 
     fn new(change: Change) -> Write {
@@ -124,7 +124,14 @@ impl Kv {
 
     /// Issues a write. Its order is fixed when this returns, before anything is awaited.
     pub fn write(&self, write: Write) -> PendingWrite {
-        let issuing = Issuing { deadline: write.deadline, last: write.last, body: write.body() };
+        self.issue(Issuing { deadline: write.deadline, last: write.last, body: write.body() })
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(super) fn issue(&self, issuing: Issuing) -> PendingWrite {
         let issued = self.handle.shared().issue(self.handle.lane, issuing);
         PendingWrite::new(self.handle.clone(), issued)
     }
@@ -185,10 +192,8 @@ impl Kv {
         limit: u64,
         consistency: Consistency,
     ) -> Result<KeyPage, Error> {
-        let range = read::page(read::prefix(prefix.into()), after);
-        let what = v1::read_request::What::Range(v1::ReadRange { range: Some(range), limit, keys_only: false });
-        let response = read::read(&self.handle, what, consistency).await?;
-        Ok(KeyPage { records: response.records, more: response.more, revision: response.revision })
+        let query = Query::prefix(prefix).limit(limit);
+        self.query(after.into_iter().fold(query, |query, after| query.after(&after)), None, consistency).await
     }
 
     /// Ends the session and waits for confirmation, at most for `timeout`; after that the session expires by itself.

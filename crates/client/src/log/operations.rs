@@ -45,7 +45,7 @@ pub enum EndSessions {
 impl Ambassador {
     /// Returns the current fate of a request without changing it. `Open` may still change.
     pub async fn peek(&self, request: RequestId, timeout: Option<Duration>) -> Result<Fate, Error> {
-        let response = within(timeout, no_leader, at_leader(&self.shared, What::Peek(request), None)).await?;
+        let response = within(timeout, no_leader, at_leader(&self.shared, (What::Peek(request), 0), None)).await?;
         Ok(response.fate.unwrap_or_default())
     }
 

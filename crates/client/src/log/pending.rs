@@ -48,7 +48,7 @@ pub struct Written {
 
 impl From<Decided> for Written {
     fn from(decided: Decided) -> Written {
-        let Decided { request, fate, abandoned } = decided;
+        let Decided { request, fate, abandoned, .. } = decided;
         let Fate { index, revision, keys, previous, omitted, .. } = fate;
         Written { request, index, revision, keys, previous, omitted, abandoned }
     }
@@ -87,12 +87,8 @@ impl PendingWrite {
     fn shared(&self) -> &Shared {
         self.handle.shared()
     }
-}
 
-impl Future for PendingWrite {
-    type Output = Result<Written, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    pub(super) fn poll_decided(&mut self, context: &mut Context<'_>) -> Poll<Result<Decided, Error>> {
         let result = match std::mem::replace(&mut self.state, State::Over) {
             State::Waiting { call, mut answer } => match Pin::new(&mut answer).poll(context) {
                 Poll::Pending => {
@@ -104,7 +100,15 @@ impl Future for PendingWrite {
             State::Answered(answered) => *answered,
             State::Over => Err(gone()),
         };
-        Poll::Ready(result.map(Written::from).map_err(|error| self.shared().explain(error)))
+        Poll::Ready(result.map_err(|error| self.shared().explain(error)))
+    }
+}
+
+impl Future for PendingWrite {
+    type Output = Result<Written, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_decided(context).map_ok(Written::from)
     }
 }
 

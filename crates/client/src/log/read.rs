@@ -1,14 +1,13 @@
 //! Reads. They change nothing, so they can be repeated.
 
 use super::ambassador::{Linked, NameLog, Shared};
+use super::core;
 use super::kv::Handle;
-use super::{KeyValue, core};
 use crate::connect::LogChannel;
 use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::read_request::What;
-use prost::bytes::Bytes;
 use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 
@@ -32,18 +31,19 @@ pub enum Consistency {
     Local,
 }
 
-/// A page of keys in order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeyPage {
-    pub records: Vec<KeyValue>,
-    /// Whether more keys follow the last one.
-    pub more: bool,
-    /// Revision of the store when this page was read.
-    pub revision: u64,
-}
-
 /// Performs a read for a handle.
 pub(super) async fn read(handle: &Handle, what: What, consistency: Consistency) -> Result<v1::ReadResponse, Error> {
+    read_at(handle, what, 0, consistency).await
+}
+
+/// Performs a read at a revision; 0 is the current one.
+pub(super) async fn read_at(
+    handle: &Handle,
+    what: What,
+    revision: u64,
+    consistency: Consistency,
+) -> Result<v1::ReadResponse, Error> {
+    let what = (what, revision);
     let (shared, timeout) = (handle.shared(), handle.timeout);
     let read = match consistency {
         Consistency::Local => within(timeout, || silent("any replica"), local(shared, what)).await,
@@ -56,7 +56,7 @@ pub(super) async fn read(handle: &Handle, what: What, consistency: Consistency) 
 /// Reads at the current leader. With a lane, the read is a barrier read of that lane.
 pub(super) async fn at_leader(
     shared: &Shared,
-    what: What,
+    (what, revision): (What, u64),
     lane: Option<core::LaneId>,
 ) -> Result<v1::ReadResponse, Error> {
     loop {
@@ -76,6 +76,7 @@ pub(super) async fn at_leader(
                 below: barrier.below,
             }),
             log: None,
+            revision,
             what: Some(what.clone()),
         };
         match shared.answer_over(linked.link, client(shared, linked.channel).read(request)).await {
@@ -147,7 +148,7 @@ pub(super) async fn link(shared: &Shared) -> Linked {
 }
 
 /// Asks the replicas and the configured nodes one after the other until one answers.
-async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
+async fn local(shared: &Shared, (what, revision): (What, u64)) -> Result<v1::ReadResponse, Error> {
     let addresses = shared.peers().all();
     let mut last = Error::new(ErrorCode::NotReady, "no node is known");
     for (left, address) in addresses.iter().rev().enumerate().map(|(place, address)| (addresses.len() - place, address))
@@ -156,6 +157,7 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
             consistency: v1::Consistency::Local.into(),
             barrier: None,
             log: None,
+            revision,
             what: Some(what.clone()),
         };
         let asked = async {
@@ -166,7 +168,10 @@ async fn local(shared: &Shared, what: What) -> Result<v1::ReadResponse, Error> {
         let timeout = (left > 1).then_some(LOCAL_TIMEOUT);
         match within(timeout, || silent(address), asked).await {
             Ok(response) => return Ok(response.into_inner()),
-            Err(error) if error.code == ErrorCode::InvalidArgument || error.code == ErrorCode::TooLarge => {
+            // Another replica would answer the same.
+            Err(error)
+                if matches!(error.code, ErrorCode::InvalidArgument | ErrorCode::TooLarge | ErrorCode::Compacted) =>
+            {
                 return Err(error);
             }
             Err(error) => last = error,
@@ -197,28 +202,6 @@ fn silent(who: &str) -> Error {
     Error::new(ErrorCode::Timeout, format!("no answer from {who} in time; try again"))
 }
 
-/// Returns the range of all keys that begin with a prefix.
-pub(super) fn prefix(prefix: Bytes) -> v1::KeyRange {
-    // The first key after the prefix: raise the last byte that can be raised, and drop the bytes after it.
-    let until = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
-        let mut until = prefix[..=last].to_vec();
-        until[last] += 1;
-        until.into()
-    });
-    v1::KeyRange { from: prefix, until }
-}
-
-/// Returns the rest of a range after a key.
-pub(super) fn page(range: v1::KeyRange, after: Option<Bytes>) -> v1::KeyRange {
-    match after {
-        Some(after) if after >= range.from => {
-            let from = [&after[..], &[0]].concat().into();
-            v1::KeyRange { from, until: range.until }
-        }
-        _ => range,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,16 +218,5 @@ mod tests {
         assert_eq!(error, Error::new(ErrorCode::Timeout, "no answer from any replica in time; try again"));
         let error = kv.get_with("a", Consistency::Linearizable).await.unwrap_err();
         assert!(error.message.contains("no leader"), "{error}");
-    }
-
-    #[test]
-    fn a_prefix_is_a_range_and_pages_begin_behind_a_key() {
-        let range = prefix(Bytes::from_static(b"a\xff"));
-        assert_eq!(range.until.as_deref(), Some(&b"b"[..]));
-        assert_eq!(prefix(Bytes::from_static(b"\xff")).until, None);
-        assert_eq!(prefix(Bytes::new()).until, None);
-        let next = page(range.clone(), Some(Bytes::from_static(b"a\xff1")));
-        assert_eq!((&next.from[..], &next.until), (&b"a\xff1\0"[..], &range.until));
-        assert_eq!(page(range.clone(), Some(Bytes::from_static(b"a"))), range, "never before its beginning");
     }
 }

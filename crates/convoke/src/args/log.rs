@@ -25,6 +25,8 @@ pub(crate) enum KvCommand {
         raw: bool,
         #[command(flatten)]
         read: ReadArgs,
+        #[command(flatten)]
+        at: AtRevision,
     },
     /// Set a key
     Put {
@@ -53,12 +55,38 @@ pub(crate) enum KvCommand {
         /// Prefix of the keys
         #[arg(default_value = "")]
         prefix: String,
+        /// First key of a range, in place of a prefix
+        #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+        from: Option<String>,
+        /// First key after a range, in place of a prefix
+        #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+        until: Option<String>,
         /// Largest number of keys
         #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
         limit: u64,
+        /// Omit the values
+        #[arg(long, conflicts_with = "count")]
+        keys: bool,
+        /// Print the number of keys only
+        #[arg(long, conflicts_with = "limit")]
+        count: bool,
         #[command(flatten)]
         read: ReadArgs,
+        #[command(flatten)]
+        at: AtRevision,
     },
+    /// Run a transaction; exit 5 if a compare does not hold
+    Txn {
+        /// File with the transaction as text or JSON; stdin if missing or -
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct AtRevision {
+    /// Read at an older revision that the history still contains
+    #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) revision: Option<u64>,
 }
 
 #[derive(Clone, Debug, Args)]

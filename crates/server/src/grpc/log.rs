@@ -1,7 +1,10 @@
 //! `convoke.v1.Log`: the node's own replica. It rejects requests that only the leader can serve.
 
 use crate::error::{invalid, no_log_plane};
-use crate::log::{LogService, SubmitStream, barrier, fate, key_range, log_id, owner, record, request_id, wire_epoch};
+use crate::log::{
+    LogService, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_range_at, read_txn, record,
+    request_id, wire_epoch,
+};
 use crate::service::ClientConnection;
 use convoke_log::{LogSessionId, Machine};
 use convoke_proto::v1::log_server;
@@ -61,9 +64,9 @@ impl log_server::Log for Log {
         if let Some(What::Peek(id)) = &request.what {
             self.service()?.check_named(id.log)?;
         }
-        let what = request.what.ok_or_else(|| invalid("what", "one of key, range and peek is required"))?;
+        let what = request.what.ok_or_else(|| invalid("what", "one of key, range, query, txn and peek is required"))?;
         let machine = self.service()?.read(consistency).await?;
-        Ok(Response::new(read_state(&machine, what)?))
+        Ok(Response::new(read_state(&machine, what, request.revision)?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {
@@ -117,27 +120,35 @@ fn named<T>(request: &Request<T>) -> Result<Option<u128>, Error> {
     Ok(Some(log.into()))
 }
 
-fn read_state(machine: &Machine, what: What) -> Result<v1::ReadResponse, Error> {
+fn read_state(machine: &Machine, what: What, revision: u64) -> Result<v1::ReadResponse, Error> {
     let mut response = v1::ReadResponse {
         revision: machine.keys().revision(),
         applied: machine.applied().index,
         applied_epoch: Some(wire_epoch(machine.applied().epoch)),
         ..v1::ReadResponse::default()
     };
-    match what {
-        What::Key(key) => response.records.extend(machine.keys().get(&key).map(|found| record(found))),
-        What::Range(v1::ReadRange { range, limit, keys_only }) => {
-            let range = range.ok_or_else(|| invalid("range", "a range of keys is required"))?;
-            let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-            let page = machine.keys().range(&key_range(range), limit, PART_BYTES as u64);
-            response.more = page.more;
-            response.records = page.records.iter().map(|found| record(found)).collect();
-            if keys_only {
-                response.records.iter_mut().for_each(|record| record.value.clear());
-            }
+    let found = match what {
+        What::Key(key) if revision == 0 => {
+            response.records.extend(machine.keys().get(&key).map(|found| record(found)));
+            return Ok(response);
         }
-        What::Peek(id) => response.fate = Some(fate(&machine.peek(request_id(Some(id))?))),
-    }
+        What::Key(key) => read_key_at(machine, key, revision)?,
+        What::Range(range) => read_range_at(machine, range, revision)?,
+        What::Query(query) => read_keys(machine, query, revision)?,
+        What::Txn(_) | What::Peek(_) if revision > 0 => {
+            return Err(invalid("revision", "only keys can be read at an older revision"));
+        }
+        What::Txn(txn) => {
+            let (succeeded, revision, results) = read_txn(machine, txn)?;
+            return Ok(v1::ReadResponse { succeeded: Some(succeeded), revision, results: Some(results), ..response });
+        }
+        What::Peek(id) => {
+            response.fate = Some(fate(&machine.peek(request_id(Some(id))?)));
+            return Ok(response);
+        }
+    };
+    (response.more, response.count) = (found.more, found.count);
+    response.records = found.records.iter().map(|found| record(found)).collect();
     Ok(response)
 }
 

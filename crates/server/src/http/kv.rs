@@ -6,7 +6,7 @@ use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use super::named_log::NamedLog;
 use crate::error::invalid;
-use crate::log::record;
+use crate::log::{read_keys, record};
 use crate::surface::Surface;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
@@ -15,9 +15,9 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use convoke_client::log::{Consistency, KeyPage, Write, Written};
-use convoke_log::keys::KeyRange;
-use convoke_proto::{Error, ErrorCode, PART_BYTES, json, v1};
+use convoke_client::log::{Consistency, KeyPage, Query as KeyQuery, Write, Written};
+use convoke_log::Machine;
+use convoke_proto::{Error, ErrorCode, json};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -30,6 +30,10 @@ pub(crate) struct ReadQuery {
     prefix: Switch,
     limit: Option<u64>,
     cursor: Option<String>,
+    keys: Switch,
+    count: Switch,
+    sort: Option<json::Sort>,
+    descending: Switch,
     revision: Option<u64>,
     consistency: Option<String>,
 }
@@ -38,9 +42,15 @@ pub(crate) struct ReadQuery {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ListQuery {
-    prefix: String,
+    prefix: Option<String>,
+    from: Option<String>,
+    until: Option<String>,
     limit: Option<u64>,
     cursor: Option<String>,
+    keys: Switch,
+    count: Switch,
+    sort: Option<json::Sort>,
+    descending: Switch,
     revision: Option<u64>,
     consistency: Option<String>,
 }
@@ -61,7 +71,7 @@ pub(crate) struct DeleteQuery {
 }
 
 /// Parses the parameter `consistency`.
-fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
+pub(super) fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
     match text {
         None | Some("barrier") => Ok(Consistency::Barrier),
         Some("linearizable") => Ok(Consistency::Linearizable),
@@ -69,20 +79,6 @@ fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
         Some(other) => {
             Err(invalid("consistency", format!("consistency {other:?} is none of linearizable, barrier and local")))
         }
-    }
-}
-
-/// Rejects every revision except the current one: older revisions are not kept.
-fn check_revision(wanted: Option<u64>, present: u64) -> Result<(), Error> {
-    match wanted {
-        Some(wanted) if wanted < present => {
-            let message = format!("revision {wanted} is not kept, only the current revision {present}; omit revision");
-            Err(Error::new(ErrorCode::Compacted, message).field("revision"))
-        }
-        Some(wanted) if wanted > present => {
-            Err(invalid("revision", format!("revision {wanted} does not exist yet (current revision is {present})")))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -96,17 +92,28 @@ pub(crate) async fn get(
         if query.raw.0 {
             return Err(invalid("raw", "raw requires a single key; omit prefix").into());
         }
-        let ReadQuery { limit, cursor, revision, consistency, .. } = query;
-        let wanted = ListQuery { prefix: key, limit, cursor, revision, consistency };
+        let ReadQuery { limit, cursor, keys, count, sort, descending, revision, consistency, .. } = query;
+        let (prefix, from, until) = (Some(key), None, None);
+        let wanted =
+            ListQuery { prefix, from, until, limit, cursor, keys, count, sort, descending, revision, consistency };
         return Ok(list(&surface, wanted).await?.into_response());
     }
-    if query.limit.is_some() || query.cursor.is_some() {
-        return Err(invalid("limit", "limit and cursor require prefix").into());
+    for (given, name) in [
+        (query.limit.is_some(), "limit"),
+        (query.cursor.is_some(), "cursor"),
+        (query.keys.0, "keys"),
+        (query.count.0, "count"),
+        (query.sort.is_some(), "sort"),
+        (query.descending.0, "descending"),
+    ] {
+        if given {
+            return Err(invalid(name, format!("{name} requires prefix")).into());
+        }
     }
     let consistency = consistency(query.consistency.as_deref())?;
-    let (found, revision) = read_key(&surface, key.clone().into(), consistency).await?;
-    check_revision(query.revision, revision)?;
-    let Some(found) = found else {
+    let revision = revision(query.revision)?;
+    let found = read(&surface, KeyQuery::key(key.clone()), revision, consistency).await?;
+    let Some(found) = found.records.into_iter().next() else {
         return Err(Error::new(ErrorCode::NotFound, format!("no key {key:?}")).field("key").into());
     };
     if query.raw.0 {
@@ -132,63 +139,76 @@ async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
-    let after = match query.cursor.as_deref().filter(|cursor| !cursor.is_empty()) {
-        None => None,
-        Some(cursor) => {
-            let message = "invalid cursor; pass next_cursor of the previous page unchanged";
-            Some(Bytes::from(URL_SAFE_NO_PAD.decode(cursor).map_err(|_| invalid("cursor", message))?))
-        }
-    };
+    let revision = revision(query.revision)?;
     let consistency = consistency(query.consistency.as_deref())?;
-    let page = read_page(surface, query.prefix.into(), after, query.limit.unwrap_or(0), consistency).await?;
-    check_revision(query.revision, page.revision)?;
-    let last = page.records.last().filter(|_| page.more).map(|record| URL_SAFE_NO_PAD.encode(&record.key));
+    let (sorted, count) = (query.sort.is_some_and(|sort| sort != json::Sort::Key) || query.descending.0, query.count.0);
+    let wanted = selected(query)?;
+    let page = read(surface, wanted, revision, consistency).await?;
+    let more = page.more && sorted;
+    let last = page.records.last().filter(|_| page.more && !sorted).map(|record| URL_SAFE_NO_PAD.encode(&record.key));
     let keys = page.records.into_iter().map(json::KeyValue::from).collect();
-    Ok(Json(json::KeyList { keys, revision: page.revision, next_cursor: last }))
+    let count = count.then_some(page.count);
+    Ok(Json(json::KeyList { keys, revision: page.revision, next_cursor: last, count, more }))
+}
+
+/// Returns the read that the parameters describe.
+fn selected(query: ListQuery) -> Result<KeyQuery, Error> {
+    let mut wanted = match (query.prefix, query.from, query.until) {
+        (Some(_), Some(_), _) => return Err(invalid("from", "prefix and from exclude each other")),
+        (Some(_), _, Some(_)) => return Err(invalid("until", "prefix and until exclude each other")),
+        (prefix, None, None) => KeyQuery::prefix(prefix.unwrap_or_default()),
+        (None, from, until) => KeyQuery::range(from.unwrap_or_default(), until.map(Bytes::from)),
+    };
+    let cursor = query.cursor.as_deref().filter(|cursor| !cursor.is_empty());
+    if let Some(cursor) = cursor {
+        if query.sort.is_some_and(|sort| sort != json::Sort::Key) || query.descending.0 {
+            return Err(invalid("cursor", "only keys in key order have pages; omit sort and descending"));
+        }
+        let message = "invalid cursor; pass next_cursor of the previous page unchanged";
+        wanted = wanted.after(&URL_SAFE_NO_PAD.decode(cursor).map_err(|_| invalid("cursor", message))?);
+    }
+    wanted = wanted.limit(query.limit.unwrap_or(0)).sort(query.sort.unwrap_or(json::Sort::Key), query.descending.0);
+    match (query.keys.0, query.count.0) {
+        (true, true) => Err(invalid("count", "keys and count exclude each other")),
+        (true, false) => Ok(wanted.keys_only()),
+        (false, true) if query.limit.is_some() => Err(invalid("limit", "limit and count exclude each other")),
+        (false, true) => Ok(wanted.count_only()),
+        (false, false) => Ok(wanted),
+    }
+}
+
+/// No revision is 0: a store without changes has none to read.
+fn revision(wanted: Option<u64>) -> Result<Option<u64>, Error> {
+    match wanted {
+        Some(0) => Err(invalid("revision", "revisions start at 1; omit revision for the current state")),
+        wanted => Ok(wanted),
+    }
 }
 
 /// Reads from the own replica if it can answer, else from the leader.
-async fn read_key(
+async fn read(
     surface: &Surface,
-    key: Bytes,
-    consistency: Consistency,
-) -> Result<(Option<v1::KeyValue>, u64), Error> {
-    use convoke_replica::Consistency as Here;
-    let log = surface.log()?;
-    let here = match consistency {
-        Consistency::Local => Some(surface.read_log(Here::Local).await?),
-        Consistency::Linearizable => surface.read_log(Here::Linearizable).await.ok(),
-        Consistency::Barrier => None,
-    };
-    match here {
-        Some(machine) => Ok((machine.keys().get(&key).map(|found| record(found)), machine.keys().revision())),
-        None => log.kv.get_revision(key, consistency).await,
-    }
-}
-
-async fn read_page(
-    surface: &Surface,
-    prefix: Bytes,
-    after: Option<Bytes>,
-    limit: u64,
+    query: KeyQuery,
+    revision: Option<u64>,
     consistency: Consistency,
 ) -> Result<KeyPage, Error> {
-    use convoke_replica::Consistency as Here;
-    let log = surface.log()?;
-    let here = match consistency {
-        Consistency::Local => Some(surface.read_log(Here::Local).await?),
-        Consistency::Linearizable => surface.read_log(Here::Linearizable).await.ok(),
-        Consistency::Barrier => None,
+    let Some(machine) = read_here(surface, consistency).await? else {
+        return surface.log()?.kv.query(query, revision, consistency).await;
     };
-    let Some(machine) = here else { return log.kv.list_after(prefix, after, limit, consistency).await };
-    let mut range = KeyRange::prefix(prefix);
-    if let Some(after) = after {
-        range = range.after(&after);
-    }
-    let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-    let page = machine.keys().range(&range, limit, PART_BYTES as u64);
+    let page = read_keys(&machine, query.into(), revision.unwrap_or(0))?;
     let records = page.records.iter().map(|found| record(found)).collect();
-    Ok(KeyPage { records, more: page.more, revision: page.revision })
+    Ok(KeyPage { records, count: page.count, more: page.more, revision: machine.keys().revision() })
+}
+
+/// Returns the state of the own replica, or `None` if the leader must be asked.
+pub(super) async fn read_here(surface: &Surface, consistency: Consistency) -> Result<Option<Arc<Machine>>, Error> {
+    use convoke_replica::Consistency as Here;
+    surface.log()?;
+    match consistency {
+        Consistency::Local => surface.read_log(Here::Local).await.map(Some),
+        Consistency::Linearizable => Ok(surface.read_log(Here::Linearizable).await.ok()),
+        Consistency::Barrier => Ok(None),
+    }
 }
 
 pub(crate) async fn put(

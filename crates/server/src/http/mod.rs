@@ -17,6 +17,7 @@ mod routes;
 mod sessions;
 mod site;
 mod sse;
+mod txn;
 mod ui;
 mod watch;
 mod watchers;

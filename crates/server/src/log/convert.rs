@@ -1,9 +1,11 @@
 //! Conversions between the log's types and the wire types.
 
+use super::txn::{results, txn};
 use crate::error::invalid;
 use convoke_log::codec::CodecError;
 use convoke_log::command::{Body, Delete, DeleteRange, Put, Request};
 use convoke_log::keys::{KeyRange, KeyRecord};
+use convoke_log::leader::NotAppended;
 use convoke_log::machine::{ApplyRejection, Fate, Field, Outcome, Reason, Response};
 use convoke_log::{Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use convoke_proto::v1::fate::Kind;
@@ -38,12 +40,13 @@ pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> 
 }
 
 pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
-    let body = match request.body.ok_or_else(|| invalid("body", "one of put, delete and end is required"))? {
+    let body = match request.body.ok_or_else(|| invalid("body", "one of put, delete, txn and end is required"))? {
         WireBody::Put(put) => {
             Body::Put(Put { key: put.key, value: put.value, if_revision: put.if_revision, previous: put.previous })
         }
         WireBody::Delete(delete) => deletion(delete)?,
         WireBody::End(_) => Body::End(LogSessionId(request.session)),
+        WireBody::Txn(wanted) => Body::Txn(txn(wanted)?),
     };
     Ok(Request {
         session: LogSessionId(request.session),
@@ -111,6 +114,7 @@ pub(crate) fn rejection(why: &LogRejection) -> Error {
         LogRejection::NoSession { .. } => error.field("request"),
         LogRejection::OtherLog { .. } => error.field("log"),
         LogRejection::NotOwner => error.field("secret"),
+        LogRejection::Level(NotAppended::Level { needed, .. }) => error.field("level").limit(needed.0),
         LogRejection::NoRoom(why) => rejected(why),
         _ => error,
     }
@@ -133,29 +137,35 @@ fn rejected(why: &ApplyRejection) -> Error {
         }
         ApplyRejection::Invalid { field } => error.field(field.as_str()),
         ApplyRejection::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
+        ApplyRejection::Level { needed, .. } => error.field("level").limit(needed.0),
         _ => error,
     }
 }
 
-fn reason(why: &Reason) -> Error {
+pub(super) fn reason(why: &Reason) -> Error {
     let error = Error::new(why.code(), why.to_string());
     match why {
         Reason::Precondition { revision } => Error { known: Some(*revision), ..error },
-        Reason::TooLarge { field, limit, .. } | Reason::TooMany { field, limit } => {
+        Reason::TooLarge { field, limit, .. } | Reason::TooMany { field, limit } | Reason::Full { field, limit } => {
             error.field(field.as_str()).limit(*limit)
         }
+        Reason::NoLease(_) => error.field("lease"),
         Reason::Invalid { field } => error.field(field.as_str()),
         _ => error,
     }
 }
 
 pub(crate) fn record(record: &KeyRecord) -> v1::KeyValue {
+    let extras = record.extras();
     v1::KeyValue {
         key: record.key().to_vec().into(),
         value: record.value().to_vec().into(),
         create_revision: record.create_revision,
         mod_revision: record.modify_revision,
         version: record.version,
+        lease: extras.lease,
+        flags: extras.flags,
+        lock_index: extras.lock_index,
     }
 }
 
@@ -187,7 +197,9 @@ fn decided(outcome: &Outcome) -> v1::Fate {
                 | Response::Released { .. }
                 | Response::Proclaimed => (0, Vec::new(), 0),
             };
-            v1::Fate { index: *index, revision: *revision, keys, previous, omitted, ..v1::Fate::of(Kind::Applied) }
+            let succeeded = if let Response::Txn(txn) = response { Some(txn.succeeded) } else { None };
+            let applied = v1::Fate::of(Kind::Applied);
+            v1::Fate { index: *index, revision: *revision, keys, previous, omitted, succeeded, ..applied }
         }
         Outcome::NotApplied { index, reason: why } => {
             v1::Fate { index: *index, reason: Some(reason(why).into()), ..v1::Fate::of(Kind::NotApplied) }
@@ -216,16 +228,18 @@ pub(crate) fn answer(answered: &Answered) -> Message {
         previous: answer.previous.as_ref().map(|(id, _)| wire_id(*id)),
         previous_fate: answer.previous.as_ref().map(|(_, final_fate)| fate(final_fate)),
         log_time_us: answered.log_time.as_micros(),
+        results: answer.results.as_ref().map(|found| results(found.as_deref().map_err(|compacted| *compacted))),
     })
 }
 
 /// The answer to a request whose session is not open, or not any more.
-pub(crate) fn read_fate(id: RequestId, final_fate: &Fate) -> Message {
+pub(crate) fn read_fate(id: RequestId, final_fate: &Fate, results: Option<v1::TxnResults>) -> Message {
     let over = rejection(&LogRejection::SessionNotOpen);
     Message::Answer(v1::LogAnswer {
         request: Some(wire_id(id)),
         fate: Some(fate(final_fate)),
         rejected: Some(over.into()),
+        results,
         ..v1::LogAnswer::default()
     })
 }

@@ -11,13 +11,15 @@ mod local;
 mod service;
 mod sessions;
 mod submit;
+mod txn;
 
-pub(crate) use convert::{barrier, fate, key_range, log_id, owner, record, request_id, wire_epoch};
+pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
 pub use directory::Directory;
 pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use service::LogService;
 pub(crate) use submit::SubmitStream;
+pub(crate) use txn::{read_key_at, read_keys, read_range_at, read_txn};
 
 use crate::config::Config;
 use crate::error::no_log_plane;

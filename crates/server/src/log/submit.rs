@@ -3,10 +3,12 @@
 
 use super::LogService;
 use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_epoch};
+use super::txn::results;
 use crate::error::invalid;
 use crate::traces;
-use convoke_log::command::{DurableClient, Open};
+use convoke_log::command::{Body, DurableClient, Open};
 use convoke_log::leader::KeepAlive;
+use convoke_log::machine::Fate;
 use convoke_log::{Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as ClientRequest;
 use convoke_proto::v1::submit_response::Message;
@@ -47,6 +49,8 @@ pub(crate) struct SubmitStream {
     over: bool,
     /// Whether a last message explains why the server ended the link.
     explain_end: bool,
+    /// Why the last message could not be read.
+    unreadable: Option<Status>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -78,6 +82,7 @@ impl SubmitStream {
             unusable,
             over: false,
             explain_end: false,
+            unreadable: None,
             _permit: permit,
         })
     }
@@ -105,7 +110,8 @@ impl Stream for SubmitStream {
             match this.incoming.as_mut().poll_next(context) {
                 Poll::Ready(Some(Ok(request))) => this.take(request, context),
                 // Aborted or finished: submitted requests continue, and the client may still read their answers.
-                Poll::Ready(Some(Err(_)) | None) => this.over = true,
+                Poll::Ready(Some(Err(status))) => (this.over, this.unreadable) = (true, Some(status)),
+                Poll::Ready(None) => this.over = true,
                 Poll::Pending => break,
             }
         }
@@ -117,7 +123,7 @@ impl Stream for SubmitStream {
             Poll::Ready(None) if std::mem::take(&mut this.explain_end) => {
                 Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())))
             }
-            Poll::Ready(None) if this.over => Poll::Ready(None),
+            Poll::Ready(None) if this.over => Poll::Ready(this.unreadable.take().map(Err)),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
@@ -146,14 +152,19 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     let request = body(request)?;
     let id = request.id();
     service.check(log, id.session, owner)?;
+    let txn = if let Body::Txn(txn) = &request.body { Some(txn.clone()) } else { None };
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
         // The fate is final at this replica: no request of this session can take effect any more (LS8).
         Err(SubmitError::Rejected(LogRejection::SessionNotOpen)) => {
-            match service.handle.peek(id, Consistency::Linearizable).await {
-                Ok(fate) => Ok(read_fate(id, &fate)),
-                Err(why) => Err(service.rejected(&why)),
-            }
+            let machine = service.handle.read(Consistency::Linearizable).await.map_err(|why| service.rejected(&why))?;
+            let fate = machine.peek(id);
+            let found = match (&txn, &fate) {
+                (Some(txn), Fate::Done(outcome)) => machine.txn_results(txn, outcome),
+                _ => None,
+            };
+            let found = found.map(|found| results(found.as_deref().map_err(|compacted| *compacted)));
+            Ok(read_fate(id, &fate, found))
         }
         Err(SubmitError::Rejected(why)) => Err(service.rejected(&why)),
         Err(SubmitError::Unknown) => Ok(Message::OutcomeUnknown(v1::OutcomeUnknown {})),

@@ -63,6 +63,10 @@ impl Link {
 
     pub fn put(&self, session: u64, number: u64, value: &'static str) {
         let put = v1::PutKey { key: "a".into(), value: value.into(), ..Default::default() };
+        self.submit(session, number, v1::log_request::Body::Put(put));
+    }
+
+    pub fn submit(&self, session: u64, number: u64, body: v1::log_request::Body) {
         self.send(submit_request::Message::Request(v1::LogRequest {
             session,
             number,
@@ -70,7 +74,7 @@ impl Link {
             epoch: self.epoch,
             log: self.log,
             secret: self.secret.clone(),
-            body: Some(v1::log_request::Body::Put(put)),
+            body: Some(body),
             ..Default::default()
         }));
     }
@@ -78,6 +82,11 @@ impl Link {
     pub async fn fate(&mut self) -> v1::Fate {
         let Message::Answer(answer) = self.receive().await else { panic!("a request is answered") };
         answer.fate.unwrap()
+    }
+
+    /// Returns the error with which the node ends the link.
+    pub async fn ended(&mut self) -> tonic::Status {
+        self.incoming.message().await.expect_err("the node ends the link")
     }
 
     pub async fn rejected(&mut self) -> convoke_proto::Error {

@@ -94,7 +94,7 @@ impl Core {
         }
         let request = named(answer.request.unwrap_or_default());
         let result = match fate.kind() {
-            Kind::Applied => Ok(Decided { request, fate, abandoned }),
+            Kind::Applied => Ok(Decided { request, fate, abandoned, results: answer.results }),
             Kind::NotApplied => Err(fate.reason.map_or_else(missing_reason, Error::from).request(request)),
             Kind::TooOld => Err(too_old(request)),
             Kind::Never | Kind::Open | Kind::Unspecified => {
@@ -119,7 +119,7 @@ impl Core {
             let Some(request) = self.lane_mut(id).request_id(number) else { continue };
             let result = match previous {
                 Some((named, fate)) if *named == request => match fate.kind() {
-                    Kind::Applied => Ok(Decided { request, fate: fate.clone(), abandoned: None }),
+                    Kind::Applied => Ok(Decided { request, fate: fate.clone(), abandoned: None, results: None }),
                     Kind::NotApplied => {
                         Err(fate.reason.clone().map_or_else(missing_reason, Error::from).request(request))
                     }
@@ -222,7 +222,12 @@ impl Core {
                 }
             }
             // The previous request is missing: it was rejected as well, or is being sent again.
-            ErrorCode::FailedPrecondition if matches!(tagged, Tagged::Request(_)) => self.requeue(tagged),
+            // A request that the feature level of the log does not allow fails; it is up to the caller to try again.
+            ErrorCode::FailedPrecondition
+                if matches!(tagged, Tagged::Request(_)) && error.field.as_deref() != Some("level") =>
+            {
+                self.requeue(tagged);
+            }
             // The session is not this client's, or not of this log.
             ErrorCode::SessionGone if !matches!(tagged, Tagged::Open(_)) => {
                 let (Tagged::Request((id, _)) | Tagged::KeepAlive(id) | Tagged::Open(id)) = tagged;

@@ -63,6 +63,8 @@ pub(crate) struct Decided {
     pub(crate) fate: v1::Fate,
     /// A request abandoned before this one, with its fate.
     pub(crate) abandoned: Option<(v1::RequestId, v1::Fate)>,
+    /// Results of a transaction.
+    pub(crate) results: Option<v1::TxnResults>,
 }
 
 /// Secret of a log session (LS9).

@@ -1,10 +1,10 @@
 //! `convoke kv`
 
-use super::{ambassador, or_explain};
+use super::{ambassador, or_explain, txn};
 use crate::args::{Consistency, KvArgs, KvCommand};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
-use convoke_client::log::{self, KeyValue, Kv, Options, Write, Written};
+use convoke_client::log::{self, KeyValue, Kv, Options, Query, Write, Written};
 use convoke_proto::json;
 use convoke_proto::{Error, ErrorCode};
 use std::io::Read;
@@ -29,8 +29,9 @@ pub(crate) async fn kv(arguments: &KvArgs) -> Result {
 async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
     let (connect, json) = (&arguments.inspect.connect, arguments.inspect.json);
     match &arguments.command {
-        KvCommand::Get { key, raw, read } => {
-            let found = or_explain(connect, kv.get_with(key.clone(), consistency(read.consistency)).await).await?;
+        KvCommand::Get { key, raw, read, at } => {
+            let page = kv.query(Query::key(key.clone()), at.revision, consistency(read.consistency)).await;
+            let found = or_explain(connect, page).await?.records.into_iter().next();
             let found =
                 found.ok_or_else(|| CommandError::from(Error::new(ErrorCode::NotFound, format!("no key {key:?}"))))?;
             match (raw, json) {
@@ -58,9 +59,21 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
                 print(&format!("deleted {keys}, revision {revision}\n"))
             }
         }
-        KvCommand::List { prefix, limit, read } => {
-            list(connect, kv, prefix, *limit, consistency(read.consistency), json).await
+        KvCommand::List { prefix, from, until, limit, keys, count, read, at } => {
+            let query = match (from, until) {
+                (None, None) => Query::prefix(prefix.clone()),
+                (from, until) => Query::range(from.clone().unwrap_or_default(), until.clone().map(Into::into)),
+            };
+            let list = List { query, revision: at.revision, consistency: consistency(read.consistency) };
+            match (keys, count) {
+                (_, true) => self::count(connect, kv, list, json).await,
+                (true, false) => {
+                    self::list(connect, kv, List { query: list.query.keys_only(), ..list }, *limit, json).await
+                }
+                (false, false) => self::list(connect, kv, list, *limit, json).await,
+            }
         }
+        KvCommand::Txn { file } => txn::txn(connect, kv, file.as_deref(), json).await,
     }
 }
 
@@ -94,20 +107,32 @@ fn value_of(given: Option<&str>) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-async fn list(
-    connect: &ConnectArgs,
-    kv: &Kv,
-    prefix: &str,
-    limit: u64,
+/// A read of keys.
+struct List {
+    query: Query,
+    revision: Option<u64>,
     consistency: log::Consistency,
-    as_json: bool,
-) -> Result {
-    let (mut records, mut after, mut revision, mut more) = (Vec::new(), None, 0, true);
+}
+
+async fn count(connect: &ConnectArgs, kv: &Kv, list: List, as_json: bool) -> Result {
+    let page = kv.query(list.query.count_only(), list.revision, list.consistency).await;
+    let page = or_explain(connect, page).await?;
+    if as_json {
+        let (revision, count) = (page.revision, Some(page.count));
+        return print_json(&json::KeyList { revision, count, ..json::KeyList::default() });
+    }
+    print(&format!("{}\n", page.count))
+}
+
+async fn list(connect: &ConnectArgs, kv: &Kv, list: List, limit: u64, as_json: bool) -> Result {
+    let List { mut query, revision: at, consistency } = list;
+    let (mut records, mut revision, mut more) = (Vec::new(), 0, true);
     while more && (records.len() as u64) < limit {
         let wanted = (limit - records.len() as u64).min(PAGE);
-        let page = kv.list_after(prefix.to_owned(), after.take(), wanted, consistency).await;
-        let page = or_explain(connect, page).await?;
-        after = page.records.last().map(|record| record.key.clone());
+        let page = or_explain(connect, kv.query(query.clone().limit(wanted), at, consistency).await).await?;
+        if let Some(last) = page.records.last() {
+            query = query.after(&last.key);
+        }
         (revision, more) = (page.revision, page.more);
         records.extend(page.records);
     }
@@ -116,7 +141,7 @@ async fn list(
     }
     if as_json {
         let keys = records.into_iter().map(json::KeyValue::from).collect();
-        return print_json(&json::KeyList { keys, revision, next_cursor: None });
+        return print_json(&json::KeyList { keys, revision, ..json::KeyList::default() });
     }
     let mut table = Table::new(&["KEY", "VALUE", "REVISION", "CREATED", "VERSION"]);
     for record in &records {
@@ -139,13 +164,14 @@ fn show(record: &KeyValue, palette: Palette) -> String {
             ("Value", printable(&record.value, 1_000)),
             ("Revision", format!("{} (created at {})", record.mod_revision, record.create_revision)),
             ("Version", record.version.to_string()),
+            ("Lease", if record.lease > 0 { record.lease.to_string() } else { "none".to_owned() }),
         ],
         palette,
     )
 }
 
 /// Returns text on one line. Bytes that are not text are escaped, and long text is truncated.
-fn printable(bytes: &[u8], longest: usize) -> String {
+pub(super) fn printable(bytes: &[u8], longest: usize) -> String {
     let text: String = match std::str::from_utf8(bytes) {
         Ok(text) => text
             .chars()

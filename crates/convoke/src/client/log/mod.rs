@@ -7,6 +7,8 @@ mod members;
 mod offline;
 mod sessions;
 mod status;
+mod txn;
+mod txn_text;
 
 pub(crate) use keys::kv;
 

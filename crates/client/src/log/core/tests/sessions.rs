@@ -1,9 +1,11 @@
 //! Opening, renewing, losing and ending sessions.
 
+use super::super::Body;
 use super::world::World;
 use crate::ErrorCode;
 use crate::log::Options;
 use convoke_log::LogSessionId;
+use convoke_proto::v1;
 use convoke_proto::v1::submit_request::Message as SubmitMessage;
 use std::time::Duration;
 
@@ -330,4 +332,18 @@ fn answers_to_keep_alives_do_not_hide_unanswered_requests() {
     assert_eq!(world.core.unanswered_since(), None);
     world.tick(Duration::from_secs(4));
     assert!(world.core.unanswered_since() > Some(kept));
+}
+
+/// The log of this world has level 1. A request of a higher level fails instead of being sent again and again.
+#[test]
+fn a_request_above_the_level_of_the_log_fails() {
+    let mut world = World::new(1);
+    let lane = world.lane(Options::default());
+    let first = world.issue(lane, "a").unwrap();
+    let txn = world.issue_body(lane, Body::Txn(v1::Txn::default()), false).unwrap();
+    let last = world.issue(lane, "b").unwrap();
+    world.settle();
+    let error = world.done[&txn].clone().unwrap_err();
+    assert_eq!((error.code, error.field.as_deref()), (ErrorCode::FailedPrecondition, Some("level")));
+    assert!(world.done[&first].is_ok() && world.done[&last].is_ok());
 }

@@ -72,8 +72,12 @@ impl World {
     }
 
     fn issue_as(&mut self, lane: LaneId, key: &str, last: bool) -> Result<CallId, Error> {
-        let mut out = Output::default();
         let body = Body::Put(v1::PutKey { key: key.to_owned().into(), ..v1::PutKey::default() });
+        self.issue_body(lane, body, last)
+    }
+
+    pub(super) fn issue_body(&mut self, lane: LaneId, body: Body, last: bool) -> Result<CallId, Error> {
+        let mut out = Output::default();
         let issuing = Issuing { body, deadline: None, last };
         let call = self.core.issue(self.now, lane, issuing, String::new(), &mut out);
         self.carry_out(out);
@@ -221,6 +225,11 @@ impl World {
                         previous: false,
                     }),
                     Body::End(_) => convoke_log::command::Body::End(LogSessionId(request.session)),
+                    // The log of this world has level 1.
+                    Body::Txn(_) => {
+                        let error = Error::new(ErrorCode::FailedPrecondition, "level 2 is required").field("level");
+                        return Message::Rejected(error.into());
+                    }
                     Body::Delete(_) => unreachable!("not asked for here"),
                 },
             }),
@@ -262,8 +271,7 @@ impl World {
                     }
                 }
             }
-            Reply::Expired(_) => unreachable!("nobody expires anybody here"),
-            other => unreachable!("the log is at level 1: {other:?}"),
+            other => unreachable!("only clients propose here: {other:?}"),
         }
     }
 
@@ -305,6 +313,7 @@ fn answer(
         previous: previous.as_ref().map(|(id, _)| wire_id(*id)),
         previous_fate: previous.map(|(_, fate)| fate),
         log_time_us,
+        results: None,
     })
 }
 
