@@ -52,7 +52,7 @@ impl World {
     pub(super) fn http_maybe_parallel(&mut self, client: usize, host: usize, main: Option<&Op>) {
         let c = &self.http.clients[client];
         let ordered = c.ordered && !c.scripted && c.secret.is_some() && c.settings.liveness != Liveness::Fast;
-        if !ordered || self.http.rng.u32(..PARALLEL_ONE_IN) != 0 {
+        if !ordered || c.parallel.is_some() || self.http.rng.u32(..PARALLEL_ONE_IN) != 0 {
             return;
         }
         let c = &self.http.clients[client];
@@ -141,7 +141,8 @@ impl World {
                     "n{host} answers {code:?} to client {client}, and the parallel request was executed"
                 ));
             }
-            failed = !matches!(code, None | Some(ErrorCode::StaleRequest | ErrorCode::WritesLost));
+            // A later update of another key makes it stale, too.
+            failed = !matches!(code, None | Some(ErrorCode::WritesLost));
             if code == Some(ErrorCode::WritesLost) {
                 self.faults.count(Fault::HttpWritesLost);
                 let c = &mut self.http.clients[client];
