@@ -314,8 +314,8 @@ mod tests {
     async fn a_frozen_node_does_not_delay_the_search_for_its_successor() {
         let nodes = Arc::new(JustElected::default());
         let ambassador = Ambassador::start_with(["frozen:1", "new:1"], Arc::new(nodes.clone())).unwrap();
-        let start = Instant::now();
-        let _waiting = ambassador.kv().put("a", "1");
+        let (kv, start) = (ambassador.kv(), Instant::now());
+        let _waiting = kv.put("a", "1");
         let mut linked = ambassador.shared.linked.subscribe();
         linked.wait_for(Option::is_some).await.unwrap();
         assert_eq!(nodes.probes.lock().unwrap().len(), 2);
