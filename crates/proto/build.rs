@@ -82,6 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let hex = "#[serde(with = \"crate::log::log_id_text\", skip_serializing_if = \"Option::is_none\")]";
     builder = builder.field_attribute("convoke.v1.RequestId.log", hex);
+    builder = builder.field_attribute("convoke.v1.EndSessionsResponse.more", "#[serde(skip)]");
     builder = builder.field_attribute("convoke.v1.Node.self", "#[serde(rename = \"self\")]");
     builder.compile_fds(compiler.file_descriptor_set())?;
     Ok(())

@@ -112,6 +112,8 @@ convoke_base::mutants! {
     FullTableAccepts: "P2", "an incarnation is accepted although its records cannot be stored";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
     SeedShadowed: "P4", "a seed is not dialled while its node is dialled at another address";
+    OneselfIsFinal: "P4", "a name that led to this node itself is not dialled again";
+    NameIsOneNode: "P4", "a name is not dialled while the node last found there is linked";
     NoRetries: "P4", "a lost peer is not dialled again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";
     NoEchoCheck: "P6", "a one-way link counts as up";

@@ -100,7 +100,7 @@ impl ClientQueue {
             Delivery::Notice(_) | Delivery::HeartbeatRejected { .. } => {
                 self.notices.fetch_sub(1, Ordering::Relaxed);
             }
-            Delivery::Closed(_) => {}
+            Delivery::Closed(_) | Delivery::Unreplicated => {}
         }
     }
 }

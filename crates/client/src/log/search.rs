@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -22,6 +23,9 @@ const PROBE_TIMEOUT_BASE: Duration = Duration::from_secs(1);
 const PROBE_TIMEOUT_CAP: Duration = Duration::from_secs(5);
 /// Duration of a round. A slow node does not delay the next one, because another node may have become leader.
 const ROUND: Duration = Duration::from_secs(1);
+/// How long a round goes on after its first answer. A frozen leader does not answer, and its successor may reject the first
+/// probe because it has just been elected.
+const ROUND_AFTER_ANSWER: Duration = Duration::from_millis(50);
 /// Number of unanswered probes in a row after which the connection to a node is replaced.
 const SILENCES_MAX: u32 = 2;
 
@@ -84,7 +88,7 @@ impl Search {
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
         tokio::pin!(end);
-        let mut new_replicas = false;
+        let (mut new_replicas, mut answered) = (false, false);
         while self.is_asking() {
             tokio::select! {
                 biased;
@@ -94,6 +98,11 @@ impl Search {
                     ProbeResult::Leader(_) | ProbeResult::None => {}
                 },
                 () = &mut end => break,
+            }
+            // Later answers are received in the pause or in the next round.
+            if !answered && after.is_none() {
+                answered = true;
+                end.as_mut().reset(Instant::now() + ROUND_AFTER_ANSWER);
             }
         }
         if new_replicas { ProbeResult::NewReplicas } else { ProbeResult::None }

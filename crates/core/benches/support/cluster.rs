@@ -135,7 +135,7 @@ impl Cluster {
 
     fn perform(&mut self, from: usize, effect: Effect) {
         match effect {
-            Effect::Dial { dial, address } => {
+            Effect::Dial { dial, address, .. } => {
                 let target = index_at(&address).expect("only nodes of the cluster are dialled");
                 self.later(Duration::from_millis(1), Arrival::Connected { dial, dialer: from, target });
             }

@@ -181,7 +181,7 @@ impl Node {
                 let draft = self.tombstone_without_member(session, id)?.ok_or(rejection)?;
                 self.executed(session, seq, out);
                 self.write(draft, out);
-                self.want_receipt();
+                self.note_unregistration();
             }
             Err(rejection) => return Err(rejection),
         }

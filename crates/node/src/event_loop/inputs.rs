@@ -21,6 +21,8 @@ pub(crate) enum Input {
     Dialled {
         generation: u64,
         dial: DialId,
+        /// The number of addresses that the name led to.
+        addresses: usize,
         connected: Box<Connected>,
     },
     DialFailed {

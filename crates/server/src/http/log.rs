@@ -108,7 +108,7 @@ pub(crate) async fn end_session(
         let message = format!("log session {session} is not open");
         return Err(Error::new(ErrorCode::NotFound, message).field("session").into());
     }
-    Ok(Json(v1::EndSessionsResponse { ended }))
+    Ok(Json(v1::EndSessionsResponse { ended, more: false }))
 }
 
 pub(crate) async fn upgrade(State(surface): Shared, _: NamedLog, _: JsonBody<Nothing>) -> Answer<v1::UpgradeResponse> {

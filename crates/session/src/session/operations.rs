@@ -84,14 +84,16 @@ impl Session {
             }
             _ if self.unregistered.is_empty() || self.observing => {
                 self.drop_connection(out);
-                self.finish_closing(out);
+                self.finish_closing(true, out);
             }
             _ => {}
         }
     }
 
-    pub(super) fn finish_closing(&mut self, out: &mut Effects) {
+    /// `replicated` is false if only one node is known to have the unregistrations.
+    pub(super) fn finish_closing(&mut self, replicated: bool, out: &mut Effects) {
         self.phase = Phase::Closed;
+        self.repeat_close_until = None;
         self.unregistered.clear();
         self.unreplicated.clear();
         let rest: Vec<OperationId> = self.operations.keys().copied().collect();
@@ -99,7 +101,7 @@ impl Session {
             self.finish(operation, Ok(String::new()), out);
         }
         out.push(Effect::State(ConnectionState::Closed));
-        out.push(Effect::Closed);
+        out.push(Effect::Closed { replicated });
     }
 
     /// The application no longer waits for the answer. An operation that was not sent is withdrawn.

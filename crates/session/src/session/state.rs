@@ -59,7 +59,10 @@ pub enum Effect {
         error: Error,
     },
     /// Closed: all members are unregistered.
-    Closed,
+    Closed {
+        /// False if only one node is known to have the unregistrations (C13).
+        replicated: bool,
+    },
 }
 
 pub type Effects = Vec<Effect>;

@@ -77,6 +77,7 @@ scenarios! {
     liveness::mass_failure_guard_of_nodes_ends, 5, five, "L6", "a node that lost all others waits, but not for ever";
     sessions::unregister_whose_answer_was_lost, 1, three, "C3", "an unregistration whose answer, and whose node, were lost";
     sessions::unregister_whose_node_was_lost, 3, three, "C13", "an acknowledged unregistration that only a lost node had";
+    sessions::close_whose_node_was_lost, 3, three, "C13", "a client closes at a node that has no link to the others and is lost";
     sessions::overtaken_requests_are_rejected, 1, three, "C5", "duplicates of requests arrive after later requests";
     sessions::rejected_request_does_not_succeed_later, 1, three, "C5", "a copy of a rejected request arrives late";
     sessions::old_answers_are_not_evidence, 1, three, "C5", "answers to old heartbeats are not fresh evidence";
@@ -160,6 +161,7 @@ scenarios! {
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
     peers::star_with_hub_restarted, 1, peers::star_of_six, "P8, D6", "the hub restarts, also as the only path";
     peers::seed_returns_to_its_address, 6, two, "P4", "a node moves to an address that is cut off, and returns to that of the seed";
+    peers::one_name_for_all_nodes, 4, four, "P4", "the only seed is a name that leads to every node, itself first";
     peers::one_sided_seeding, 1, peers::one_sided_five, "P4, N3", "the seeds of each node start after it";
     peers::peer_that_accepts_and_never_reads, 1, three, "P1, P6, D5", "other nodes are not slowed down, and no queue grows";
     peers::simultaneous_dial_keeps_one_link, 5, two, "P5", "two nodes dial each other at once: one link results, and stays";

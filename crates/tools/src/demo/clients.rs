@@ -77,7 +77,7 @@ impl DemoClients {
         let client = self.running.remove(index);
         self.expected.change(|expected| expected.remove(&client.id));
         let closed = client.client.close().await;
-        Some(closed.map(|()| (client.id.clone(), client.service)).map_err(|error| (client.id.clone(), error)))
+        Some(closed.map(|_| (client.id.clone(), client.service)).map_err(|error| (client.id.clone(), error)))
     }
 
     fn may_leave(&self, index: usize) -> bool {

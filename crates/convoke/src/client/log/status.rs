@@ -42,18 +42,26 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ("Log", format!("{} ({state})", dash(&status.log))),
         ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
         ("Node", format!("{}, {}{}", status.node, status.role, removed_hint(status))),
-        (
-            "Entries",
-            format!(
-                "{} in the log, {} committed, {} applied, snapshot at {}",
-                status.last, status.commit, status.applied, status.snapshot
-            ),
-        ),
-        ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
-        ("Sessions", status.sessions.to_string()),
-        ("Group", format!("configuration {}{settled}", status.configuration)),
-        ("Level", level(status)),
     ];
+    let failed = !status.fault.is_empty();
+    if failed {
+        shown.push(("Contents", "unknown: the log of this node has failed; ask another node".to_owned()));
+        shown.push(("Group", "as last known to this node".to_owned()));
+    } else {
+        shown.extend([
+            (
+                "Entries",
+                format!(
+                    "{} in the log, {} committed, {} applied, snapshot at {}",
+                    status.last, status.commit, status.applied, status.snapshot
+                ),
+            ),
+            ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
+            ("Sessions", status.sessions.to_string()),
+            ("Group", format!("configuration {}{settled}", status.configuration)),
+            ("Level", level(status)),
+        ]);
+    }
     for (name, problem) in [("Conflict", &status.conflict), ("Divergence", &status.divergence)] {
         if !problem.is_empty() {
             shown.push((name, palette.paint(Style::Bad, problem)));
@@ -63,6 +71,11 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
     for member in &status.replicas {
         let role = match (member.leader, member.voter, member.unreachable) {
+            // A replica that has failed does not know how the others are.
+            (_, true, _) if failed && member.node == status.node => ("voter, failed", Style::Bad),
+            (_, false, _) if failed && member.node == status.node => ("learner, failed", Style::Bad),
+            (_, true, _) if failed => ("voter, state unknown", Style::Dim),
+            (_, false, _) if failed => ("learner, state unknown", Style::Dim),
             (true, _, _) => ("leader", Style::Good),
             (false, true, false) => ("voter", Style::Plain),
             (false, true, true) => ("voter, unreachable", Style::Bad),
@@ -151,6 +164,18 @@ mod tests {
         let mut dead = status.clone();
         dead.replicas[1].unreachable = true;
         assert!(render(&dead, Palette::PLAIN).contains("n2    2        voter, unreachable"));
+        let failed = v1::LogStatusResponse {
+            fault: "No space left on device".into(),
+            role: "failed".into(),
+            leader: String::new(),
+            epoch: String::new(),
+            available: false,
+            last: 0,
+            keys: 0,
+            configuration: 0,
+            ..status.clone()
+        };
+        golden!("golden/log_status_failed.txt", &render(&failed, Palette::PLAIN));
         let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
         let text = render(&removed, Palette::PLAIN);
         assert!(text.contains("n2, removed from the group") && text.contains("`convoke log add n2`"), "{text}");
