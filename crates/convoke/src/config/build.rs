@@ -61,7 +61,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             ttl: settings.dns.ttl.into(),
         }),
         limits: convoke_server::ServerLimits {
-            // The node rejects 0 below.
+            // With 0 sessions the node rejects every attach itself.
             attaches: settings.limits.sessions.max(1),
             value_bytes: settings.log_state.value_bytes.into(),
             ..settings.clients.build()
@@ -296,8 +296,6 @@ mod tests {
         assert_eq!(error.message, "limits.watcher_queue is 0: set it to at least 1 (limits.watcher_queue from X)");
         let error = build(&loaded(&[("clients.http_sessions", "X", "0")]), "n1").unwrap_err();
         assert_eq!(error.message, "clients.http_sessions is 0: set it to at least 1 (clients.http_sessions from X)");
-        let error = build(&loaded(&[("limits.sessions", "X", "0")]), "n1").unwrap_err();
-        assert_eq!(error.message, "limits.sessions is 0: set it to at least 1 (limits.sessions from X)");
         let error = build(&loaded(&[("limits.metadata_bytes", "X", "4MiB")]), "n1").unwrap_err();
         assert!(
             error.message.contains("between nodes, and 4194304 is the limit: lower limits.metadata_bytes"),
