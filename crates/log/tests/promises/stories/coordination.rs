@@ -60,6 +60,22 @@ fn fence(answer: &RequestAnswer) -> u64 {
     }
 }
 
+/// The rejection is not final: a client that gives up abandons the request like any other.
+#[test]
+fn v1_a_request_below_its_level_takes_effect_only_after_the_raise() {
+    let mut log = Script::new();
+    let client = log.open();
+    let request = log.request(client, 1, then(vec![put("a", "1")]));
+    let rejected = ApplyRejection::Level { needed: Level::COORDINATION, current: Level::FIRST };
+    assert_eq!(log.deliver(&request).verdict, Err(rejected));
+    assert!(!rejected.is_final());
+    assert!(!log.peek(client, 1).is_final());
+    let limits = CoordinationLimits::default();
+    log.apply(&Command::Raise(Raise { epoch: log.epoch, level: Level::COORDINATION, configuration: 0, limits }));
+    applied(&log.deliver(&request));
+    assert_eq!(log.value("a").as_deref(), Some("1"));
+}
+
 #[test]
 fn t4_a_transaction_has_one_revision_and_changes_no_key_twice() {
     let (mut log, client) = level_two();
