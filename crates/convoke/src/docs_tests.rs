@@ -71,8 +71,11 @@ fn constants() -> String {
         ("log_timers", format!("{:#?}", convoke_replica::LogTimers::default())),
         ("log_limits", format!("{:#?}", convoke_replica::ReplicaLimits::default())),
         ("log_state", format!("{:#?}", convoke_log::LogLimits::default())),
+        ("log_state.coordination", format!("{:#?}", convoke_log::CoordinationLimits::default())),
     ] {
         let fields = shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+        // Nested limits have a section of their own.
+        let fields = fields.filter(|(field, value)| !field.starts_with(' ') && !value.ends_with('{'));
         for (field, value) in fields.filter(|(field, _)| of_field(field, &[section]).is_none()) {
             let name = format!("{section}.{field}");
             let derived = DERIVED.iter().find(|(derived, _)| *derived == name);
