@@ -112,10 +112,6 @@ impl Keyed for KeyRecord {
     fn bound(&self) -> Arc<[u8]> {
         KeyRecord::key(self).into()
     }
-
-    fn key_hash(key: &[u8]) -> u64 {
-        xxh3_64(key)
-    }
 }
 
 impl fmt::Debug for KeyRecord {

@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// The replicated state of an open session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,10 +124,6 @@ impl Keyed for Session {
     fn bound(&self) -> LogSessionId {
         self.id
     }
-
-    fn key_hash(id: &LogSessionId) -> u64 {
-        id.0
-    }
 }
 
 /// An ended session with its outcomes (LS8).
@@ -161,10 +156,6 @@ impl Keyed for Ended {
     fn bound(&self) -> LogSessionId {
         self.session.id
     }
-
-    fn key_hash(id: &LogSessionId) -> u64 {
-        id.0
-    }
 }
 
 /// A value under a name: the session of a client name (LS2), the number of sessions of an opener (LS7).
@@ -184,10 +175,6 @@ impl<T> Keyed for Named<T> {
 
     fn bound(&self) -> SmolStr {
         self.name.clone()
-    }
-
-    fn key_hash(name: &str) -> u64 {
-        xxh3_64(name.as_bytes())
     }
 }
 

@@ -1,12 +1,12 @@
 //! Ordered iteration over a tree.
 
 use super::Keyed;
-use super::node::{self, Child, Entry, Node};
+use super::node::{self, Child, Node};
 use std::slice;
 use std::sync::Arc;
 
 pub(crate) struct Iter<'a, T: Keyed> {
-    leaf: slice::Iter<'a, Entry<T>>,
+    leaf: slice::Iter<'a, Arc<T>>,
     /// Remaining children of the branches above, root first.
     above: Vec<slice::Iter<'a, Child<T>>>,
 }
@@ -21,9 +21,9 @@ impl<'a, T: Keyed> Iter<'a, T> {
     fn descend(&mut self, mut node: &'a Node<T>, from: Option<&T::Key>) {
         loop {
             match node {
-                Node::Leaf(entries) => {
-                    let at = from.map_or(0, |key| node::find(entries, key).unwrap_or_else(|at| at));
-                    self.leaf = entries[at..].iter();
+                Node::Leaf(items) => {
+                    let at = from.map_or(0, |key| node::find(items, key).unwrap_or_else(|at| at));
+                    self.leaf = items[at..].iter();
                     return;
                 }
                 Node::Branch(children) => {
@@ -43,8 +43,8 @@ impl<'a, T: Keyed> Iterator for Iter<'a, T> {
 
     fn next(&mut self) -> Option<&'a Arc<T>> {
         loop {
-            if let Some(entry) = self.leaf.next() {
-                return Some(&entry.item);
+            if let Some(item) = self.leaf.next() {
+                return Some(item);
             }
             let rest = self.above.last_mut()?;
             match rest.next() {

@@ -2,9 +2,6 @@
 //!
 //! A B+ tree whose copies share nodes until one of them changes. A change to a tree without copies is made in place;
 //! otherwise the nodes on the path are copied, some dozens of pointers each. Items carry their own key.
-//!
-//! A leaf keeps the hash of each key next to the pointer to its item. A key is found by its hash, so a search reads one
-//! item and not each item that a binary search compares with: in a large tree, every one of them is a cache miss.
 
 mod iter;
 mod node;
@@ -22,8 +19,6 @@ pub(crate) trait Keyed {
     type Bound: Clone + fmt::Debug + Borrow<Self::Key>;
     fn key(&self) -> &Self::Key;
     fn bound(&self) -> Self::Bound;
-    /// A number that most keys do not share.
-    fn key_hash(key: &Self::Key) -> u64;
 }
 
 pub(crate) struct Tree<T: Keyed> {
@@ -44,7 +39,7 @@ impl<T: Keyed> Tree<T> {
         let mut node = &*self.root;
         loop {
             match node {
-                Node::Leaf(entries) => return node::position(entries, key).map(|at| &entries[at].item),
+                Node::Leaf(items) => return node::find(items, key).ok().map(|at| &items[at]),
                 Node::Branch(children) => node = &children[node::child(children, key)].node,
             }
         }
@@ -100,9 +95,9 @@ impl<T: Keyed + Clone> Tree<T> {
         let mut node = Arc::make_mut(&mut self.root);
         loop {
             match node {
-                Node::Leaf(entries) => {
-                    let at = node::position(entries, key)?;
-                    return Some(Arc::make_mut(&mut entries[at].item));
+                Node::Leaf(items) => {
+                    let at = node::find(items, key).ok()?;
+                    return Some(Arc::make_mut(&mut items[at]));
                 }
                 Node::Branch(children) => {
                     let at = node::child(children, key);

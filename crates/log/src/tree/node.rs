@@ -12,16 +12,9 @@ const NODE_LOW: usize = NODE_MAX / 4;
 const JOINED_MAX: usize = NODE_MAX * 3 / 4;
 
 pub(super) enum Node<T: Keyed> {
-    Leaf(Vec<Entry<T>>),
+    Leaf(Vec<Arc<T>>),
     /// Never empty, except while its last item is being removed.
     Branch(Vec<Child<T>>),
-}
-
-/// An item of a leaf.
-pub(super) struct Entry<T> {
-    /// Hash of the item's key.
-    pub(super) hash: u64,
-    pub(super) item: Arc<T>,
 }
 
 pub(super) struct Child<T: Keyed> {
@@ -33,7 +26,7 @@ pub(super) struct Child<T: Keyed> {
 impl<T: Keyed> Node<T> {
     fn len(&self) -> usize {
         match self {
-            Node::Leaf(entries) => entries.len(),
+            Node::Leaf(items) => items.len(),
             Node::Branch(children) => children.len(),
         }
     }
@@ -42,15 +35,9 @@ impl<T: Keyed> Node<T> {
 impl<T: Keyed> Clone for Node<T> {
     fn clone(&self) -> Self {
         match self {
-            Node::Leaf(entries) => Node::Leaf(entries.clone()),
+            Node::Leaf(items) => Node::Leaf(items.clone()),
             Node::Branch(children) => Node::Branch(children.clone()),
         }
-    }
-}
-
-impl<T> Clone for Entry<T> {
-    fn clone(&self) -> Self {
-        Entry { hash: self.hash, item: self.item.clone() }
     }
 }
 
@@ -60,18 +47,8 @@ impl<T: Keyed> Clone for Child<T> {
     }
 }
 
-/// Returns the index of the item with a key.
-pub(super) fn position<T: Keyed>(entries: &[Entry<T>], key: &T::Key) -> Option<usize> {
-    let hash = T::key_hash(key);
-    entries.iter().position(|entry| entry.hash == hash && entry.item.key() == key)
-}
-
-/// Returns the index of the item with a key, or the index where it would be.
-pub(super) fn find<T: Keyed>(entries: &[Entry<T>], key: &T::Key) -> Result<usize, usize> {
-    match position(entries, key) {
-        Some(at) => Ok(at),
-        None => entries.binary_search_by(|entry| entry.item.key().cmp(key)),
-    }
+pub(super) fn find<T: Keyed>(items: &[Arc<T>], key: &T::Key) -> Result<usize, usize> {
+    items.binary_search_by(|item| item.key().cmp(key))
 }
 
 /// Returns the index of the child that a key belongs to.
@@ -82,13 +59,13 @@ pub(super) fn child<T: Keyed>(children: &[Child<T>], key: &T::Key) -> usize {
 /// Inserts an item. Returns the replaced item, and the right half if the node was split.
 pub(super) fn insert<T: Keyed>(node: &mut Arc<Node<T>>, item: Arc<T>) -> (Option<Arc<T>>, Option<Child<T>>) {
     match Arc::make_mut(node) {
-        Node::Leaf(entries) => match find(entries, item.key()) {
-            Ok(at) => (Some(std::mem::replace(&mut entries[at].item, item)), None),
+        Node::Leaf(items) => match find(items, item.key()) {
+            Ok(at) => (Some(std::mem::replace(&mut items[at], item)), None),
             Err(at) => {
-                entries.insert(at, Entry { hash: T::key_hash(item.key()), item });
-                let split = split_at(entries.len(), at).map(|middle| {
-                    let right = cut(entries, middle);
-                    Child { from: right[0].item.bound(), node: Arc::new(Node::Leaf(right)) }
+                items.insert(at, item);
+                let split = split_at(items.len(), at).map(|middle| {
+                    let right = cut(items, middle);
+                    Child { from: right[0].bound(), node: Arc::new(Node::Leaf(right)) }
                 });
                 (None, split)
             }
@@ -128,7 +105,7 @@ fn cut<E>(from: &mut Vec<E>, at: usize) -> Vec<E> {
 
 pub(super) fn remove<T: Keyed>(node: &mut Arc<Node<T>>, key: &T::Key) -> Option<Arc<T>> {
     match Arc::make_mut(node) {
-        Node::Leaf(entries) => position(entries, key).map(|at| entries.remove(at).item),
+        Node::Leaf(items) => find(items, key).ok().map(|at| items.remove(at)),
         Node::Branch(children) => {
             let at = child(children, key);
             let removed = remove(&mut children[at].node, key)?;
@@ -158,7 +135,7 @@ fn relieve<T: Keyed>(children: &mut Vec<Child<T>>, at: usize) {
     let right = children.remove(left + 1);
     let taken = Arc::unwrap_or_clone(right.node);
     match (Arc::make_mut(&mut children[left].node), taken) {
-        (Node::Leaf(entries), Node::Leaf(more)) => entries.extend(more),
+        (Node::Leaf(items), Node::Leaf(more)) => items.extend(more),
         (Node::Branch(nodes), Node::Branch(mut more)) => {
             // The bound of a first child is unused; between two other children it must be correct.
             if let Some(first) = more.first_mut() {

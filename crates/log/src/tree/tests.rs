@@ -17,20 +17,15 @@ impl Keyed for Item {
     fn bound(&self) -> u32 {
         self.0
     }
-    /// Neighbours collide.
-    fn key_hash(key: &u32) -> u64 {
-        u64::from(key / 4)
-    }
 }
 
 /// Returns the depth, after checking every bound and size.
 fn check(node: &Node<Item>, from: Option<u32>, until: Option<u32>) -> usize {
     let within = |key: u32| from.is_none_or(|from| from <= key) && until.is_none_or(|until| key < until);
     match node {
-        Node::Leaf(entries) => {
-            assert!(entries.len() <= NODE_MAX);
-            assert!(entries.is_sorted_by_key(|entry| entry.item.0) && entries.iter().all(|entry| within(entry.item.0)));
-            assert!(entries.iter().all(|entry| entry.hash == Item::key_hash(&entry.item.0)));
+        Node::Leaf(items) => {
+            assert!(items.len() <= NODE_MAX);
+            assert!(items.is_sorted_by_key(|item| item.0) && items.iter().all(|item| within(item.0)));
             1
         }
         Node::Branch(children) => {
@@ -52,7 +47,7 @@ fn check(node: &Node<Item>, from: Option<u32>, until: Option<u32>) -> usize {
 impl Node<Item> {
     fn len_for_tests(&self) -> usize {
         match self {
-            Node::Leaf(entries) => entries.len(),
+            Node::Leaf(items) => items.len(),
             Node::Branch(children) => children.len(),
         }
     }
