@@ -65,9 +65,9 @@ fn nodes_with_one_name_as_their_only_seed_find_each_other() {
         cluster.start(at);
     }
     cluster.run(Duration::from_secs(10));
-    for at in 0..4 {
-        assert!(cluster.node(at).is_ready() && !cluster.node(at).is_alone(), "{}", names[at]);
-        assert_eq!(cluster.node(at).sizes().links, 3, "{}", names[at]);
+    for (at, name) in names.iter().enumerate() {
+        assert!(cluster.node(at).is_ready() && !cluster.node(at).is_alone(), "{name}");
+        assert_eq!(cluster.node(at).sizes().links, 3, "{name}");
     }
     cluster.assert_agreed();
     let seeds_failed = |event: &&RegistryEvent| matches!(event, RegistryEvent::SeedFailed { .. });

@@ -111,7 +111,7 @@ pub(crate) async fn end_session(
     Ok(Json(v1::EndSessionsResponse { ended, more: false }))
 }
 
-pub(crate) async fn upgrade(State(surface): Shared, _: NamedLog, _: JsonBody<Nothing>) -> Answer<v1::UpgradeResponse> {
+pub(crate) async fn upgrade(State(surface): Shared, _: NamedLog, _: JsonBody<NoFields>) -> Answer<v1::UpgradeResponse> {
     let timeout = surface.config.timeouts.request;
     let level = surface.log()?.ambassador.upgrade(Some(timeout)).await?;
     Ok(Json(v1::UpgradeResponse { level }))
