@@ -143,7 +143,12 @@ mod tests {
             ("PERMISSION_DENIED", 403, Grpc::PermissionDenied, 5),
             ("NOT_FOUND NOT_REGISTERED SESSION_GONE", 404, Grpc::NotFound, 4),
             ("ALREADY_REGISTERED", 409, Grpc::AlreadyExists, 5),
-            ("TAKEN_OVER SUPERSEDED STALE_CLAIM STALE_REQUEST STALE_EPOCH WRITES_LOST LOCK_HELD", 409, Grpc::Aborted, 5),
+            (
+                "TAKEN_OVER SUPERSEDED STALE_CLAIM STALE_REQUEST STALE_EPOCH WRITES_LOST LOCK_HELD",
+                409,
+                Grpc::Aborted,
+                5,
+            ),
             ("STALE_VERSION FAILED_PRECONDITION", 412, Grpc::FailedPrecondition, 5),
             ("TOO_LARGE", 413, Grpc::InvalidArgument, 2),
             ("COMPACTED", 410, Grpc::OutOfRange, 1),

@@ -305,7 +305,7 @@ mod tests {
             }
             let (epoch, log) = (v1::Epoch { term: 2, replica: 2 }, v1::LogId { high: 1, low: 1 });
             let welcome = Message::Welcome(v1::Welcome { epoch: Some(epoch), log: Some(log) });
-            let first = v1::SubmitResponse { message: Some(welcome) };
+            let first = v1::SubmitResponse { tag: 0, message: Some(welcome) };
             Ok(Box::pin(tokio_stream::once(Ok(first)).chain(tokio_stream::pending())))
         }
     }

@@ -144,7 +144,7 @@ mod tests {
         // As long as a write to a slow disk takes. Every tenth session has ended before.
         let end = |session: LogSessionId| async move {
             sleep(Duration::from_millis(20)).await;
-            Ok(session.0 % 10 != 0)
+            Ok(!session.0.is_multiple_of(10))
         };
         let all = end_all(sessions(), ENDING_TIME, end).await.unwrap();
         assert_eq!((all.ended, all.more), (900, false));
