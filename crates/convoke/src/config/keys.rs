@@ -158,7 +158,6 @@ pub(crate) const KEYS: &[Key] = &[
     key("limits.metadata_pairs", "Metadata keys of one member"),
     key("limits.metadata_value_bytes", "Length of a metadata value"),
     key("limits.metadata_bytes", "Size of all metadata of one member"),
-    key("limits.endpoints", "Named endpoints of one member"),
     key("limits.members", "Members in the cluster"),
     key("limits.members_per_session", "Members of one client"),
     key("limits.sessions", "Clients attached to this node"),

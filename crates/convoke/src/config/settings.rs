@@ -126,7 +126,6 @@ part_of!(
         metadata_pairs: usize,
         metadata_value_bytes: Bytes,
         metadata_bytes: Bytes,
-        endpoints: usize,
         members: usize,
         members_per_session: usize,
         sessions: usize,
