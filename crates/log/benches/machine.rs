@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a bench a panic is the message")]
 
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine};
+use convoke_log::{Command, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine};
 use divan::Bencher;
 use std::time::Duration;
 
@@ -29,7 +29,11 @@ fn put(number: u64, key: String) -> Command {
 
 /// Returns a machine with one session and `keys` keys with values of 64 bytes.
 fn machine(keys: u64) -> Machine {
-    let mut machine = Machine::new(LogLimits::default()).unwrap();
+    machine_at(Level::FIRST, keys)
+}
+
+fn machine_at(level: Level, keys: u64) -> Machine {
+    let mut machine = Machine::created(LogLimits::default(), level).unwrap();
     let open = Open::new(EPOCH, Duration::from_secs(60), 1);
     machine.apply(&entry(1, Command::Open(open))).unwrap();
     for number in 1..=keys {
@@ -42,6 +46,21 @@ fn machine(keys: u64) -> Machine {
 fn apply_put_over_existing_keys(bencher: Bencher<'_, '_>, keys: u64) {
     let mut machine = machine(keys);
     let mut number = keys;
+    bencher.bench_local(|| {
+        number += 1;
+        machine.apply(&entry(number + 1, put(number, key(number % keys + 1)))).unwrap()
+    });
+}
+
+/// From level 2 on, every change is also in the history, which is full after some time.
+#[divan::bench(args = SIZES)]
+fn apply_put_with_history(bencher: Bencher<'_, '_>, keys: u64) {
+    let mut machine = machine_at(Level::COORDINATION, keys);
+    let mut number = keys;
+    while machine.history().oldest() <= 1 && number < keys + 2_000_000 {
+        number += 1;
+        machine.apply(&entry(number + 1, put(number, key(number % keys + 1)))).unwrap();
+    }
     bencher.bench_local(|| {
         number += 1;
         machine.apply(&entry(number + 1, put(number, key(number % keys + 1)))).unwrap()

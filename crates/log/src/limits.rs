@@ -240,7 +240,7 @@ impl LogLimits {
     }
 
     /// Open sessions that one opener may hold (LS7). No node takes all reserved places.
-    pub(crate) fn sessions_of(&self, reserved: bool) -> u64 {
+    pub fn sessions_of(&self, reserved: bool) -> u64 {
         if reserved { (self.reserved() / 4).max(1) } else { self.sessions_per_client }
     }
 

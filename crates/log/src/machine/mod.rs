@@ -19,6 +19,7 @@ mod txn;
 
 pub use answer::{Applied, ApplyRejection, Fate, NotEnded, NotExpired, NotRaised, Opened, Reply, RequestAnswer};
 pub use effects::GrantedLock;
+pub use level::REVISION_JUMP;
 pub use membership::Configuration;
 pub(crate) use membership::Membership;
 pub use outcome::{Field, LockAnswer, Outcome, Reason, Response, TxnOutcome};

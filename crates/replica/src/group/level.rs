@@ -41,6 +41,10 @@ pub(crate) async fn keep(plane: Arc<Plane>, engine: Arc<Engine>) {
 async fn advance(plane: &Arc<Plane>, engine: &Arc<Engine>, pace: LevelPace) -> Result<LevelVerdict, SubmitError> {
     let state = &engine.state;
     let machine = state.machine();
+    if *plane.settled.borrow() < machine.configuration().number {
+        // A replica that is being removed still receives entries, and is not asked any more.
+        return Err(LogRejection::ChangeInProgress.into());
+    }
     let me = state.me();
     let replicas: Vec<(ReplicaId, String)> = machine
         .configuration()

@@ -16,7 +16,8 @@ use tokio::time::{Instant, timeout_at};
 const PAGE: usize = 1_000;
 /// Sessions that one request ends.
 const ENDED_MAX: usize = 10_000;
-/// Sessions that are ended at once. The log writes their commands to disk together.
+/// Sessions that are ended at once, at most: each needs a session of the operator (LS7). The log writes their commands to
+/// disk together.
 const ENDED_AT_ONCE: usize = 64;
 /// Time after which a request that ends many sessions is answered, below the default timeout of the commands.
 const ENDING_TIME: Duration = Duration::from_secs(2);
@@ -92,30 +93,32 @@ impl LogService {
     /// Ends sessions, if this node leads.
     pub(crate) async fn end_sessions(&self, request: v1::EndSessionsRequest) -> Result<v1::EndSessionsResponse, Error> {
         let v1::EndSessionsRequest { session, opened_by } = request;
-        let wanted: Vec<LogSessionId> = match (session, opened_by.as_str()) {
+        let (wanted, at_once): (Vec<LogSessionId>, usize) = match (session, opened_by.as_str()) {
             (0, "") => return Err(invalid("session", "a session or opened_by is required")),
             (0, opener) => {
                 let machine = self.read(Consistency::Linearizable).await?;
                 let found = machine.sessions().filter(|open| open.opener.name == opener);
-                found.map(|open| open.id).take(ENDED_MAX).collect()
+                let quota = usize::try_from(machine.limits().sessions_of(true)).unwrap_or(usize::MAX);
+                (found.map(|open| open.id).take(ENDED_MAX).collect(), quota.min(ENDED_AT_ONCE))
             }
-            (session, "") => vec![LogSessionId(session)],
+            (session, "") => (vec![LogSessionId(session)], 1),
             _ => return Err(invalid("opened_by", "session and opened_by exclude each other")),
         };
         let end =
             |session| async move { self.handle.end_session(session).await.map_err(|error| self.not_submitted(&error)) };
-        end_all(wanted, self.timeout.min(ENDING_TIME), end).await
+        end_all(wanted, at_once, self.timeout.min(ENDING_TIME), end).await
     }
 }
 
-/// Ends sessions, many at once. After `time` it answers with the number of those that were ended until then, and the
+/// Ends sessions, `at_once` of them together. After `time` it answers with the number of those that were ended until then, and the
 /// client asks again for the others.
 async fn end_all<F: Future<Output = Result<bool, Error>>>(
     sessions: Vec<LogSessionId>,
+    at_once: usize,
     time: Duration,
     end: impl Fn(LogSessionId) -> F,
 ) -> Result<v1::EndSessionsResponse, Error> {
-    let mut ending = stream::iter(sessions).map(end).buffer_unordered(ENDED_AT_ONCE);
+    let mut ending = stream::iter(sessions).map(end).buffer_unordered(at_once);
     let deadline = Instant::now() + time;
     let (mut answers, mut ended) = (0_usize, 0);
     let error = loop {
@@ -146,15 +149,18 @@ mod tests {
             sleep(Duration::from_millis(20)).await;
             Ok(!session.0.is_multiple_of(10))
         };
-        let all = end_all(sessions(), ENDING_TIME, end).await.unwrap();
+        let all = end_all(sessions(), ENDED_AT_ONCE, ENDING_TIME, end).await.unwrap();
         assert_eq!((all.ended, all.more), (900, false));
-        let some = end_all(sessions(), Duration::from_millis(50), end).await.unwrap();
+        let some = end_all(sessions(), ENDED_AT_ONCE, Duration::from_millis(50), end).await.unwrap();
         assert!(some.more && some.ended > 0 && some.ended < 900, "{some:?}");
-        let none = end_all(sessions(), Duration::from_millis(10), end).await.unwrap_err();
+        let none = end_all(sessions(), ENDED_AT_ONCE, Duration::from_millis(10), end).await.unwrap_err();
         assert_eq!(none.code, ErrorCode::Timeout);
         let no_quorum = |_| async { Err(Error::new(ErrorCode::NoQuorum, "no majority")) };
-        assert_eq!(end_all(sessions(), ENDING_TIME, no_quorum).await.unwrap_err().code, ErrorCode::NoQuorum);
-        let nothing = end_all(Vec::new(), ENDING_TIME, end).await.unwrap();
+        assert_eq!(
+            end_all(sessions(), ENDED_AT_ONCE, ENDING_TIME, no_quorum).await.unwrap_err().code,
+            ErrorCode::NoQuorum
+        );
+        let nothing = end_all(Vec::new(), ENDED_AT_ONCE, ENDING_TIME, end).await.unwrap();
         assert_eq!((nothing.ended, nothing.more), (0, false));
     }
 }
