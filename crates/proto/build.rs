@@ -33,7 +33,7 @@ const JSON: [&str; 21] = [
 ];
 
 /// Messages whose bytes are shared and not copied.
-const BYTES: [&str; 11] = [
+const BYTES: [&str; 13] = [
     "PutKey",
     "DeleteKeys",
     "KeyRange",
@@ -45,6 +45,8 @@ const BYTES: [&str; 11] = [
     "TxnPut",
     "TxnDelete",
     "KeyQuery",
+    "KeyWatch",
+    "KeyEvent",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

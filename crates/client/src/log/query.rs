@@ -2,7 +2,8 @@
 
 use super::KeyValue;
 use convoke_proto::v1;
-use convoke_proto::v1::key_query::{Content, Which};
+use convoke_proto::v1::key_query::{Content, Sort as WireSort, Which};
+use convoke_proto::v1::read_request::What;
 use prost::bytes::Bytes;
 
 pub use convoke_proto::json::Sort;
@@ -66,6 +67,32 @@ impl Query {
     }
 }
 
+impl Query {
+    /// Returns whether only the number of records is wanted.
+    pub(super) fn counts(&self) -> bool {
+        self.0.content() == Content::Count
+    }
+
+    /// Returns the read on the wire. Plain reads have the form that nodes of feature level 1 know, because the leader may
+    /// be older than this version during an upgrade.
+    pub(super) fn what(self, revision: u64) -> What {
+        let query = self.0;
+        let in_key_order = !query.descending && matches!(query.sort(), WireSort::Unspecified | WireSort::Key);
+        let keys_only = query.content() == Content::Keys;
+        match &query.which {
+            Some(Which::Key(key))
+                if revision == 0 && matches!(query.content(), Content::Unspecified | Content::Records) =>
+            {
+                What::Key(key.clone())
+            }
+            Some(Which::Range(range)) if revision == 0 && in_key_order && query.content() != Content::Count => {
+                What::Range(v1::ReadRange { range: Some(range.clone()), limit: query.limit, keys_only })
+            }
+            _ => What::Query(query),
+        }
+    }
+}
+
 impl From<v1::KeyQuery> for Query {
     fn from(query: v1::KeyQuery) -> Query {
         Query(query)
@@ -90,9 +117,30 @@ pub struct KeyPage {
     pub revision: u64,
 }
 
-impl From<v1::ReadResponse> for KeyPage {
-    fn from(response: v1::ReadResponse) -> KeyPage {
+impl KeyPage {
+    /// `counts`: whether only the number of records was requested.
+    pub(super) fn new(response: v1::ReadResponse, counts: bool) -> KeyPage {
         let v1::ReadResponse { records, count, more, revision, .. } = response;
+        let count = if counts { count } else { records.len() as u64 };
         KeyPage { records, count, more, revision }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_reads_have_the_form_that_older_nodes_know() {
+        let range =
+            |keys_only, limit| What::Range(v1::ReadRange { range: Some(v1::KeyRange::prefix("a")), limit, keys_only });
+        assert_eq!(Query::key("a").what(0), What::Key("a".into()));
+        assert_eq!(Query::prefix("a").limit(3).what(0), range(false, 3));
+        assert_eq!(Query::prefix("a").keys_only().sort(Sort::Key, false).what(0), range(true, 0));
+        for other in [Query::prefix("a").count_only(), Query::prefix("a").sort(Sort::Value, false)] {
+            assert_eq!(other.clone().what(0), What::Query(other.into()));
+        }
+        // An older node would ignore the revision.
+        assert_eq!(Query::key("a").what(7), What::Query(Query::key("a").into()));
     }
 }

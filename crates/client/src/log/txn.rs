@@ -355,9 +355,9 @@ impl Kv {
         revision: Option<u64>,
         consistency: Consistency,
     ) -> Result<super::KeyPage, Error> {
-        let what = v1::read_request::What::Query(query.into());
-        let revision = revision.unwrap_or(0);
-        Ok(read::read_at(self.handle(), what, revision, consistency).await?.into())
+        let (revision, counts) = (revision.unwrap_or(0), query.counts());
+        let response = read::read_at(self.handle(), query.what(revision), revision, consistency).await?;
+        Ok(super::KeyPage::new(response, counts))
     }
 }
 
