@@ -90,8 +90,11 @@ pub(crate) async fn watch(
     let Ok(own) = log.handle.log() else {
         let permit = log.service.enter_watch()?;
         let wanted = upstream(range, resumed, query.from, query.prev.0, query.stale.0);
-        let events =
-            Upstream { watch: log.kv.watch(wanted), log: resumed.map(|at| at.log).unwrap_or_default(), permit };
+        let events = Upstream {
+            watch: log.kv.watch(wanted),
+            log: resumed.map(|at| at.log).unwrap_or_default(),
+            _permit: permit,
+        };
         return Ok(event_stream(stream::unfold(Some(events), next_upstream)));
     };
     let other_log = resumed.is_some_and(|resumed| resumed.log != own);
@@ -199,7 +202,7 @@ fn write_event(text: &mut String, previous: bool, position: Position, found: &Wa
 struct Upstream {
     watch: KeyWatch,
     log: u128,
-    permit: tokio::sync::OwnedSemaphorePermit,
+    _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
 fn upstream(
