@@ -8,7 +8,7 @@ const FILES: [&str; 4] =
 
 /// Messages whose generated type is also their JSON form. Members and errors have their own types in `src/json.rs` and
 /// `src/error.rs`.
-const JSON: [&str; 21] = [
+const JSON: [&str; 22] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
@@ -30,6 +30,7 @@ const JSON: [&str; 21] = [
     "SessionsResponse",
     "LogSession",
     "EndSessionsResponse",
+    "UpgradeResponse",
 ];
 
 /// Messages whose bytes are shared and not copied.
@@ -83,6 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let hex = "#[serde(with = \"crate::log::log_id_text\", skip_serializing_if = \"Option::is_none\")]";
     builder = builder.field_attribute("convoke.v1.RequestId.log", hex);
+    builder = builder.field_attribute("convoke.v1.EndSessionsResponse.more", "#[serde(skip)]");
     builder = builder.field_attribute("convoke.v1.Node.self", "#[serde(rename = \"self\")]");
     builder.compile_fds(compiler.file_descriptor_set())?;
     Ok(())

@@ -97,7 +97,9 @@ codes! {
     /// Registry: writes of the session that the client knows are lost (rule C11).
     WritesLost = 25, "WRITES_LOST", 409, Aborted, REJECTED;
     /// Log: another lease holds the lock.
-    LockHeld = 26, "LOCK_HELD", 409, AlreadyExists, REJECTED;
+    LockHeld = 26, "LOCK_HELD", 409, Aborted, REJECTED;
+    /// Registry: a later request of the HTTP session has written the member (rule C10).
+    StaleRequest = 27, "STALE_REQUEST", 409, Aborted, REJECTED;
 }
 
 impl ErrorCode {
@@ -141,7 +143,12 @@ mod tests {
             ("PERMISSION_DENIED", 403, Grpc::PermissionDenied, 5),
             ("NOT_FOUND NOT_REGISTERED SESSION_GONE", 404, Grpc::NotFound, 4),
             ("ALREADY_REGISTERED", 409, Grpc::AlreadyExists, 5),
-            ("TAKEN_OVER SUPERSEDED STALE_CLAIM STALE_EPOCH WRITES_LOST", 409, Grpc::Aborted, 5),
+            (
+                "TAKEN_OVER SUPERSEDED STALE_CLAIM STALE_REQUEST STALE_EPOCH WRITES_LOST LOCK_HELD",
+                409,
+                Grpc::Aborted,
+                5,
+            ),
             ("STALE_VERSION FAILED_PRECONDITION", 412, Grpc::FailedPrecondition, 5),
             ("TOO_LARGE", 413, Grpc::InvalidArgument, 2),
             ("COMPACTED", 410, Grpc::OutOfRange, 1),

@@ -52,6 +52,7 @@ pub async fn call_until<T>(
     let addresses = addresses(connect)?;
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
+    let mut reached = false;
     for (index, address) in addresses.iter().enumerate() {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
@@ -72,8 +73,15 @@ pub async fn call_until<T>(
                 let cause = peer_port_answer(address).await.unwrap_or(cause);
                 missed.push(format!("{address} ({cause})"));
             }
+            Err(AttemptError::NotReady(reason)) => {
+                reached = true;
+                missed.push(format!("{address} ({reason})"));
+            }
             Err(AttemptError::Silent) => missed.push(format!("{address} (no answer within {})", seconds(share))),
         }
+    }
+    if reached {
+        return Err(CommandError::unreachable(format!("no node is ready at {}", missed.join(", "))));
     }
     Err(unreachable(&missed))
 }
@@ -161,6 +169,8 @@ pub enum AttemptError {
     Connect(String),
     /// No answer in time; another node may answer.
     Silent,
+    /// The node answered that it cannot serve the request yet; another node may serve it.
+    NotReady(String),
     /// A part of the list arrived in time; another node would have to send as much.
     Slow { received: String },
     /// The node rejected the request; another node would do the same.
@@ -174,7 +184,7 @@ impl From<Status> for AttemptError {
             return AttemptError::Connect(root_cause(&status));
         }
         match Error::from(&status) {
-            Error { code: ErrorCode::NotReady, message, .. } => AttemptError::Connect(message),
+            Error { code: ErrorCode::NotReady, message, .. } => AttemptError::NotReady(message),
             error => AttemptError::Rejected(error),
         }
     }

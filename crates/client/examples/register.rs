@@ -20,5 +20,6 @@ async fn main() -> Result<(), Error> {
         error = me.lost() => println!("{} is no longer registered by this client: {error}", me.id()),
         _ = tokio::signal::ctrl_c() => println!("leaving"),
     }
-    client.close().await
+    client.close().await?;
+    Ok(())
 }

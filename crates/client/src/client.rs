@@ -70,6 +70,16 @@ impl LogAccess {
     }
 }
 
+/// How far the unregistrations of [`Client::close`] have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseOutcome {
+    /// At least two nodes have them, or there is one node only, or nothing was registered.
+    Replicated,
+    /// One node has them, and no other node confirmed it within 5 s. If that node is lost before it reaches the others,
+    /// they show the members as `down` until they expire.
+    OneNode,
+}
+
 impl Client {
     pub fn builder() -> Builder {
         Builder::default()
@@ -226,9 +236,10 @@ impl Client {
 
     /// Unregisters all members of this client and ends it, including its clones.
     ///
-    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). After an error, the
-    /// members are `down` after the heartbeat timeout, like those of a crashed client.
-    pub async fn close(&self) -> Result<(), Error> {
+    /// Waits for the node's answer, at most for the operation timeout (10 s if none is set). If the node cannot confirm
+    /// that another node has the unregistrations, the client repeats them at other nodes for up to 5 s. After an error,
+    /// the members are `down` after the heartbeat timeout, like those of a crashed client.
+    pub async fn close(&self) -> Result<CloseOutcome, Error> {
         let (reply, done) = oneshot::channel();
         let closing = async {
             self.inner.commands.send(Command::Close { reply }).await.map_err(|_| closed())?;
@@ -237,7 +248,7 @@ impl Client {
         let timeout = self.inner.operation_timeout.unwrap_or(CLOSE_TIMEOUT);
         match tokio::time::timeout(timeout, closing).await {
             // The client was already closed, which is the requested outcome.
-            Ok(_) => Ok(()),
+            Ok(outcome) => Ok(outcome.unwrap_or(CloseOutcome::Replicated)),
             Err(_) => Err(Error::new(ErrorCode::OutcomeUnknown, "no node confirmed the close in time")),
         }
     }

@@ -1,6 +1,7 @@
 //! The task that owns the session and performs its effects. No other code accesses the session, and this task never
 //! waits for a node: connections are separate tasks.
 
+use crate::client::CloseOutcome;
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
 use crate::session::{ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session};
@@ -25,7 +26,7 @@ pub(crate) enum Command {
     Register { spec: MemberSpec, takeover: bool, timeout: Option<Duration>, reply: Reply<Registered> },
     Update { id: String, registration: RegistrationId, update: Update, timeout: Option<Duration>, reply: Reply<String> },
     Unregister { id: String, registration: RegistrationId, timeout: Option<Duration>, reply: Reply<String> },
-    Close { reply: oneshot::Sender<()> },
+    Close { reply: oneshot::Sender<CloseOutcome> },
 }
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ pub(crate) struct Driver {
     /// Some callers have stopped waiting.
     abandoned: Arc<AtomicBool>,
     standings: BTreeMap<RegistrationId, watch::Sender<Standing>>,
-    closers: Vec<oneshot::Sender<()>>,
+    closers: Vec<oneshot::Sender<CloseOutcome>>,
     closed: bool,
 }
 
@@ -251,10 +252,11 @@ impl Driver {
                     standing.send_modify(|standing| standing.ended = Some(error));
                 }
             }
-            Effect::Closed => {
+            Effect::Closed { replicated } => {
                 self.closed = true;
+                let outcome = if replicated { CloseOutcome::Replicated } else { CloseOutcome::OneNode };
                 for closer in self.closers.drain(..) {
-                    let _ = closer.send(());
+                    let _ = closer.send(outcome);
                 }
             }
         }

@@ -18,7 +18,8 @@
 //! }
 //!
 //! // Unregister everything.
-//! client.close().await
+//! client.close().await?;
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -50,7 +51,7 @@ mod view;
 mod watch;
 
 pub use builder::Builder;
-pub use client::Client;
+pub use client::{Client, CloseOutcome};
 pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
 pub use convoke_proto::{Error, ErrorCode};

@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_client::{Client, ConnectionState, ErrorCode, Event, Member, ResetReason, Update, View};
+use convoke_client::{Client, CloseOutcome, ConnectionState, ErrorCode, Event, Member, ResetReason, Update, View};
 use convoke_testkit::eventually;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -93,9 +93,30 @@ async fn a_close_is_answered_when_another_node_has_it() {
         let id = format!("orders-{round}");
         let _registration = client.register(orders(&id)).await.unwrap();
         eventually("the other node has it", async || cluster[1].status(&id) == Some("up")).await;
-        client.close().await.unwrap();
+        assert_eq!(client.close().await.unwrap(), CloseOutcome::Replicated);
         assert_eq!(cluster[1].status(&id), None);
     }
+}
+
+/// C13: the node has no link to the other one, which the client reaches.
+#[tokio::test]
+async fn a_close_at_a_node_that_is_cut_off_is_repeated_at_another() {
+    let first = Served::start("n0", &[], |_| {}).await;
+    let proxy = Proxy::start(first.node.peer_address()).await;
+    let join = vec![proxy.address().to_owned()];
+    let second = Served::start("n1", &[], |config| config.join = join).await;
+    let nodes = [&first, &second];
+    convoke_testkit::meshed([&first.node, &second.node].into_iter()).await;
+    let builder = Client::builder().seeds(nodes.map(|node| node.address().to_string()));
+    let client = builder.operation_timeout(Duration::from_secs(30)).connect().await.unwrap();
+    let _registration = client.register(orders("orders-1")).await.unwrap();
+    for node in nodes {
+        eventually("both nodes have it", async || node.status("orders-1") == Some("up")).await;
+    }
+
+    proxy.block(true);
+    assert_eq!(client.close().await.unwrap(), CloseOutcome::OneNode, "neither node can confirm that the other has it");
+    assert_eq!(nodes.map(|node| node.status("orders-1")), [None, None]);
 }
 
 #[tokio::test]

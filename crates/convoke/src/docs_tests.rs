@@ -51,6 +51,10 @@ fn configuration() -> String {
     out + &constants()
 }
 
+/// Values that follow a key of another section.
+const DERIVED: &[(&str, &str)] =
+    &[("clients.attaches", "limits.sessions"), ("clients.value_bytes", "log_state.value_bytes")];
+
 /// Values of components that are not keys.
 fn constants() -> String {
     let mut out = String::from(
@@ -67,10 +71,17 @@ fn constants() -> String {
         ("log_timers", format!("{:#?}", convoke_replica::LogTimers::default())),
         ("log_limits", format!("{:#?}", convoke_replica::ReplicaLimits::default())),
         ("log_state", format!("{:#?}", convoke_log::LogLimits::default())),
+        ("log_state.coordination", format!("{:#?}", convoke_log::CoordinationLimits::default())),
     ] {
         let fields = shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+        // Nested limits have a section of their own.
+        let fields = fields.filter(|(field, value)| !field.starts_with(' ') && !value.ends_with('{'));
         for (field, value) in fields.filter(|(field, _)| of_field(field, &[section]).is_none()) {
-            let _ = writeln!(out, "| `{section}.{field}` | {} |", value.trim_end_matches(','));
+            let name = format!("{section}.{field}");
+            let derived = DERIVED.iter().find(|(derived, _)| *derived == name);
+            let value =
+                derived.map_or_else(|| value.trim_end_matches(',').to_owned(), |(_, key)| format!("as `{key}`"));
+            let _ = writeln!(out, "| `{name}` | {value} |");
         }
     }
     out

@@ -198,3 +198,32 @@ fn the_name_of_a_seed_is_resolved_with_every_attempt() {
         states["alone"] == "" && support::state(&seed, "n2") == "up"
     });
 }
+
+/// P4: the name of a headless service leads every node to itself first, and to the others.
+#[test]
+fn nodes_with_one_name_in_their_join_list_form_a_registry() {
+    let test = "nodes_with_one_name_in_their_join_list_form_a_registry";
+    let dir = tempfile::tempdir().unwrap();
+    let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+    let peers = free_address();
+    let port = peers.rsplit_once(':').unwrap().1;
+    let join = format!("nodes.test:{port}");
+    let start_at = |own: usize| {
+        let hosts = dir.path().join(format!("hosts-{own}"));
+        let ordered = addresses[own..].iter().chain(&addresses[..own]);
+        std::fs::write(&hosts, ordered.map(|address| format!("{address} nodes.test\n")).collect::<String>()).unwrap();
+        let id = format!("n{}", own + 1);
+        let arguments = ["--id", &id, "--join", &join, "--bind", addresses[own]];
+        with_hosts(&hosts, &start_on(&dir.path().join(&id), ["0", port], &arguments))
+    };
+    let hosts = dir.path().join("hosts");
+    std::fs::write(&hosts, "").unwrap();
+    if !with_hosts(&hosts, &Command::new("true")).output().is_ok_and(|output| output.status.success()) {
+        return skip(test, "cannot replace /etc/hosts for a process here");
+    }
+    let nodes = [0, 1, 2].map(|own| TestNode::spawn(&mut start_at(own)));
+    let nodes = nodes.map(TestNode::ready);
+    for id in ["n2", "n3"] {
+        until("all nodes are linked", || support::state(&nodes[0], id) == "up");
+    }
+}

@@ -107,7 +107,7 @@ fn over_http() {
 
 #[test]
 fn every_change_to_every_watcher_over_http() {
-    let report = bench(&["watch-http", "--watchers", "30", "--rate", "20"]);
+    let report = bench(&["http-watch", "--watchers", "30", "--rate", "20"]);
     assert_eq!((report["operations"].as_u64(), report["watchers"].as_f64()), (Some(30 * 10), Some(30.0)), "{report}");
 }
 

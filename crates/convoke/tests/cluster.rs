@@ -118,6 +118,7 @@ fn a_node_gives_its_clients_time_after_a_long_pause() {
     seen.line("web-1", |line| line.contains("\"register\""));
     node.process.pause();
     // The duration of the fault, not a wait for a condition.
+    #[allow(clippy::disallowed_methods, reason = "the pause is the fault")]
     std::thread::sleep(Duration::from_secs(4));
     node.process.resume();
     let _other = registered(&node.clients, "web-2");

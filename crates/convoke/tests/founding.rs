@@ -1,4 +1,4 @@
-//! Who creates a log, and what happens if a cluster has two (docs/log-protocol.md, FD).
+//! Creation of a log, and a cluster with two logs (docs/log-protocol.md, FD).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

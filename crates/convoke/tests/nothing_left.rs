@@ -4,6 +4,7 @@
 //! `CONVOKE_TEST_INTERRUPTS=50 cargo test -p convoke --test nothing_left` runs fifty.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+#![allow(clippy::disallowed_methods, reason = "the tests interrupt at given moments")]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! Network partitions: every node is a separate host, and packets are dropped silently.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+#![allow(clippy::disallowed_methods, reason = "the tests sleep while a fault lasts")]
 
 mod support;
 

@@ -88,6 +88,7 @@ convoke_base::mutants! {
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
     NoRelayedEvidence: "L2", "only direct evidence counts";
+    PushOmitsEvidence: "L2", "a push carries records of other origins without their evidence";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of becoming `down`";
     StatusNotPublished: "L3", "readers outside the core do not receive changes of the shown status";
@@ -96,6 +97,7 @@ convoke_base::mutants! {
     InferredCollectedAlone: "L4", "collecting an inference leaves the stated record";
     InferredIgnoresCounter: "L4", "an inference applies again when its owner is silent a second time";
     EveryNodeExpires: "L4", "every node expires a silent owner's members";
+    LaterWritesExpired: "L4", "a write that arrives before the evidence of a returning origin expires at once";
     PauseNotSubtracted: "L5", "a node judges others by its own pause";
     PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
     NoMassFailureGuard: "L6", "a mass failure is judged at once";
@@ -110,12 +112,17 @@ convoke_base::mutants! {
     FullTableAccepts: "P2", "an incarnation is accepted although its records cannot be stored";
     OneVoteIsEnough: "P3", "a peer is failed although others reach it";
     SeedShadowed: "P4", "a seed is not dialled while its node is dialled at another address";
+    OneselfIsFinal: "P4", "a name that led to this node itself is not dialled again";
+    NameIsOneNode: "P4", "a name is not dialled while the node last found there is linked";
     NoRetries: "P4", "a lost peer is not dialled again";
     EveryDialReplaces: "P5", "each new connection of a peer replaces the one in use";
     NoEchoCheck: "P6", "a one-way link counts as up";
     CountersUnbounded: "P7", "a record may use up all sequence numbers";
     PeersNotLearned: "P8", "a node knows only its seeds";
-    UnservedRegionsIgnored: "P9", "no node looks for another path into a region";
+    LostRegionsIgnored: "P9", "no node looks for another path to nodes of another region";
+    LostRegionsSoughtSlowly: "P9", "one node of another region is dialled per retry interval, in the order of ids";
+    LeftNodesNotSought: "P9", "nodes of another region that have left are not dialled";
+    SplitRegionIgnored: "P9", "a link to a node that its own region cannot reach is closed";
     ClaimsOfFramesUnbounded: "P10", "a frame may name writes of this node that it never made";
     LeavingTheFilterIgnored: "W1", "a member that stops matching stays in the view";
     WatcherSkipsBehindCursor: "W2", "changes behind the snapshot's cursor are not sent";

@@ -71,13 +71,13 @@ impl Host<'_> {
 
 /// Rotation of the members of a service, so that every member is first in some answers (Q3).
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Rotation {
     count: AtomicUsize,
     /// Cursor of the next answer, for services that have more than one page.
     pages: Mutex<HashMap<String, String>>,
 }
 
-impl Turns {
+impl Rotation {
     /// Returns the members of the first choice whose service exists, or `None` if no service exists.
     pub(crate) fn of_service<'a>(&self, node: &NodeHandle, choices: &'a [Choice]) -> Option<Found<'a>> {
         choices.iter().find_map(|choice| {

@@ -1,7 +1,7 @@
 //! The zone: computes the response to a query.
 
 use crate::counters::{Counters, Counting};
-use crate::members::{self, Host, Target, Turns};
+use crate::members::{self, Host, Rotation, Target};
 use crate::message::{self, Answer, Parsed, Question};
 use crate::names::{self, Choice, Subject};
 use convoke_node::{NodeHandle, Phase};
@@ -31,14 +31,14 @@ pub enum Transport {
 pub struct Zone {
     node: NodeHandle,
     ttl: u32,
-    turns: Turns,
+    rotation: Rotation,
     pub(crate) counting: Counting,
 }
 
 impl Zone {
     pub fn new(node: NodeHandle, ttl: Duration) -> Self {
         let ttl = u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX);
-        Zone { node, ttl, turns: Turns::default(), counting: Counting::default() }
+        Zone { node, ttl, rotation: Rotation::default(), counting: Counting::default() }
     }
 
     pub fn counters(&self) -> Counters {
@@ -121,7 +121,7 @@ impl Zone {
     }
 
     fn service(&self, choices: &[Choice], name: &Name, wanted: RecordType, most: usize) -> Option<Records> {
-        let found = self.turns.of_service(&self.node, choices)?;
+        let found = self.rotation.of_service(&self.node, choices)?;
         if wanted == RecordType::SRV {
             return Some(self.srv(name, found.targets(), most));
         }

@@ -23,7 +23,7 @@ const FORBIDDEN: &[&str] = &[
     "libc",
 ];
 
-/// What the macros of thiserror are built from.
+/// Crates that the macros of thiserror are built from.
 const MACROS: &[&str] = &["proc-macro2", "quote", "syn", "thiserror", "thiserror-impl", "unicode-ident"];
 
 struct Pure {

@@ -29,7 +29,8 @@ pub enum SessionOperation {
 #[derive(Debug, Default)]
 pub struct SessionEntry {
     pub(crate) live: Option<Live>,
-    /// Writes of the session that this node has.
+    /// Writes of the session that this node has. Answers contain a copy, and every change makes it greater, so that of two
+    /// tokens of this entry the greater one covers the other (C11).
     pub(crate) position: SessionPosition,
     /// Rejections of numbered requests (C10). The record of a member remembers the request that wrote it.
     rejections: VecDeque<(u64, Rejection)>,

@@ -144,8 +144,18 @@ pub struct Settings {
 pub struct ClientOrder {
     /// `Convoke-Session-Request`
     pub number: Option<u64>,
-    /// `Convoke-Session-Token`
-    pub position: Option<SessionPosition>,
+    /// `Convoke-Session-Token`: the tokens of parallel requests may not cover each other.
+    pub positions: Vec<SessionPosition>,
+}
+
+impl ClientOrder {
+    /// Returns the writes that the client knows.
+    fn position(&self, mutation: Mutation) -> SessionPosition {
+        let mut position = SessionPosition::join_all(&self.positions);
+        let greatest = || self.positions.iter().max_by_key(|known| known.text()).cloned();
+        seam!(in mutation, OnlyGreatestToken => position = greatest().unwrap_or_default());
+        position
+    }
 }
 
 /// One request of a session while a node processes it.
@@ -174,6 +184,8 @@ pub struct RequestFlow {
     timing: (Duration, Duration),
     /// A rejection of the core that is handled once the entry is locked again.
     rejection: Option<Rejection>,
+    /// The reply to a write, and the write. The entry gets it once it is locked again.
+    written: Option<(SessionReply, Dot)>,
     taken_over: Vec<String>,
     /// The rejection of a heartbeat of a session that other clients have emptied.
     all_taken_over: Option<Rejection>,
@@ -224,7 +236,7 @@ impl RequestFlow {
         RequestFlow {
             secret,
             operation,
-            position: order.position.clone().unwrap_or_default(),
+            position: order.position(settings.mutation),
             order,
             covered: false,
             lost_writes: false,
@@ -237,6 +249,7 @@ impl RequestFlow {
             session: None,
             timing: Default::default(),
             rejection: None,
+            written: None,
             taken_over: Vec::new(),
             all_taken_over: None,
             replicated: false,
@@ -272,6 +285,9 @@ impl RequestFlow {
 
     /// Continues with the locked entry, after its notices were reported.
     pub fn entered(&mut self, now: Time, entry: &mut SessionEntry) -> Step {
+        if let Some((reply, write)) = self.written.take() {
+            return self.keep(entry, reply, write);
+        }
         match self.rejection.take() {
             Some(rejection) => self.judge(now, entry, rejection),
             None => self.attempt(now, entry),
@@ -300,7 +316,7 @@ impl RequestFlow {
         }
         match &mut entry.live {
             Some(live) if !self.lost_writes => {
-                self.begin_write(&mut entry.position);
+                self.begin_execution(&mut entry.position);
                 self.submit(live)
             }
             _ => self.attach(),
@@ -314,13 +330,24 @@ impl RequestFlow {
         !self.covered && !self.position.dots().is_empty() && !entry.covers(&self.position)
     }
 
-    /// Begins a request that this node executes: the position of the answer covers the session's earlier writes here.
-    fn begin_write(&mut self, held: &mut SessionPosition) {
+    /// Begins a request that this node executes. The position of its answer covers the writes that this node has answered.
+    fn begin_execution(&mut self, held: &mut SessionPosition) {
         held.join(&self.position);
-        if !matches!(self.operation, SessionOperation::Heartbeat) {
-            held.advance(self.order.number);
-        }
+        let writes = !matches!(self.operation, SessionOperation::Heartbeat);
+        seam!(in self.settings.mutation, WriteNotKept => if writes { held.advance(self.order.number) });
         self.position = held.clone();
+    }
+
+    /// Adds a write to the position of the session before it is answered. A greater position must not lack it: the client
+    /// may have received it in the answer to a parallel request, and keeps the greater one.
+    fn keep(&mut self, entry: &mut SessionEntry, reply: SessionReply, write: Dot) -> Step {
+        seam!(in self.settings.mutation, WriteNotKept => {
+            self.position.add(write);
+            return self.finish(reply);
+        });
+        entry.position.write(write, self.order.number);
+        self.position = entry.position.clone();
+        self.finish(reply)
     }
 
     fn submit(&mut self, live: &mut Live) -> Step {
@@ -425,12 +452,12 @@ impl RequestFlow {
             entry.position.forget_after(&self.kept);
             self.position.forget_after(&self.kept);
         }
-        self.begin_write(&mut entry.position);
+        self.begin_execution(&mut entry.position);
         let mut outranks = !attached.claims_kept;
         seam!(in self.settings.mutation, AttachIsWrite => outranks = true);
         if outranks {
-            self.position.add(attached.last_write.clone());
-            entry.position.add(attached.last_write);
+            entry.position.write(attached.last_write, None);
+            self.position = entry.position.clone();
         }
         if self.lost_writes {
             return self.report_lost_writes(attached.versions);
@@ -470,10 +497,11 @@ impl RequestFlow {
                 Err(rejection) => return self.rejected(rejection),
             }
         }
-        if !matches!(self.operation, SessionOperation::Heartbeat) {
-            self.position.add(last_write);
-        }
         self.replicated = replicated;
+        if !matches!(self.operation, SessionOperation::Heartbeat) {
+            self.written = Some((reply, last_write));
+            return Step::Reenter;
+        }
         match self.all_taken_over.take() {
             Some(rejection) => self.reject(rejection),
             None => self.finish(reply),
@@ -560,7 +588,7 @@ impl RequestFlow {
         let Stage::Forwarding(forwarding) = &mut self.stage else { return self.attach_here() };
         let owner = match owner {
             Some(owner) if reachable(&owner) => owner,
-            Some(owner) if self.order.position.is_none() && self.unanswered.is_none() => {
+            Some(owner) if self.order.positions.is_empty() && self.unanswered.is_none() => {
                 return self.search_holder(now, owner);
             }
             _ => return self.attach_after_forwarding(),

@@ -20,7 +20,7 @@ pub use flow::{
     Attaching, ClientOrder, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Settings, Step,
 };
 pub use mutant::{Mutant, Mutation};
-pub use position::SessionPosition;
+pub use position::{DOTS_MAX, SessionPosition, TOKENS_MAX};
 pub use secret::{Key, RANDOM_BYTES, Secret};
 pub use table::{EntryRef, SessionTable};
 

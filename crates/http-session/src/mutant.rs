@@ -13,5 +13,7 @@ convoke_base::mutants! {
     PositionIgnored: "C11", "a node executes a request although it lacks writes that the client knows";
     HolderNotSearched: "C11", "a node attaches a session without a position although another node has a link to its owner";
     AttachIsWrite: "C11", "a position names attaches that changed no claim, so that each side of a partition lacks them";
+    WriteNotKept: "C11", "the position of a session rises with a write that only the answer to the write names";
+    OnlyGreatestToken: "C11", "of several tokens of a request, a node uses only the greatest one";
     AttachIsEnough: "C8", "a request that attaches the session is acknowledged without being executed";
 }

@@ -1,5 +1,5 @@
 //! The position of a client in its own writes (C11). A node returns it with every answer as `Convoke-Session-Token`, and the
-//! client sends the newest one with its next request.
+//! client sends it with its next request.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,6 +9,8 @@ const FORMAT: u8 = 1;
 /// Maximum number of writes in a position: one for each node that executed requests lately. An attach writes all members
 /// again, so older entries matter only for unregistrations, which request numbers protect as well (C10).
 pub const DOTS_MAX: usize = 8;
+/// Maximum number of tokens in a request: one for each request that the client sent in parallel.
+pub const TOKENS_MAX: usize = 8;
 /// Hexadecimal digits of the order at the front of the text.
 const ORDER_DIGITS: usize = 16;
 /// Incarnation and number of a write, length of the node id.
@@ -17,7 +19,7 @@ const DOT_HEAD: usize = 8 + 8 + 8 + 1;
 /// The last writes of a session, by the node that made them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionPosition {
-    /// Rises with every write of the session, so that tokens compare as text.
+    /// Rises whenever the writes change, so that tokens compare as text.
     order: u64,
     /// Oldest first.
     dots: Vec<Dot>,
@@ -47,6 +49,12 @@ impl SessionPosition {
         (format == FORMAT && dots.len() <= DOTS_MAX).then_some(SessionPosition { order, dots })
     }
 
+    /// Parses the tokens of a request, which commas separate. Returns `None` if a text is not valid.
+    pub fn parse_all(text: &str) -> Option<Vec<SessionPosition>> {
+        let tokens = || text.split(',');
+        (tokens().count() <= TOKENS_MAX).then(|| tokens().map(|token| Self::parse(token.trim())).collect())?
+    }
+
     /// Returns the text of the token.
     pub fn text(&self) -> String {
         let mut bytes = vec![FORMAT];
@@ -71,13 +79,34 @@ impl SessionPosition {
         other.dots.iter().all(covered)
     }
 
-    /// Adds the writes of another position.
+    /// Adds the writes of another position. If neither position covers the other, the result is greater than both.
     pub fn join(&mut self, other: &SessionPosition) {
-        self.order = self.order.max(other.order);
-        other.dots.iter().for_each(|dot| self.add(dot.clone()));
+        let (mut newer, older) = match other.order > self.order {
+            true => (other.clone(), &*self),
+            false => (self.clone(), other),
+        };
+        if !newer.covers(older) {
+            older.dots.iter().rev().for_each(|dot| newer.add_older(dot));
+            newer.advance(None);
+        }
+        *self = newer;
     }
 
-    /// Begins a request with this number, if it has one: the position is greater than before.
+    /// Returns a position that covers all of these.
+    pub fn join_all(positions: &[SessionPosition]) -> SessionPosition {
+        let mut joined = SessionPosition::default();
+        positions.iter().for_each(|position| joined.join(position));
+        joined
+    }
+
+    /// Adds a write that a request with this number made.
+    pub fn write(&mut self, dot: Dot, request: Option<u64>) {
+        self.add(dot);
+        self.advance(request);
+    }
+
+    /// Makes the position greater than before. The number of a request counts, so that of two tokens of parallel requests
+    /// the one of the later request is usually the greater one.
     pub fn advance(&mut self, request: Option<u64>) {
         self.order = self.order.saturating_add(1).max(request.unwrap_or(0));
     }
@@ -96,6 +125,19 @@ impl SessionPosition {
         let held = self.dots.iter().position(|held| held.origin == dot.origin);
         let n = held.map(|at| self.dots.remove(at).n).unwrap_or(0).max(dot.n);
         self.dots.push(Dot { n, ..dot });
+        self.drop_oldest();
+    }
+
+    /// Adds a write of an older position.
+    fn add_older(&mut self, dot: &Dot) {
+        match self.dots.iter_mut().find(|held| held.origin == dot.origin) {
+            Some(held) => held.n = held.n.max(dot.n),
+            None => self.dots.insert(0, dot.clone()),
+        }
+        self.drop_oldest();
+    }
+
+    fn drop_oldest(&mut self) {
         if self.dots.len() > DOTS_MAX {
             self.dots.remove(0);
         }
@@ -155,6 +197,41 @@ mod tests {
         let mut joined = SessionPosition::default();
         joined.join(&position);
         assert!(joined.covers(&position) && !SessionPosition::default().covers(&position));
+    }
+
+    #[test]
+    fn a_joined_position_is_greater_than_positions_that_do_not_cover_it() {
+        let position = |order, dots: &[(&str, u64)]| {
+            let dots = dots.iter().map(|(node, n)| dot(node, *n)).collect();
+            SessionPosition { order, dots }
+        };
+        let joined = |one: &SessionPosition, other: &SessionPosition| {
+            let mut joined = one.clone();
+            joined.join(other);
+            assert!(joined.covers(one) && joined.covers(other));
+            joined
+        };
+        let (one, other) = (position(5, &[("n1", 4)]), position(7, &[("n1", 3), ("n2", 1)]));
+        for joined in [joined(&one, &other), joined(&other, &one)] {
+            assert_eq!(joined, position(8, &[("n1", 4), ("n2", 1)]));
+        }
+        let old = position(3, &[("n2", 1)]);
+        for joined in [joined(&old, &other), joined(&other, &old)] {
+            assert_eq!(joined, other, "it covers the other one");
+        }
+        let same = position(5, &[("n2", 2)]);
+        assert_eq!(joined(&one, &same), position(6, &[("n2", 2), ("n1", 4)]));
+    }
+
+    #[test]
+    fn a_request_has_a_limited_number_of_tokens() {
+        let mut position = SessionPosition::default();
+        position.write(dot("n1", 1), Some(1));
+        let list = |count| vec![position.text(); count].join(", ");
+        assert_eq!(SessionPosition::parse_all(&list(TOKENS_MAX)), Some(vec![position.clone(); TOKENS_MAX]));
+        for invalid in [list(TOKENS_MAX + 1), String::new(), format!("{},", list(1)), format!("{}, x", list(1))] {
+            assert_eq!(SessionPosition::parse_all(&invalid), None, "{invalid:?}");
+        }
     }
 
     #[test]

@@ -171,6 +171,7 @@ impl NodeProcess {
     pub fn kill_and_wait(&mut self) {
         let _ = self.child.start_kill();
         while matches!(self.child.try_wait(), Ok(None)) {
+            #[allow(clippy::disallowed_methods, reason = "a destructor cannot wait in the runtime")]
             std::thread::sleep(Duration::from_millis(1));
         }
     }

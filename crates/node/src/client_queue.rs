@@ -100,7 +100,7 @@ impl ClientQueue {
             Delivery::Notice(_) | Delivery::HeartbeatRejected { .. } => {
                 self.notices.fetch_sub(1, Ordering::Relaxed);
             }
-            Delivery::Closed(_) => {}
+            Delivery::Closed(_) | Delivery::Unreplicated => {}
         }
     }
 }
@@ -136,6 +136,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     /// Returns the lanes and their receivers: of heartbeats and of requests.
+    #[allow(clippy::disallowed_methods, reason = "a connection is in each lane at most once")]
     pub(crate) fn new() -> (Lanes, Lane, Lane) {
         let (heartbeats, heartbeats_end) = mpsc::unbounded_channel();
         let (requests, requests_end) = mpsc::unbounded_channel();

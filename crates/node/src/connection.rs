@@ -18,6 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Delivery {
     /// One answer for each operation of a submitted batch, in its order. Batches are answered in the order submitted.
     Answers(Vec<OperationResult>),
+    /// The next answers contain that of a close. There are other nodes, and none has confirmed the unregistrations (C13).
+    Unreplicated,
     Notice(Notice),
     /// Answer to [`ClientConnection::heartbeat_echoed`].
     Heartbeat {
@@ -78,6 +80,10 @@ impl Outbox {
 impl ClientConnection {
     pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Rejection> {
         let conn = ConnId(shared.number());
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "answers are bounded by the requests of the client, and notices are counted"
+        )]
         let (sender, deliveries) = mpsc::unbounded_channel();
         let queue = Arc::new(ClientQueue::new(conn));
         let connection = ClientConnection { conn, shared: shared.clone(), deliveries, queue: queue.clone() };

@@ -35,7 +35,7 @@ pub enum NodeEvent {
         reason: StopReason,
     },
     /// Something other than a peer connected to the peer port.
-    Garbage {
+    Malformed {
         address: String,
         what: String,
     },
@@ -81,7 +81,7 @@ impl NodeEvent {
             NodeEvent::Started { .. } | NodeEvent::LogConflictEnded => false,
             NodeEvent::Stopped { reason } => *reason != StopReason::Graceful,
             NodeEvent::Restarted { .. }
-            | NodeEvent::Garbage { .. }
+            | NodeEvent::Malformed { .. }
             | NodeEvent::LinkOverflow { .. }
             | NodeEvent::PersistFailed { .. }
             | NodeEvent::LogConflict { .. }
@@ -103,7 +103,7 @@ impl fmt::Display for NodeEvent {
             NodeEvent::Stopped { reason: StopReason::IdentityConflict } => {
                 f.write_str("stopped because another process uses this node id")
             }
-            NodeEvent::Garbage { address, what } => write!(f, "closed a connection from {address}: {what}"),
+            NodeEvent::Malformed { address, what } => write!(f, "closed a connection from {address}: {what}"),
             NodeEvent::LinkOverflow { address } => {
                 write!(f, "closed the link to the peer at {address}: the peer reads too slowly")
             }
@@ -193,7 +193,7 @@ impl fmt::Display for LogLine<'_> {
             NodeEvent::Stopped { reason: StopReason::IdentityConflict } => {
                 f.write_str("node stopped reason=\"another process uses this node id\"")
             }
-            NodeEvent::Garbage { address, what } => {
+            NodeEvent::Malformed { address, what } => {
                 write!(f, "peer connection closed address={address} reason={what:?}")
             }
             NodeEvent::LinkOverflow { address } => {

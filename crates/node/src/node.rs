@@ -49,6 +49,10 @@ impl Node {
         let (lanes, heartbeats, requests) = Lanes::new();
         let (inbox, inbox_end) = mpsc::channel(config.network.inbox);
         let (peer_inbox, peer_inbox_end) = mpsc::channel(config.network.inbox);
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "each connection or watch that waits or ends sends at most one signal"
+        )]
         let (signals, signals_end) = mpsc::unbounded_channel();
         let view = Arc::new(View::new(hash_seed.rotate_left(32)));
         let publisher = Publisher::new(view.clone(), hash_seed.rotate_left(16));

@@ -157,10 +157,10 @@ impl Shared {
     }
 
     /// Records a connection that does not belong to a peer.
-    pub(crate) fn garbage(&self, address: SocketAddr, what: &str) {
+    pub(crate) fn malformed(&self, address: SocketAddr, what: &str) {
         add(&self.counting.connections_malformed, 1);
         if self.log_throttle.is_new(&address.ip().to_string()) {
-            self.timeline.record(NodeEvent::Garbage { address: address.to_string(), what: what.to_owned() });
+            self.timeline.record(NodeEvent::Malformed { address: address.to_string(), what: what.to_owned() });
         }
     }
 }

@@ -140,6 +140,7 @@ async fn a_node_that_was_paused_too_long_restarts_in_place() {
     let everything = WatchSelection { space: Space::Member, filter: Filter::all() };
     let mut stream = node.watch(everything, Resume::Fresh).await.unwrap();
     // Simulates a pause of the machine: the node has no other thread than this one.
+    #[allow(clippy::disallowed_methods, reason = "the pause is the fault")]
     std::thread::sleep(Duration::from_millis(1_500));
     eventually("the node has restarted", async || {
         node.status().await.is_ok_and(|status| status.incarnation > before) && node.is_ready()

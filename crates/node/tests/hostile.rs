@@ -24,8 +24,8 @@ async fn send_until_closed(node: &NodeHandle, bytes: &[u8]) {
     let _ = stream.read_to_end(&mut answer).await;
 }
 
-fn garbage_events(node: &NodeHandle) -> usize {
-    node.events_after(0).iter().filter(|event| matches!(event.what, NodeEvent::Garbage { .. })).count()
+fn malformed_events(node: &NodeHandle) -> usize {
+    node.events_after(0).iter().filter(|event| matches!(event.what, NodeEvent::Malformed { .. })).count()
 }
 
 /// Checks that the node still serves clients and peers.
@@ -56,7 +56,7 @@ async fn garbage_is_closed_counted_and_reported_once() {
     send_until_closed(&node, &[PREAMBLE, &(8_u64 << 20).to_le_bytes(), &noise].concat()).await;
     let rejected = node.counters().await.unwrap().network.connections_malformed;
     assert_eq!(rejected, 4);
-    assert_eq!(garbage_events(&node), 1, "one event per address");
+    assert_eq!(malformed_events(&node), 1, "one event per address");
     // Valid frames without a valid message; the core rejects these.
     for frame in [&noise[..], b"", &[1], &[255; 40]] {
         send_until_closed(&node, &framed(frame)).await;
@@ -88,7 +88,7 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
         assert_eq!(answer, b"");
     }
     assert_serves(&mut cluster).await;
-    assert_eq!(garbage_events(&node), 0, "silence is not garbage");
+    assert_eq!(malformed_events(&node), 0, "silence is not garbage");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

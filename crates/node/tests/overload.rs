@@ -31,7 +31,7 @@ fn duration() -> Duration {
     seconds.map_or(timers().heartbeat_timeout * 3, Duration::from_secs)
 }
 
-/// What the clients did, for the report.
+/// Counts of the clients' operations, for the report.
 #[derive(Debug, Default)]
 struct Load {
     stop: AtomicBool,

@@ -56,7 +56,7 @@ pub struct LogContext {
     /// With [`ErrorCode::NotLeader`] and [`ErrorCode::NoQuorum`]: the replicas of the group, the last known leader
     /// first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub members: Vec<v1::Replica>,
+    pub replicas: Vec<v1::Replica>,
     /// The current epoch.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::json::epoch")]
     pub epoch: Option<v1::Epoch>,
@@ -108,9 +108,9 @@ impl Error {
 
     /// Sets the replicas of the group, the last known leader first, and the current epoch.
     #[must_use]
-    pub fn members(mut self, members: Vec<v1::Replica>, epoch: Option<v1::Epoch>) -> Error {
+    pub fn replicas(mut self, replicas: Vec<v1::Replica>, epoch: Option<v1::Epoch>) -> Error {
         let log = self.log.get_or_insert_default();
-        (log.members, log.epoch) = (members, epoch);
+        (log.replicas, log.epoch) = (replicas, epoch);
         self
     }
 
@@ -131,7 +131,7 @@ impl From<Error> for v1::Error {
             position: error.position,
             request: error.log.as_ref().and_then(|log| log.request),
             epoch: error.log.as_ref().and_then(|log| log.epoch),
-            members: error.log.map(|log| log.members).unwrap_or_default(),
+            replicas: error.log.map(|log| log.replicas).unwrap_or_default(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl From<Error> for v1::Error {
 impl From<v1::Error> for Error {
     fn from(error: v1::Error) -> Error {
         let code = error.error_code();
-        let log = LogContext { request: error.request, members: error.members, epoch: error.epoch };
+        let log = LogContext { request: error.request, replicas: error.replicas, epoch: error.epoch };
         let v1::Error { message, field, limit, known, position, .. } = error;
         Error { code, message, field, limit, known, position, log: log.non_empty() }
     }
@@ -171,7 +171,7 @@ mod tests {
     fn errors_of_the_log_plane_have_additional_fields() {
         let leader = v1::Replica { replica: 1, node: "n1".into(), leader: true, ..v1::Replica::default() };
         let epoch = v1::Epoch { term: 3, replica: 1 };
-        let error = Error::new(ErrorCode::NotLeader, "elsewhere").members(vec![leader], Some(epoch));
+        let error = Error::new(ErrorCode::NotLeader, "elsewhere").replicas(vec![leader], Some(epoch));
         assert_eq!(Error::from(v1::Error::from(error.clone())), error);
         let text = serde_json::to_string(&error).unwrap();
         assert!(text.contains(r#""epoch":"3@1""#) && text.contains(r#""node":"n1""#), "{text}");

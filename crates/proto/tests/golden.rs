@@ -177,7 +177,11 @@ fn messages_from_nodes() {
         &from_node(server_message::Message::Answers(answers)),
         "22250a0908011205312e322e330a1808021a12080d12026e6f1a05636c61696d200028ac022007",
     );
-    assert_golden(&from_node(server_message::Message::Closed(v1::Closed { error: None })), "2a00");
+    assert_golden(&from_node(server_message::Message::Closed(v1::Closed { error: None, unreplicated: false })), "2a00");
+    assert_golden(
+        &from_node(server_message::Message::Closed(v1::Closed { error: None, unreplicated: true })),
+        "2a021001",
+    );
     let notices = [
         (notice::Notice::Lost(notice::Lost { known: 300 }), "32050a0308ac02"),
         (notice::Notice::Superseded(notice::Superseded { known: 300 }), "3205120308ac02"),

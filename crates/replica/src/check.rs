@@ -24,14 +24,14 @@ pub struct LogCheck {
     /// Term of the last vote.
     pub term: u64,
     /// An unsynced batch that the next start of the node cuts.
-    pub tear: Option<Finding>,
+    pub tear: Option<LogFinding>,
     /// Findings because of which the node does not start.
-    pub damage: Vec<Finding>,
+    pub damage: Vec<LogFinding>,
 }
 
 /// A part of the log that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct LogFinding {
     pub path: PathBuf,
     pub what: String,
 }
@@ -57,7 +57,9 @@ pub fn check(directory: &Path) -> Result<LogCheck, OfflineError> {
     let mut found = LogCheck::default();
     match Identity::load(&disk) {
         Ok(Some(identity)) => found.identity = Some((identity.log, ReplicaId(identity.replica), identity.node)),
-        Ok(None) => found.damage.push(Finding { path: disk.path("identity"), what: "the file is missing".to_owned() }),
+        Ok(None) => {
+            found.damage.push(LogFinding { path: disk.path("identity"), what: "the file is missing".to_owned() });
+        }
         Err(error) => found.add(directory, error)?,
     }
     match snapshot_file::load(&disk) {
@@ -77,7 +79,7 @@ pub fn check(directory: &Path) -> Result<LogCheck, OfflineError> {
 /// Cuts the last segment after its last complete batch, and keeps the removed bytes in another file.
 ///
 /// Only for a batch that was never synced. If it was, the replica loses what it acknowledged; replicas with evidence of
-/// that refuse it (M6). Returns `None` if there is nothing to cut.
+/// that exclude it (M6). Returns `None` if there is nothing to cut.
 pub fn cut_tail(directory: &Path) -> Result<Option<CutTail>, OfflineError> {
     // Creates nothing: the directory must hold a log.
     drop(ReadOnly::open(directory)?);
@@ -121,10 +123,10 @@ impl LogCheck {
     /// Adds damage; other errors end the check.
     fn add(&mut self, directory: &Path, error: StoreError) -> Result<(), StoreError> {
         match error {
-            StoreError::Damaged { path, what } => self.damage.push(Finding { path, what }),
+            StoreError::Damaged { path, what } => self.damage.push(LogFinding { path, what }),
             StoreError::NoIdentity { .. } => {
                 let path = directory.join("identity");
-                self.damage.push(Finding { path, what: "the file is missing".to_owned() });
+                self.damage.push(LogFinding { path, what: "the file is missing".to_owned() });
             }
             other => return Err(other),
         }
@@ -143,11 +145,11 @@ impl LogCheck {
         {
             let path = disk.path(&crate::store::segment_name(segment.sequence));
             let what = format!("a batch at byte {} was never synced; the next start cuts it", scanned.end);
-            self.tear = Some(Finding { path, what });
+            self.tear = Some(LogFinding { path, what });
         }
         if self.purged > self.snapshot {
             let what = "the snapshot before the first entry of the log is missing".to_owned();
-            self.damage.push(Finding { path: disk.path(""), what });
+            self.damage.push(LogFinding { path: disk.path(""), what });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Configuration of a replica.
 
 use crate::mutant::Mutation;
-use convoke_log::LogLimits;
+use convoke_log::{Level, LogLimits};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub struct Config {
     pub cluster: String,
     /// Address at which other replicas dial this one, `host:port`.
     pub address: String,
-    /// Address at which clients reach this node; empty if there is none. Replicas tell it each other, so that a node can
-    /// name the leader before the registry knows its address.
+    /// Address at which clients reach this node; empty if there is none. Replicas exchange it, so that a node can name
+    /// the leader before the registry has its address.
     pub client_address: String,
     /// Peer addresses at which to look for a log.
     pub join: Vec<String>,
@@ -27,6 +27,10 @@ pub struct Config {
     pub state: LogLimits,
     pub timers: LogTimers,
     pub limits: ReplicaLimits,
+    /// Whether the leader leaves the feature level as it is until an operator raises it (V3).
+    pub hold_level: bool,
+    /// The highest feature level that this replica supports. Tests set a lower one to run an earlier version.
+    pub supported: Level,
     /// A deliberate bug, for tests.
     pub mutation: Mutation,
 }
@@ -144,6 +148,8 @@ impl Config {
             state: LogLimits::default(),
             timers: LogTimers::default(),
             limits: ReplicaLimits::default(),
+            hold_level: false,
+            supported: Level::SUPPORTED,
             mutation: Mutation::none(),
         }
     }

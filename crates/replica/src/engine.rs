@@ -1,5 +1,6 @@
 //! A running replica: the engine, the state, and the queue between admission and the engine.
 
+use crate::acknowledgements::AcknowledgementTable;
 use crate::config::Config;
 use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
@@ -9,7 +10,6 @@ use crate::rejection::LogRejection;
 use crate::state::State;
 use crate::status::{Group, GroupReplica};
 use crate::traces;
-use crate::witness::Witness;
 use convoke_log::{Command, Epoch, ReplicaId};
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -30,11 +30,11 @@ pub(crate) struct Engine {
     pub(crate) store: crate::store::LogStore,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
-    pub(crate) witness: Arc<Witness>,
+    pub(crate) acknowledgements: Arc<AcknowledgementTable>,
     /// The leader whose process has ended, as this replica has seen itself (M7).
     pub(crate) lost: watch::Sender<Option<LeaderId>>,
     /// Why this replica takes no part in the group: its disk went back in time (M6).
-    refused: Mutex<Option<String>>,
+    excluded: Mutex<Option<String>>,
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
@@ -56,18 +56,6 @@ pub(crate) struct Queued {
     responder: Settling<WriteResult>,
 }
 
-/// The parts of an engine.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) raft: Raft,
-    pub(crate) state: Arc<State>,
-    pub(crate) store: crate::store::LogStore,
-    pub(crate) log: u128,
-    pub(crate) counting: Arc<Counting>,
-    pub(crate) witness: Arc<Witness>,
-    pub(crate) config: Arc<Config>,
-}
-
 impl Engine {
     /// Returns the numbers of proposals and of reads that are not answered yet.
     pub(crate) fn in_flight(&self) -> (usize, usize) {
@@ -77,9 +65,17 @@ impl Engine {
     }
 
     /// Creates an engine. Pass the second value to [`forward`], which runs in its own task.
-    pub(crate) fn new(parts: Parts) -> (Self, mpsc::UnboundedReceiver<Queued>) {
+    pub(crate) fn new(
+        raft: Raft,
+        state: Arc<State>,
+        store: crate::store::LogStore,
+        log: u128,
+        counting: Arc<Counting>,
+        acknowledgements: Arc<AcknowledgementTable>,
+        config: Arc<Config>,
+    ) -> (Self, mpsc::UnboundedReceiver<Queued>) {
+        #[allow(clippy::disallowed_methods, reason = "each entry holds a permit of `proposals`")]
         let (queue, queued) = mpsc::unbounded_channel();
-        let Parts { raft, state, store, log, counting, witness, config } = parts;
         let proposals = Arc::new(Semaphore::new(config.limits.proposals));
         let reads = Arc::new(Semaphore::new(config.limits.reads));
         let quorum = AtomicBool::new(true);
@@ -90,9 +86,9 @@ impl Engine {
                 store,
                 log,
                 counting,
-                witness,
+                acknowledgements,
                 lost: watch::Sender::new(None),
-                refused: Mutex::default(),
+                excluded: Mutex::default(),
                 queue,
                 proposals,
                 reads,
@@ -230,13 +226,13 @@ impl Engine {
     }
 
     /// Returns why this replica takes no part in the group.
-    pub(crate) fn refused(&self) -> Option<String> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn excluded(&self) -> Option<String> {
+        self.excluded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns true if it was not refused before.
-    pub(crate) fn set_refused(&self, reason: String) -> bool {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).replace(reason).is_none()
+    /// Returns true if it was not excluded before.
+    pub(crate) fn set_excluded(&self, reason: String) -> bool {
+        self.excluded.lock().unwrap_or_else(PoisonError::into_inner).replace(reason).is_none()
     }
 
     pub(crate) fn contact_timeout(&self) -> Duration {
@@ -256,7 +252,7 @@ impl Engine {
         // A leader that was removed from the group still has its own vote.
         let leader = metrics.current_leader.filter(|leader| *leader != self.state.me().0 || metrics.state.is_leader());
         let voters: std::collections::BTreeSet<u64> = membership.voter_ids().collect();
-        let mut members: Vec<GroupReplica> = membership
+        let mut replicas: Vec<GroupReplica> = membership
             .nodes()
             .map(|(id, replica)| GroupReplica {
                 replica: ReplicaId(*id),
@@ -266,9 +262,9 @@ impl Engine {
                 unreachable: false,
             })
             .collect();
-        members.sort_by_key(|member| (Some(member.replica.0) != leader, !member.voter, member.replica));
+        replicas.sort_by_key(|member| (Some(member.replica.0) != leader, !member.voter, member.replica));
         let epoch = Some(metrics.vote).filter(|vote| vote.committed).map(|vote| raft::epoch(&vote.leader_id));
-        Group { epoch, leader: leader.map(ReplicaId), members }
+        Group { epoch, leader: leader.map(ReplicaId), replicas }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Collects and uses the evidence of what replicas have acknowledged (M6).
 
+use crate::acknowledgements::{AcknowledgementTable, RolledBack, Seen};
 use crate::engine::Engine;
 use crate::mutant::seam;
-use crate::net::message::{Ballot, Notes};
+use crate::net::message::{AppendExtras, Ballot};
 use crate::plane::Plane;
 use crate::raft::Vote;
 use crate::state_hashes::Divergence;
 use crate::store::disk::{Disk, read, replace};
-use crate::witness::{RolledBack, Seen, Witness};
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::io;
@@ -24,10 +24,10 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads saved evidence. It is a help and not a part of the log, so a damaged file is ignored.
-pub(crate) fn load(disk: &dyn Disk, witness: &Witness) {
+pub(crate) fn load(disk: &dyn Disk, acknowledgements: &AcknowledgementTable) {
     let loaded = match read(disk, FILE) {
         Ok(bytes) => checked(&bytes).map_or(Err("wrong checksum".to_owned()), |content| {
-            witness.load(content).map_err(|error| error.to_string())
+            acknowledgements.load(content).map_err(|error| error.to_string())
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(error) => Err(error.to_string()),
@@ -48,7 +48,7 @@ pub(crate) async fn keep(plane: Arc<Plane>, engine: Arc<Engine>) {
     let mut stall = Stall::default();
     loop {
         engine.collect_evidence(&mut stall);
-        if let Some(divergence) = engine.witness.hashes.compute(engine.config.mutation) {
+        if let Some(divergence) = engine.acknowledgements.hashes.compute(engine.config.mutation) {
             engine.report(&divergence);
         }
         if saved.elapsed() >= SAVE_INTERVAL {
@@ -61,11 +61,11 @@ pub(crate) async fn keep(plane: Arc<Plane>, engine: Arc<Engine>) {
 
 async fn save(plane: &Plane, engine: &Engine) {
     let members = engine.state.machine();
-    engine.witness.retain(|replica| {
+    engine.acknowledgements.retain(|replica| {
         let id = convoke_log::ReplicaId(replica);
         members.highest_replica() < id || members.configuration().replica(id).is_some()
     });
-    let (Some(disk), Some(mut bytes)) = (plane.disk(), engine.witness.take_unsaved()) else { return };
+    let (Some(disk), Some(mut bytes)) = (plane.disk(), engine.acknowledgements.take_unsaved()) else { return };
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     let written = match disk.simulated_latency() {
@@ -83,7 +83,7 @@ async fn save(plane: &Plane, engine: &Engine) {
     }
 }
 
-/// What a leader remembers between two collections: since when it leads, and since when it has committed nothing although
+/// State of a leader between two collections: since when it leads, and since when it has committed nothing although
 /// entries wait.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
@@ -128,7 +128,7 @@ impl Engine {
         let index = |log_id: Option<u64>| log_id.map_or(0, |index| index + 1);
         let commit = index(metrics.local_committed.map(|log_id| log_id.index));
         let last = index(metrics.last_log_index);
-        self.witness.set_stalled(stall.is_stalled(commit, last, 2 * self.contact_timeout()));
+        self.acknowledgements.set_stalled(stall.is_stalled(commit, last, 2 * self.contact_timeout()));
         self.name_check(stall);
         let me = self.state.me().0;
         let (timeout, is_new) = (self.contact_timeout(), stall.led_for() < self.contact_timeout());
@@ -136,7 +136,7 @@ impl Engine {
         let unreachable = heartbeats
             .filter(|(id, acked)| **id != me && acked.as_ref().map_or(!is_new, |acked| acked.elapsed() >= timeout));
         let unreachable = unreachable.map(|(id, _)| *id).collect();
-        self.witness.set_unreachable(unreachable);
+        self.acknowledgements.set_unreachable(unreachable);
         for (replica, matched) in metrics.replication.iter().flatten() {
             let matched = index(matched.map(|log_id| log_id.index));
             if matched == 0 {
@@ -144,7 +144,7 @@ impl Engine {
                 continue;
             }
             let seen = Seen { leader: metrics.vote.leader_id, matched, committed: matched.min(commit) };
-            self.witness.record(*replica, seen);
+            self.acknowledgements.record(*replica, seen);
         }
     }
 
@@ -154,9 +154,9 @@ impl Engine {
         let last = self.store.last().map_or(0, |last| last.index + 1);
         let grown = last.saturating_sub(std::mem::replace(&mut stall.last, last));
         let is_due = stall.checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL);
-        if is_due && last >= self.witness.hashes.wanted() {
+        if is_due && last >= self.acknowledgements.hashes.wanted() {
             stall.checked = Some(Instant::now());
-            self.witness.hashes.want(last + 1 + 2 * grown);
+            self.acknowledgements.hashes.want(last + 1 + 2 * grown);
         }
     }
 
@@ -183,36 +183,36 @@ impl Engine {
             // First the entries, then the vote: a later leader may truncate in between.
             let has = self.has();
             if let Err(lost) = seen.check(self.store.vote(), has) {
-                self.refuse(lost);
+                self.exclude(lost);
             }
         }
-        self.refused().map_or(Ok(()), Err)
+        self.excluded().map_or(Ok(()), Err)
     }
 
     /// Rejects a candidate that has lost data.
     fn check_candidate(&self, vote: &Vote, has: u64) -> Result<(), String> {
         seam!(in self.config.mutation, EvidenceIgnored => return Ok(()));
         let candidate = vote.leader_id.node_id;
-        let Some(seen) = self.witness.of(candidate) else { return Ok(()) };
+        let Some(seen) = self.acknowledgements.of(candidate) else { return Ok(()) };
         seen.check_candidate(has).map_err(|lost| format!("the data of replica {candidate} went back in time: {lost}"))
     }
 
     /// Adds the evidence in a leader's message, and rejects the message if this replica has lost data.
-    pub(crate) fn hear(&self, vote: &Vote, notes: &Notes) -> Result<(), String> {
+    pub(crate) fn apply_extras(&self, vote: &Vote, extras: &AppendExtras) -> Result<(), String> {
         let me = self.state.me().0;
-        // An outdated leader says nothing new, and what it says of stalled entries is no longer true.
+        // An outdated leader's extras are ignored: they may no longer hold.
         if self.store.vote().is_none_or(|own| own <= *vote) {
-            self.witness.set_stalled(notes.stalled);
-            self.witness.set_unreachable(notes.unreachable.clone());
-            self.witness.hashes.want(notes.check);
-            if let Some(divergence) = notes.checked.and_then(|checked| self.witness.hashes.hear(checked)) {
+            self.acknowledgements.set_stalled(extras.stalled);
+            self.acknowledgements.set_unreachable(extras.unreachable.clone());
+            self.acknowledgements.hashes.want(extras.check);
+            if let Some(divergence) = extras.checked.and_then(|checked| self.acknowledgements.hashes.compare(checked)) {
                 self.report(&divergence);
             }
         }
-        for (replica, seen) in &notes.seen {
-            self.witness.record(*replica, *seen);
+        for (replica, seen) in &extras.seen {
+            self.acknowledgements.record(*replica, *seen);
         }
-        self.check_own_data(notes.seen.iter().find(|(replica, _)| *replica == me).map(|(_, seen)| *seen))
+        self.check_own_data(extras.seen.iter().find(|(replica, _)| *replica == me).map(|(_, seen)| *seen))
     }
 
     /// Rejects a candidacy if the candidate or this replica has lost data.
@@ -222,14 +222,14 @@ impl Engine {
     }
 
     /// Stops taking part in the group: this replica has lost data that it acknowledged.
-    fn refuse(&self, lost: RolledBack) {
+    fn exclude(&self, lost: RolledBack) {
         let node = &self.config.node;
         let reason = format!(
             "the log data of node {node} went back in time: {lost}; stop the node, move its log directory away, start \
              it and run `convoke log replace {node} {node}`"
         );
-        if self.set_refused(reason.clone()) {
-            tracing::error!(%node, replica = %self.state.me(), %reason, "replica refused: its data went back in time");
+        if self.set_excluded(reason.clone()) {
+            tracing::error!(%node, replica = %self.state.me(), %reason, "replica excluded: its data went back in time");
             self.raft.runtime_config().elect(false);
         }
     }

@@ -4,6 +4,7 @@
 //! log and snapshot files store them, and replicas use their own connections. [`LogHandle`] is the interface for the
 //! rest of a node. Only one module names openraft, and the public interface does not expose it.
 
+mod acknowledgements;
 pub mod check;
 mod codec;
 mod config;
@@ -28,7 +29,6 @@ mod status;
 mod store;
 mod term_watch;
 mod traces;
-mod witness;
 
 pub use config::{Config, ConfigError, Founding, LogTimers, ReplicaLimits};
 pub use counters::Counters;

@@ -169,11 +169,13 @@ async fn found(
     machine: Machine,
     term: u64,
 ) -> Result<Report, OfflineError> {
+    let machine = machine.begun_again();
     let disk = open(directory)?;
     // Use an id above all earlier ones (M2) and a term above all earlier ones, so that no epoch occurs twice.
     let replica = machine.highest_replica().0 + 1;
     let log = u128::from_le_bytes(random()?);
-    let genesis = Machine::new(machine.limits().clone()).map_err(StartError::from)?.snapshot().to_bytes();
+    let genesis = Machine::created(machine.limits().clone(), machine.level()).map_err(StartError::from)?;
+    let genesis = genesis.snapshot().to_bytes();
     let place = ReplicaLocation { node: node.into(), address: address.into() };
     let membership = Membership::new(vec![BTreeSet::from([replica])], BTreeMap::from([(replica, place)]))
         .map_err(|error| OfflineError::Unreadable(error.to_string()))?;

@@ -61,6 +61,8 @@ pub(crate) struct Plane {
     group_available: AtomicBool,
     /// Ids of the nodes behind the join list, as of the last round of the search for a log.
     sees: Mutex<Vec<SmolStr>>,
+    /// What holds the feature level back, while this node leads.
+    level_obstacle: Mutex<Option<String>>,
     /// Set while the cluster has two logs.
     pub(crate) conflict: ArcSwapOption<LogConflict>,
     /// Addresses for clients that other nodes reported, by node id.
@@ -108,6 +110,7 @@ impl Plane {
             known: Mutex::default(),
             group_available: AtomicBool::new(false),
             sees: Mutex::default(),
+            level_obstacle: Mutex::default(),
             conflict: ArcSwapOption::empty(),
             client_addresses: Mutex::default(),
         }
@@ -219,6 +222,15 @@ impl Plane {
         *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = by;
     }
 
+    /// Returns why the log does not have the highest feature level.
+    pub(crate) fn level_obstacle(&self) -> Option<String> {
+        self.level_obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_level_obstacle(&self, obstacle: Option<String>) {
+        *self.level_obstacle.lock().unwrap_or_else(PoisonError::into_inner) = obstacle;
+    }
+
     /// Returns the fault that stopped the log.
     pub(crate) fn fault(&self) -> Option<String> {
         self.faults.borrow().clone()
@@ -269,6 +281,7 @@ impl Plane {
             log: engine.as_ref().map(|engine| engine.log),
             group: engine.as_ref().map_or_else(|| self.known(), |engine| engine.group()),
             available: engine.as_ref().is_some_and(|engine| engine.is_available()),
+            level: self.config.supported,
         }
     }
 

@@ -106,7 +106,7 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// What an applied entry did; `None` for entries of the engine.
+/// The result of an applied entry; `None` for entries of the engine.
 #[derive(Debug)]
 pub struct AppliedEntry(pub Option<Applied>);
 

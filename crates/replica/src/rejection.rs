@@ -5,7 +5,7 @@ use convoke_base::ErrorCode;
 use convoke_log::codec::CodecError;
 use convoke_log::leader::NotAppended;
 use convoke_log::machine::{ApplyRejection, Reason};
-use convoke_log::{Epoch, LogSessionId};
+use convoke_log::{Epoch, Level, LogSessionId};
 use smol_str::SmolStr;
 
 /// Why a copy of a request was not appended, or a read was not served. Other copies may have been appended.
@@ -57,7 +57,7 @@ fn leader(group: &Group) -> String {
 }
 
 fn elsewhere(group: &Group) -> String {
-    let nodes: Vec<&str> = group.members.iter().map(|member| member.node.as_str()).collect();
+    let nodes: Vec<&str> = group.replicas.iter().map(|member| member.node.as_str()).collect();
     match nodes.as_slice() {
         [] => "it knows no replica; send the request to a node that holds one".to_owned(),
         nodes => format!("read at {}, or add a replica with `convoke log add`", nodes.join(" or ")),
@@ -146,6 +146,10 @@ pub enum ChangeError {
     OtherNode { address: SmolStr, found: SmolStr, node: SmolStr },
     #[error("node {node} rejected the replica: {why}")]
     NodeRejects { node: SmolStr, why: String },
+    #[error("node {node} supports feature level {supported}, and the log needs level {needed}; upgrade the node first")]
+    TooOld { node: SmolStr, supported: Level, needed: Level },
+    #[error("the log cannot be raised to feature level {level}: {why}")]
+    HeldBack { level: Level, why: String },
     #[error("another change of the group was recorded in the meantime; check the status and retry")]
     Replaced,
     #[error("{0}")]
@@ -170,6 +174,8 @@ impl ChangeError {
             | ChangeError::HoldsReplica { .. }
             | ChangeError::OtherNode { .. }
             | ChangeError::NodeRejects { .. }
+            | ChangeError::TooOld { .. }
+            | ChangeError::HeldBack { .. }
             | ChangeError::Replaced => ErrorCode::FailedPrecondition,
         }
     }

@@ -1,8 +1,9 @@
 //! Start and stop of a node's replica.
 
+use crate::acknowledgements::AcknowledgementTable;
 use crate::config::{Config, ConfigError, Founding};
-use crate::engine::{self, Engine, Parts};
-use crate::group::{driver, founding, removal, seek};
+use crate::engine::{self, Engine};
+use crate::group::{driver, founding, level, removal, seek};
 use crate::handle::LogHandle;
 use crate::net::client::Network;
 use crate::net::{Dial, Duplex, TcpDial, server};
@@ -12,7 +13,6 @@ use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use crate::witness::Witness;
 use crate::{evidence, housekeeping, term_watch};
 use convoke_log::command::ReplicaLocation;
 use convoke_log::{Level, LimitsError, Machine, ReplicaId};
@@ -31,13 +31,19 @@ pub enum StartError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{path} belongs to node {found}, not to {node} (start that node with it, or use another directory)")]
+    #[error(
+        "log directory {path} belongs to node {found}, not to {node}: start with that id, or with another directory"
+    )]
     OfAnother { path: std::path::PathBuf, found: String, node: String },
     #[error("{0}")]
     Limits(#[from] LimitsError),
+    #[error(
+        "the log has feature level {level}, and this version supports level {supported} (start a newer version of Convoke)"
+    )]
+    TooOld { level: Level, supported: Level },
     #[error("cannot start the Raft engine: {0}")]
     Engine(String),
-    #[error("cannot read random numbers from the operating system: {0}")]
+    #[error("the operating system returned no random numbers: {0}")]
     Randomness(String),
 }
 
@@ -95,7 +101,7 @@ impl Replica {
                 return Err(StoreError::NoIdentity { path }.into());
             }
             None if plane.config.join.is_empty() && plane.config.founding == Founding::AtOnce => {
-                let identity = founder(&plane, vec![plane.place()])?;
+                let identity = founder(&plane, vec![plane.place()], plane.config.supported)?;
                 match begin(&plane, identity).await {
                     Err(StartError::Store(error)) if error.is_full() => plane.fail(error.to_string()),
                     begun => begun?,
@@ -152,7 +158,7 @@ impl LogHandle {
         let Ok(engine) = self.engine() else { return };
         let status = self.status();
         let others =
-            status.group.members.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
+            status.group.replicas.iter().filter(|member| member.voter && Some(member.replica) != status.replica);
         let matched = |id: ReplicaId| status.matched.iter().find(|(found, _)| *found == id).map(|(_, index)| *index);
         let Some(next) = others.max_by_key(|member| matched(member.replica)) else { return };
         if status.role != crate::Role::Leader || engine.raft.trigger().transfer_leader(next.replica.0).await.is_err() {
@@ -191,13 +197,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], StartError> {
 }
 
 /// Returns the identity of the creating node for a log with these founders, in the order of their ids. This node is one
-/// of them.
-pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>) -> Result<Identity, StartError> {
+/// of them, and all of them support the feature level.
+pub(crate) fn founder(plane: &Plane, members: Vec<ReplicaLocation>, level: Level) -> Result<Identity, StartError> {
     let members: BTreeMap<u64, ReplicaLocation> = (1..).zip(members).collect();
     let me = members.iter().find(|(_, place)| place.node == plane.config.node).map_or(1, |(id, _)| *id);
     let voters: BTreeSet<u64> = members.keys().copied().collect();
-    // A founder of its own supports everything that this version supports. Other founders may run an older version.
-    let level = if voters.len() == 1 { Level::SUPPORTED } else { Level::FIRST };
     let founding = Membership::new(vec![voters], members).map_err(|error| StartError::Engine(error.to_string()))?;
     Ok(Identity {
         log: u128::from_le_bytes(random()?),
@@ -249,20 +253,23 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
         Some(image) => Machine::clone(&image.machine),
         None => identity.machine().map_err(StartError::Engine)?,
     };
+    if machine.level() > config.supported {
+        return Err(StartError::TooOld { level: machine.level(), supported: config.supported });
+    }
     let over = store.vote().map_or(0, |vote| vote.leader_id.term);
     let state = Arc::new(State::new(ReplicaId(identity.replica), over, machine));
     let snapshots = Arc::new(Snapshots::new(image, disk, counting.clone()));
     let machine = StateMachine::new(state.clone(), snapshots, store.clone());
-    let witness = Arc::new(Witness::new(state.hashes.clone()));
+    let acknowledgements = Arc::new(AcknowledgementTable::new(state.hashes.clone()));
     if let Some(disk) = plane.disk() {
-        evidence::load(&*disk, &witness);
+        evidence::load(&*disk, &acknowledgements);
     }
     let network = Network {
         config: config.clone(),
         dialer: plane.dialer.clone(),
         log: identity.log,
         counting: counting.clone(),
-        witness: witness.clone(),
+        acknowledgements: acknowledgements.clone(),
     };
     let engine_config = engine::config(&config).map_err(StartError::Engine)?;
     let raft = Raft::new(identity.replica, Arc::new(engine_config), network, store.clone(), machine)
@@ -276,8 +283,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
             raft.initialize(members).await.map_err(|error| StartError::Engine(error.to_string()))?;
         }
     }
-    let parts = Parts { raft: raft.clone(), state, store, log: identity.log, counting, witness, config };
-    let (engine, queued) = Engine::new(parts);
+    let (engine, queued) = Engine::new(raft.clone(), state, store, identity.log, counting, acknowledgements, config);
     let engine = Arc::new(engine);
     tracing::info!(node = %plane.config.node, replica = identity.replica, log = %format_args!("{:032x}", identity.log), "replica started");
     plane.engine.store(Some(engine.clone()));
@@ -288,6 +294,7 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     plane.spawn(housekeeping::keep(local.engine.clone()));
     plane.spawn(evidence::keep(plane.clone(), local.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), local.clone()));
+    plane.spawn(level::keep(plane.clone(), local.engine.clone()));
     plane.spawn(removal::watch(plane.clone(), local.engine.clone()));
     if local.identity.founding.is_some() {
         plane.spawn(founding::gather(plane.clone(), local.clone()));

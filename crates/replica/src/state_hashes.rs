@@ -68,8 +68,8 @@ impl StateHashes {
         self.lock().compare(Some(own), None)
     }
 
-    /// Adds the hash of the leader.
-    pub(crate) fn hear(&self, leader: StateHash) -> Option<Divergence> {
+    /// Compares the hash of the leader with the one of this replica.
+    pub(crate) fn compare(&self, leader: StateHash) -> Option<Divergence> {
         self.lock().compare(None, Some(leader))
     }
 
@@ -131,12 +131,12 @@ mod tests {
         let hashes = computed();
         let own = hashes.last().unwrap();
         assert_eq!(own, StateHash { index, hash: state().state_hash() });
-        assert_eq!((hashes.hear(own), hashes.compared()), (None, Some(index)), "equal");
-        assert_eq!(hashes.hear(StateHash { index: index + 1, hash: 1 }), None, "another index");
+        assert_eq!((hashes.compare(own), hashes.compared()), (None, Some(index)), "equal");
+        assert_eq!(hashes.compare(StateHash { index: index + 1, hash: 1 }), None, "another index");
         let hashes = computed();
         let other = StateHash { index, hash: own.hash ^ 1 };
         let found = Divergence { index, own: own.hash, leader: other.hash };
-        assert_eq!(hashes.hear(other), Some(found));
-        assert_eq!((hashes.hear(other), hashes.divergence()), (None, Some(found)));
+        assert_eq!(hashes.compare(other), Some(found));
+        assert_eq!((hashes.compare(other), hashes.divergence()), (None, Some(found)));
     }
 }

@@ -1,6 +1,6 @@
 //! Status of a replica and its group.
 
-use convoke_log::{Epoch, LogTime, ReplicaId};
+use convoke_log::{Epoch, Level, LogTime, ReplicaId};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -60,18 +60,18 @@ pub struct Group {
     pub epoch: Option<Epoch>,
     pub leader: Option<ReplicaId>,
     /// The last known leader first, then voters, then learners.
-    pub members: Vec<GroupReplica>,
+    pub replicas: Vec<GroupReplica>,
 }
 
 impl Group {
     pub fn leader(&self) -> Option<&GroupReplica> {
         let leader = self.leader?;
-        self.members.iter().find(|member| member.replica == leader)
+        self.replicas.iter().find(|member| member.replica == leader)
     }
 
     /// Returns the replica on a node.
     pub fn on(&self, node: &str) -> Option<&GroupReplica> {
-        self.members.iter().find(|member| member.node == node)
+        self.replicas.iter().find(|member| member.node == node)
     }
 }
 
@@ -108,7 +108,10 @@ pub struct ReplicaStatus {
     /// The fault that stopped the replica.
     pub fault: Option<String>,
     /// Whether this replica takes no part in the group because its disk went back in time (M6).
-    pub refused: bool,
+    pub excluded: bool,
+    /// Feature level of the log (V1), and why it is not the highest one, as far as the leader knows.
+    pub level: Level,
+    pub level_obstacle: Option<String>,
     /// How the state of this replica differs from the state of its leader (LH6).
     pub divergence: Option<String>,
     /// The logs of this cluster, if there is more than one (FD6).

@@ -33,9 +33,9 @@ pub struct ServerLimits {
     /// Open attach streams.
     pub attaches: usize,
     /// Open streams of server-sent events.
-    pub watchers: usize,
+    pub http_watchers: usize,
     /// HTTP sessions held by this node.
-    pub sessions: usize,
+    pub http_sessions: usize,
     /// Members in one attach that is sent in parts.
     pub attach_members: usize,
     /// Size of one attach that is sent in parts.
@@ -61,8 +61,8 @@ impl Default for ServerLimits {
             connections_per_address: 25_000,
             streams_per_connection: 256,
             attaches: 200_000,
-            watchers: 10_000,
-            sessions: 100_000,
+            http_watchers: 10_000,
+            http_sessions: 100_000,
             attach_members: 100_000,
             attach_bytes: 128 * 1024 * 1024,
             body_bytes: 256 * 1024,
@@ -133,8 +133,8 @@ impl Config {
             connections_per_address,
             streams_per_connection,
             attaches,
-            watchers,
-            sessions,
+            http_watchers,
+            http_sessions,
             attach_members,
             attach_bytes,
             body_bytes,
@@ -149,8 +149,8 @@ impl Config {
             ("connections_per_address", connections_per_address),
             ("streams_per_connection", streams_per_connection as usize),
             ("attaches", attaches),
-            ("watchers", watchers),
-            ("sessions", sessions),
+            ("http_watchers", http_watchers),
+            ("http_sessions", http_sessions),
             ("attach_members", attach_members),
             ("attach_bytes", attach_bytes),
             ("body_bytes", body_bytes),
@@ -194,7 +194,7 @@ mod tests {
         let mut config = Config::default();
         config.timeouts.keep_alive = Duration::ZERO;
         assert_eq!(config.validate().unwrap_err().to_string(), "keep_alive is 0: set it to at least 1");
-        config.limits.watchers = 0;
-        assert!(matches!(config.validate().unwrap_err(), StartError::Zero { name: "watchers" }));
+        config.limits.http_watchers = 0;
+        assert!(matches!(config.validate().unwrap_err(), StartError::Zero { name: "http_watchers" }));
     }
 }

@@ -59,7 +59,7 @@ impl Gates {
             connections: gate(limits.connections),
             addresses: Addresses::new(limits.connections_per_address),
             attaches: gate(limits.attaches),
-            watchers: gate(limits.watchers),
+            watchers: gate(limits.http_watchers),
         }
     }
 
@@ -81,7 +81,7 @@ impl Surface {
         dns: Option<Dns>,
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
-        let sessions = http::Sessions::new(config.limits.sessions);
+        let sessions = http::Sessions::new(config.limits.http_sessions);
         let hosts = http::Hosts::new(&config.allowed_hosts, [config.bind.as_str(), node.client_address()]);
         Arc::new(Surface {
             hosts,

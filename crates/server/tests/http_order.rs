@@ -4,6 +4,7 @@
 
 mod support;
 
+use convoke_http_session::SessionPosition;
 use convoke_testkit::eventually;
 use serde_json::json;
 use support::Served;
@@ -68,12 +69,62 @@ async fn requests_count_in_the_order_of_their_numbers_at_every_node() {
         assert_eq!(again["version"], written["version"], "a repeated request returns the first result");
     }
     let late = client.send_numbered(&cluster[1], 2, "PATCH", "/members/a", r#"{"v":"late"}"#).await;
-    assert_eq!(late.rejected(409, "STALE_CLAIM").as_deref(), Some("Convoke-Session-Request"));
+    assert_eq!(late.rejected(409, "STALE_REQUEST").as_deref(), Some("Convoke-Session-Request"));
     assert_eq!(cluster[0].get("/api/v1/members/a").await.ok()["metadata"]["v"], "4");
     assert_eq!(client.send(&cluster[2], "DELETE", "/members/a", "").await.ok()["replicated"], true);
     let late = client.send_numbered(&cluster[1], 3, "PUT", "/members/a", MEMBER).await;
-    late.rejected(409, "STALE_CLAIM");
+    late.rejected(409, "STALE_REQUEST");
     assert_eq!(cluster[0].node.member("a"), None);
+}
+
+/// Sends a request with these tokens, and returns the answer.
+async fn send(node: &Served, session: &str, number: u64, tokens: &str, path: &str, body: &str) -> Answer {
+    let number = number.to_string();
+    let headers = [("Convoke-Session-Request", number.as_str()), ("Convoke-Session-Token", tokens)];
+    node.send("PATCH", &format!("{session}{path}"), &headers, body.to_owned()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_greater_token_of_parallel_requests_covers_the_lesser_one() {
+    let cluster = Served::cluster(2).await;
+    let mut client = Client::at(&cluster[0]).await;
+    client.send(&cluster[0], "PUT", "/members/a", MEMBER).await.ok();
+    let (session, old) = (client.session, client.token);
+    for round in 0..20 {
+        let number = 10 * (round + 1);
+        let written = send(&cluster[0], &session, number, &old, "/members/a", r#"{"v":"1"}"#);
+        let rejected = send(&cluster[0], &session, number + 1, &old, "/members/unregistered", r#"{"v":"1"}"#);
+        let (written, rejected) = tokio::join!(written, rejected);
+        rejected.rejected(404, "NOT_REGISTERED");
+        let heartbeat = [("Convoke-Session-Token", old.as_str())];
+        let heartbeat = cluster[0].send("PUT", &format!("{session}/heartbeat"), &heartbeat, String::new()).await;
+        let mut tokens = [token(&written), token(&rejected), token(&heartbeat)];
+        written.ok();
+        assert_eq!(tokens[2], *tokens.iter().max().unwrap(), "a heartbeat returns the current token");
+        tokens.sort();
+        let [lesser, middle, greatest] = tokens.map(|token| SessionPosition::parse(&token).unwrap());
+        assert!(greatest.covers(&middle) && middle.covers(&lesser), "{greatest:?} {middle:?} {lesser:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_can_contain_several_tokens() {
+    let node = Served::alone().await;
+    let mut client = Client::at(&node).await;
+    let first = token(&client.send(&node, "PUT", "/members/a", MEMBER).await);
+    let second = token(&client.send(&node, "PATCH", "/members/a", r#"{"v":"1"}"#).await);
+    let both = format!("{first}, {second}");
+    let third = send(&node, &client.session, 3, &both, "/members/a", r#"{"v":"2"}"#).await;
+    assert!(token(&third) > second);
+    third.ok();
+    let path = format!("{}/members/a", client.session);
+    let twice = [
+        ("Convoke-Session-Request", "4"),
+        ("Convoke-Session-Token", first.as_str()),
+        ("Convoke-Session-Token", "nonsense"),
+    ];
+    let answer = node.send("PATCH", &path, &twice, r#"{"v":"3"}"#.to_owned()).await;
+    assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("Convoke-Session-Token"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -232,7 +232,7 @@ async fn unknown_session_secrets_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_bounded() {
-    let served = Served::start("n0", &[], |_| {}, |server| server.limits.sessions = 2).await;
+    let served = Served::start("n0", &[], |_| {}, |server| server.limits.http_sessions = 2).await;
     let first = served.session("").await;
     served.session("").await;
     served.post("/api/v1/sessions", "").await.rejected(429, "RESOURCE_EXHAUSTED");

@@ -307,7 +307,7 @@ async fn a_slow_reader_is_reset() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_are_bounded_and_end_with_their_node() {
-    let served = Served::start("n0", &[], |_| {}, |server| server.limits.watchers = 1).await;
+    let served = Served::start("n0", &[], |_| {}, |server| server.limits.http_watchers = 1).await;
     let mut watch = Sse::open(&served, "", "").await;
     watch.until("caught-up").await;
     served.get("/api/v1/watch").await.rejected(429, "RESOURCE_EXHAUSTED");

@@ -69,7 +69,7 @@ async fn a_follower_rejects_and_names_the_leader_first() {
     let mut client = LogClient::new(channel);
     let error = Error::from(client.read(request.clone()).await.unwrap_err());
     assert_eq!(error.code, ErrorCode::NotLeader, "{error}");
-    let members = error.log.unwrap().members;
+    let members = error.log.unwrap().replicas;
     assert_eq!(members.len(), 3);
     assert_eq!((members[0].node.as_str(), members[0].leader), (format!("n{leader}").as_str(), true));
     assert_eq!(members[0].address, cluster.served(leader).address().to_string());
@@ -353,6 +353,7 @@ async fn a_fifth_backup_is_rejected_immediately() {
 async fn idle_link(
     served: &Served,
 ) -> (mpsc::UnboundedSender<v1::SubmitRequest>, tonic::Streaming<v1::SubmitResponse>) {
+    #[allow(clippy::disallowed_methods, reason = "the test sends few messages")]
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut client = LogClient::new(support::grpc::channel(served).await);
     let mut incoming = client.submit(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
@@ -391,7 +392,7 @@ async fn a_closing_port_ends_idle_links_although_its_replica_keeps_running() {
     let node = cluster.nodes[0].take().unwrap();
     tokio::time::timeout(TIMEOUT, node.served.server.stop()).await.expect("an idle link does not hold it up");
     let error = Error::from(incoming.message().await.unwrap_err());
-    assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotReady, 1));
+    assert_eq!((error.code, error.log.unwrap().replicas.len()), (ErrorCode::NotReady, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -403,7 +404,7 @@ async fn a_leadership_transfer_ends_idle_links() {
     cluster.ambassador().change(&transfer, TIMEOUT, Some(TIMEOUT)).await.unwrap();
     let ended = tokio::time::timeout(TIMEOUT, incoming.message()).await.expect("the link ends");
     let error = Error::from(ended.unwrap_err());
-    assert_eq!((error.code, error.log.unwrap().members.len()), (ErrorCode::NotLeader, 3));
+    assert_eq!((error.code, error.log.unwrap().replicas.len()), (ErrorCode::NotLeader, 3));
 }
 
 /// A frozen leader keeps its connections open. The replica of a node learns of the next leader early, and the node does not

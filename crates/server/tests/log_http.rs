@@ -155,6 +155,7 @@ async fn without_a_log_plane_every_route_reports_it() {
         ("GET", "/api/v1/log/requests/1/1", ""),
         ("POST", "/api/v1/log/requests/1/1/resolve", ""),
         ("POST", "/api/v1/log/members", r#"{"add":"n1"}"#),
+        ("POST", "/api/v1/log/upgrade", "{}"),
     ] {
         served.send(method, path, &[], body.to_owned()).await.rejected(503, "NOT_READY");
     }
@@ -211,7 +212,7 @@ async fn keys_work_at_every_node_before_the_registry_knows_the_leader() {
         let path = format!("/api/v1/kv/from-{index}");
         cluster.http(index, "PUT", &path, "x").await.ok();
         let status = cluster.http(index, "GET", "/api/v1/log/status", "").await.ok();
-        let first = &status["members"][0];
+        let first = &status["replicas"][0];
         assert_eq!(first["address"], cluster.served(leader).address().to_string(), "{status}");
     }
 }
@@ -223,7 +224,7 @@ async fn a_dead_voter_is_not_shown_as_a_plain_one() {
     let other = 3 - leader - dead;
     let unreachable = async |cluster: &LogCluster, at: usize| {
         let status = cluster.http(at, "GET", "/api/v1/log/status", "").await.ok();
-        let members = status["members"].as_array().unwrap().clone();
+        let members = status["replicas"].as_array().unwrap().clone();
         let lost: Vec<_> = members.iter().filter(|member| member["unreachable"] == true).collect();
         let lost: Vec<String> = lost.iter().map(|member| member["node"].as_str().unwrap().to_owned()).collect();
         (lost, status["leader"].as_str().unwrap().to_owned(), status["available"].as_bool().unwrap())

@@ -160,7 +160,7 @@ export function mount(root) {
         ([name]) => h("div", {}, h("dt", {}, name), h("dd")),
         (item, [, value]) => text(item.lastChild, value),
       );
-      keyed(replicas, live.log.members ?? [], (one) => `${one.node} ${one.replica}`, replica, updateReplica);
+      keyed(replicas, live.log.replicas ?? [], (one) => `${one.node} ${one.replica}`, replica, updateReplica);
     },
     unmount() {
       stop.abort();

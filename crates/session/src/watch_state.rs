@@ -43,7 +43,7 @@ enum Resumed {
     Otherwise,
 }
 
-/// What the caller must do after an event.
+/// The action that an event requires of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Next {

@@ -78,6 +78,7 @@ faults! {
     HttpNodeBusy: 0, "HTTP: full queue of a node";
     HttpTableFull: 0, "HTTP: full session table";
     HttpWritesLost: 0, "HTTP: lost writes reported";
+    HttpParallelRequest: 0, "HTTP: parallel request";
 }
 
 impl Fault {
@@ -126,6 +127,7 @@ impl Fault {
                 | Fault::HttpNodeBusy
                 | Fault::HttpTableFull
                 | Fault::HttpWritesLost
+                | Fault::HttpParallelRequest
         )
     }
 }
@@ -364,7 +366,8 @@ impl World {
             | Fault::HttpForgedSecret
             | Fault::HttpNodeBusy
             | Fault::HttpTableFull
-            | Fault::HttpWritesLost => false,
+            | Fault::HttpWritesLost
+            | Fault::HttpParallelRequest => false,
         }
     }
 
@@ -594,7 +597,7 @@ impl World {
     /// Like a cut, but it excuses no host.
     fn cut_clients(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
-        self.network.cuts.push(crate::network::Cut { id, from, to, clients_only: true });
+        self.network.cuts.push(crate::network::Cut { id, since: self.now, from, to, clients_only: true });
         self.update_reach();
         id
     }

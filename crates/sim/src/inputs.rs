@@ -241,7 +241,7 @@ impl World {
 
     fn carry_out(&mut self, host: usize, effect: Effect) {
         match effect {
-            Effect::Dial { dial, address } => self.dial(host, dial.0, &address),
+            Effect::Dial { dial, address, turn } => self.dial(host, dial.0, &address, turn),
             Effect::Send { link, frame } => self.push(link.0 / 2, (link.0 % 2) as usize, Item::Frame(frame)),
             Effect::CloseLink { link } => self.close_end(link.0 / 2, (link.0 % 2) as usize, false),
             Effect::Notify { conn, notice } => {

@@ -100,6 +100,7 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     pub id: u64,
+    pub since: Micros,
     pub from: u128,
     pub to: u128,
     /// Cuts clients only; it excuses no host.
@@ -133,9 +134,16 @@ impl Network {
         self.cuts.iter().any(|cut| cut.from & from.bit() != 0 && cut.to & to.bit() != 0)
     }
 
-    /// Whether neither end can send to the other.
+    /// Whether one of two places cannot send to the other.
     pub fn severed(&self, one: Place, other: Place) -> bool {
         self.blocked(one, other) || self.blocked(other, one)
+    }
+
+    /// Returns since when one of two places cannot send to the other.
+    pub fn severed_since(&self, one: Place, other: Place) -> Option<Micros> {
+        let blocks = |cut: &&Cut, from: Place, to: Place| cut.from & from.bit() != 0 && cut.to & to.bit() != 0;
+        let cuts = self.cuts.iter().filter(|cut| blocks(cut, one, other) || blocks(cut, other, one));
+        cuts.map(|cut| cut.since).min()
     }
 
     pub fn spike(&self, from: Place, to: Place) -> Micros {

@@ -294,7 +294,7 @@ impl World {
                     self.client_gives_up(client, &id, registration, &error);
                 }
             }
-            Effect::Closed => {
+            Effect::Closed { .. } => {
                 self.note(format!("c{client} has closed"));
                 let c = &mut self.clients[client];
                 let attached = c.link.filter(|link| link.attached).map(|link| link.host);

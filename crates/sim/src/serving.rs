@@ -120,13 +120,13 @@ impl World {
     pub(crate) fn answer_when_replicated(&mut self, close: UnreplicatedClose) {
         let UnreplicatedClose { host, boot, conn, deadline, .. } = close;
         let node = self.hosts[host].node.as_ref().filter(|_| self.hosts[host].boot == boot);
-        let Some(replicated) = node.map(Node::replicated) else { return };
-        let written = |result: &OperationResult| match result {
-            OperationResult::Unregistered(Ok(written)) => Some(*written),
-            _ => None,
-        };
-        let written = close.results.iter().filter_map(written).max().unwrap_or(0);
-        if replicated == Replicated::Alone || replicated.number() >= written || self.now >= deadline {
+        let Some(node) = node else { return };
+        let (state, others) = (node.replicated(), node.has_other_nodes());
+        let replicated = state.number() >= node.last_unregistration();
+        if state == Replicated::Alone || replicated || self.now >= deadline {
+            if !replicated && others {
+                self.with_attach(conn, AttachState::unreplicated);
+            }
             self.with_attach(conn, |attach| attach.answered(close.results));
             self.send_answers(conn);
         } else {

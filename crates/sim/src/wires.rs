@@ -3,19 +3,38 @@
 use crate::host::Input;
 use crate::network::{Connection, Cut, End, Item, Kind, Micros, Parcel, Place, SECOND};
 use crate::world::{Event, World, micros};
+use convoke_core::node::{DialId, dial_order};
 
 /// Timeout of a connection attempt.
 const DIAL_TIMEOUT: Micros = 3 * SECOND;
 
+/// A name that leads to all hosts, as that of a headless service does.
+pub const EVERY_HOST: &str = "every-host:7000";
+
 impl World {
-    pub(crate) fn dial(&mut self, host: usize, dial: u64, address: &str) {
+    pub(crate) fn dial(&mut self, host: usize, dial: u64, address: &str, turn: u32) {
         let boot = self.hosts[host].boot;
         self.hosts[host].dials.insert(dial, None);
         self.schedule(self.now + DIAL_TIMEOUT, Event::DialTimeout { host, boot, dial });
-        let target = address.strip_prefix('h').and_then(|rest| rest.split_once(':')).and_then(|(n, _)| n.parse().ok());
+        let target = if address == EVERY_HOST {
+            self.dial_every_host(host, dial, turn)
+        } else {
+            address.strip_prefix('h').and_then(|rest| rest.split_once(':')).and_then(|(n, _)| n.parse().ok())
+        };
         let Some(to) = target.filter(|to| *to < self.hosts.len()) else { return };
         let latency = self.latency(Place::Host(host), Place::Host(to));
         self.schedule(self.now + latency, Event::DialArrives { from: Place::Host(host), process: boot, dial, to });
+    }
+
+    /// The host that a dial of the name of all hosts reaches. As a resolver does, it puts the host itself first.
+    fn dial_every_host(&mut self, host: usize, dial: u64, turn: u32) -> Option<usize> {
+        let count = self.hosts.len();
+        self.with_node(host, |node, _, _| node.resolved(DialId(dial), count));
+        let preferred = std::iter::once(host).chain((0..count).filter(|other| *other != host));
+        let order = dial_order(preferred.collect(), turn);
+        let accepts =
+            |to: &usize| self.hosts[*to].running() && !self.network.severed(Place::Host(host), Place::Host(*to));
+        order.iter().find(|to| accepts(to)).or(order.first()).copied()
     }
 
     pub(crate) fn dial_arrives(&mut self, from: Place, process: u64, dial: u64, to: usize) {
@@ -209,7 +228,7 @@ impl World {
     /// Blocks everything from one set of places to another, in one direction. Returns the cut's number.
     pub fn cut(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
-        self.network.cuts.push(Cut { id, from, to, clients_only: false });
+        self.network.cuts.push(Cut { id, since: self.now, from, to, clients_only: false });
         let (now, touched) = (self.now, from | to);
         for (index, host) in self.hosts.iter_mut().enumerate() {
             if Place::Host(index).bit() & touched != 0 {

@@ -236,13 +236,15 @@ impl<'a> Cluster<'a> {
         true
     }
 
-    /// Returns a follower that can be replaced by the spare node, with an image of its disk and its applied index.
+    /// Returns a follower that can be replaced by the spare node, with an image of its disk and its last index.
     pub(crate) fn image_of_a_follower(&mut self) -> Option<(usize, DiskImage, u64)> {
         self.spare?;
         let leader = self.leader()?;
         let followers: Vec<usize> = self.members.iter().copied().filter(|place| *place != leader).collect();
         let place = *followers.get(self.random.usize(..followers.len().max(1)))?;
-        Some((place, self.shared.disks[place].image(), self.applied(place)?))
+        // Entries that are stored but not applied yet are in the image, too.
+        let last = self.shared.handle(place)?.status().last;
+        Some((place, self.shared.disks[place].image(), last))
     }
 
     pub(crate) fn applied(&self, place: usize) -> Option<u64> {
@@ -256,8 +258,18 @@ impl<'a> Cluster<'a> {
         self.shared.disks[place].roll_back(image);
     }
 
-    pub(crate) fn is_refused(&self, place: usize) -> bool {
-        self.shared.handle(place).is_some_and(|handle| handle.status().refused)
+    pub(crate) fn is_excluded(&self, place: usize) -> bool {
+        self.shared.handle(place).is_some_and(|handle| handle.status().excluded)
+    }
+
+    /// Describes the replicas for the report of a violation.
+    pub(crate) fn describe(&self) -> String {
+        let describe = |(place, handle): (usize, LogHandle)| {
+            let status = handle.status();
+            let (role, last, commit) = (status.role.as_str(), status.last, status.commit);
+            format!("n{place} {role}, last {last}, commit {commit}, epoch {:?}", status.group.epoch)
+        };
+        self.handles().into_iter().map(describe).collect::<Vec<_>>().join("; ")
     }
 
     /// Lets the operator replace a node by the spare one.

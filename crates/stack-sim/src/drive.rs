@@ -107,6 +107,7 @@ impl Run<'_> {
                 std::future::pending().await
             });
         }
+        #[allow(clippy::disallowed_methods, reason = "one driver, which waits for its orders")]
         let (orders, taken) = unbounded_channel();
         sim.client("probe_writer", probe_writer(shared.clone()));
         sim.client("operator", operator::work(shared.clone(), taken));
@@ -164,7 +165,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Restores an earlier image of a follower's disk and requires that the others refuse it; then it is replaced.
+    /// Restores an earlier image of a follower's disk and requires that the others exclude it; then it is replaced.
     fn roll_back(&mut self) -> Result<(), String> {
         // Without a spare node it could not be replaced.
         let Some((place, image, before)) = self.cluster.image_of_a_follower() else { return Ok(()) };
@@ -177,14 +178,18 @@ impl Run<'_> {
             self.step()?;
         }
         self.cluster.roll_back(place, image);
-        if !self.until(ROLLBACK_PATIENCE, |run| run.cluster.is_refused(place))? {
-            return Err(format!("a disk that went back is refused: n{place} not within {ROLLBACK_PATIENCE:?}"));
+        if !self.until(ROLLBACK_PATIENCE, |run| run.cluster.is_excluded(place))? {
+            let replicas = self.cluster.describe();
+            return Err(format!(
+                "a disk that went back is excluded: n{place}, with an image up to entry {before}, not within \
+                 {ROLLBACK_PATIENCE:?}; {replicas}"
+            ));
         }
         self.cluster.replace(place);
         if !self.until(ORDERS_PATIENCE, |run| run.shared.recorder.lock().orders_left == 0)? {
             return Err(format!("membership arrives: not within {ORDERS_PATIENCE:?}"));
         }
-        *self.shared.recorder.lock().stats.checks.entry("a disk that went back is refused").or_default() += 1;
+        *self.shared.recorder.lock().stats.checks.entry("a disk that went back is excluded").or_default() += 1;
         Ok(())
     }
 

@@ -81,6 +81,7 @@ pub(crate) async fn run(shared: Arc<Shared>, place: usize) -> turmoil::Result {
             return std::future::pending().await;
         }
     };
+    #[allow(clippy::disallowed_methods, reason = "one jump per fault")]
     let (jump, mut jumps) = tokio::sync::mpsc::unbounded_channel();
     {
         let mut node = shared.node(place);

@@ -30,6 +30,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let mut pause = LOOK_AGAIN;
     while !condition() {
         assert!(Instant::now() < deadline, "did not happen: {what}");
+        #[allow(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
         std::thread::sleep(pause);
         pause = (pause * 2).min(POLL_MAX);
     }

@@ -306,9 +306,9 @@ impl Shared {
         if answered && self.answers.receiver_count() > 0 {
             self.answers.send_modify(|count| *count += 1);
         }
-        if let Some(members) = out.relink {
+        if let Some(replicas) = out.relink {
             state.outgoing = None;
-            self.peers().learn(&members);
+            self.peers().learn(&replicas);
             self.linked.send_replace(None);
         }
     }

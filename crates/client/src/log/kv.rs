@@ -45,7 +45,7 @@ impl Drop for Handle {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Write {
-    what: What,
+    change: Change,
     if_revision: Option<u64>,
     previous: bool,
     deadline: Option<Duration>,
@@ -53,7 +53,7 @@ pub struct Write {
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum Change {
     Put(Bytes, Bytes),
     Delete(Bytes),
     DeleteRange(v1::KeyRange),
@@ -61,20 +61,20 @@ enum What {
 
 impl Write {
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Write {
-        Write::new(What::Put(key.into(), value.into()))
+        Write::new(Change::Put(key.into(), value.into()))
     }
 
     pub fn delete(key: impl Into<Bytes>) -> Write {
-        Write::new(What::Delete(key.into()))
+        Write::new(Change::Delete(key.into()))
     }
 
     /// Deletes every key that begins with `prefix`.
     pub fn delete_prefix(prefix: impl Into<Bytes>) -> Write {
-        Write::new(What::DeleteRange(v1::KeyRange::prefix(prefix)))
+        Write::new(Change::DeleteRange(v1::KeyRange::prefix(prefix)))
     }
 
-    fn new(what: What) -> Write {
-        Write { what, if_revision: None, previous: false, deadline: None, last: false }
+    fn new(change: Change) -> Write {
+        Write { change, if_revision: None, previous: false, deadline: None, last: false }
     }
 
     /// Requires that the key has this modify revision, or does not exist if it is 0. Otherwise the write fails with
@@ -105,12 +105,12 @@ impl Write {
     }
 
     fn body(self) -> Body {
-        let Write { what, if_revision, previous, .. } = self;
+        let Write { change, if_revision, previous, .. } = self;
         let delete = |which| Body::Delete(v1::DeleteKeys { which: Some(which), if_revision, previous });
-        match what {
-            What::Put(key, value) => Body::Put(v1::PutKey { key, value, if_revision, previous }),
-            What::Delete(key) => delete(v1::delete_keys::Which::Key(key)),
-            What::DeleteRange(range) => delete(v1::delete_keys::Which::Range(range)),
+        match change {
+            Change::Put(key, value) => Body::Put(v1::PutKey { key, value, if_revision, previous }),
+            Change::Delete(key) => delete(v1::delete_keys::Which::Key(key)),
+            Change::DeleteRange(range) => delete(v1::delete_keys::Which::Range(range)),
         }
     }
 }

@@ -78,7 +78,7 @@ async fn find(shared: &Shared, random: &mut fastrand::Rng) -> Option<LeaderLink>
     while shared.wants_link() {
         let mut result = search.round(shared, None).await;
         // At most once in a row: nodes that contradict each other must not cause rounds without a pause.
-        hurried = !hurried && matches!(result, ProbeResult::NewMembers);
+        hurried = !hurried && matches!(result, ProbeResult::NewReplicas);
         if !hurried && !matches!(result, ProbeResult::Leader(_)) && shared.wants_link() {
             result = pause_between_rounds(shared, &mut search, begun, random).await;
         }
@@ -133,7 +133,7 @@ async fn listen(shared: &Shared, found: LeaderLink) -> Option<LeaderLink> {
                 Some(Ok(message)) => shared.with(|core, now, out| core.received(now, link, message, out)),
                 Some(Err(status)) => {
                     let error = Error::from(status);
-                    shared.peers().learn(&error.log.map(|log| log.members).unwrap_or_default());
+                    shared.peers().learn(&error.log.map(|log| log.replicas).unwrap_or_default());
                     break None;
                 }
                 None => break None,
@@ -164,11 +164,18 @@ async fn later_leader(shared: &Shared, epoch: v1::Epoch) -> LeaderLink {
 #[cfg(test)]
 mod tests {
     use crate::ErrorCode;
-    use crate::connect::{Connect, Connecting, TcpConnect};
+    use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
     use crate::log::{Ambassador, Options};
+    use convoke_proto::v1;
+    use convoke_proto::v1::submit_response::Message;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
+    use tokio::sync::mpsc;
     use tokio::time::{Instant, sleep};
+    use tokio_stream::StreamExt;
+    use tonic::Status;
+    use tonic::body::Body;
+    use tonic::codegen::http;
     use tonic::transport::Endpoint;
 
     /// Connects with a given outcome, and records when each attempt began.
@@ -266,5 +273,52 @@ mod tests {
         sleep(Duration::from_secs(600)).await;
         let (attempts, done) = (connect.attempts().len(), *connect.done.lock().unwrap());
         assert!(attempts <= 125 && done + 5 > attempts, "{done} of {attempts}");
+    }
+
+    /// The old leader is frozen: it accepts connections and does not answer. The new one rejects the first probe, because
+    /// it has not committed anything yet.
+    #[derive(Debug, Default)]
+    struct JustElected {
+        probes: Mutex<Vec<Instant>>,
+    }
+
+    impl Connect for Arc<JustElected> {
+        fn connect<'a>(&'a self, _: &'a Endpoint) -> Connecting<'a> {
+            Box::pin(std::future::pending())
+        }
+
+        fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
+            (address == "new:1").then(|| self.clone() as Arc<dyn InProcessNode>)
+        }
+    }
+
+    impl InProcessNode for JustElected {
+        fn call(&self, _: http::Request<Body>) -> Responding {
+            Box::pin(std::future::pending())
+        }
+
+        fn submit(&self, _: mpsc::UnboundedReceiver<v1::SubmitRequest>) -> Result<Answers, Status> {
+            let mut probes = self.probes.lock().unwrap();
+            probes.push(Instant::now());
+            if probes.len() == 1 {
+                return Err(Status::unavailable("not yet"));
+            }
+            let (epoch, log) = (v1::Epoch { term: 2, replica: 2 }, v1::LogId { high: 1, low: 1 });
+            let welcome = Message::Welcome(v1::Welcome { epoch: Some(epoch), log: Some(log) });
+            let first = v1::SubmitResponse { tag: 0, message: Some(welcome) };
+            Ok(Box::pin(tokio_stream::once(Ok(first)).chain(tokio_stream::pending())))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frozen_node_does_not_delay_the_search_for_its_successor() {
+        let nodes = Arc::new(JustElected::default());
+        let ambassador = Ambassador::start_with(["frozen:1", "new:1"], Arc::new(nodes.clone())).unwrap();
+        let (kv, start) = (ambassador.kv(), Instant::now());
+        let _waiting = kv.put("a", "1");
+        let mut linked = ambassador.shared.linked.subscribe();
+        linked.wait_for(Option::is_some).await.unwrap();
+        assert_eq!(nodes.probes.lock().unwrap().len(), 2);
+        assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
     }
 }

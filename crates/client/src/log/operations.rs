@@ -7,6 +7,7 @@ use crate::{Error, ErrorCode};
 use convoke_proto::v1;
 use convoke_proto::v1::members_request::Change as Wire;
 use convoke_proto::v1::read_request::What;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A membership change of the log. Nodes are named by their ids.
@@ -111,21 +112,56 @@ impl Ambassador {
     }
 
     /// Ends one log session, or all sessions of a client address or node. Returns how many were open. Their requests
-    /// never take effect afterwards. Ending twice has the effect of ending once.
+    /// never take effect afterwards. Ending twice has the effect of ending once. If the time is over before all are ended,
+    /// the error says how many were.
     pub async fn end_sessions(&self, which: &EndSessions, timeout: Option<Duration>) -> Result<u64, Error> {
         let (session, opened_by) = match which {
             EndSessions::One(session) => (*session, String::new()),
             EndSessions::OpenedBy(opener) => (0, opener.clone()),
         };
+        let ended = AtomicU64::new(0);
         let asking = async {
             loop {
                 let linked = link(&self.shared).await;
                 let mut leader = client(&self.shared, linked.channel);
                 let asked = leader.end_sessions(v1::EndSessionsRequest { session, opened_by: opened_by.clone() });
                 match self.shared.answer_over(linked.link, asked).await {
-                    Some(Ok(response)) => return Ok(response.into_inner().ended),
+                    Some(Ok(response)) => {
+                        let v1::EndSessionsResponse { ended: more_ended, more } = response.into_inner();
+                        let all = ended.fetch_add(more_ended, Ordering::Relaxed) + more_ended;
+                        if !more {
+                            return Ok(all);
+                        }
+                    }
                     Some(Err(status)) => match Error::from(status) {
                         error if error.code == ErrorCode::ResourceExhausted => return Err(error),
+                        error => retry(&self.shared, linked.link, error).await?,
+                    },
+                    None => {}
+                }
+            }
+        };
+        within(timeout, no_leader, asking).await.map_err(|error| match ended.load(Ordering::Relaxed) {
+            0 => error,
+            ended => {
+                let message = format!("{ended} sessions were ended, and more are open: repeat the request to end them");
+                Error { message, ..error }
+            }
+        })
+    }
+
+    /// Raises the log to the highest feature level that all replicas support, and returns the level. If a replica holds
+    /// the level back, the error names it.
+    pub async fn upgrade(&self, timeout: Option<Duration>) -> Result<u64, Error> {
+        // Raising twice has the effect of raising once.
+        let asking = async {
+            loop {
+                let linked = link(&self.shared).await;
+                let mut leader = client(&self.shared, linked.channel);
+                match self.shared.answer_over(linked.link, leader.upgrade(v1::UpgradeRequest {})).await {
+                    Some(Ok(response)) => return Ok(response.into_inner().level),
+                    Some(Err(status)) => match Error::from(status) {
+                        error if error.code == ErrorCode::FailedPrecondition => return Err(error),
                         error => retry(&self.shared, linked.link, error).await?,
                     },
                     None => {}

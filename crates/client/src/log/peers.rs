@@ -32,15 +32,15 @@ impl Peers {
         Peers { seeds, learnt: Vec::new(), rounds: 0 }
     }
 
-    /// Records the members reported by a node, the last known leader first. Returns true if it names a leader that was
+    /// Records the replicas reported by a node, the last known leader first. Returns true if it names a leader that was
     /// not asked in this round.
-    pub(crate) fn learn(&mut self, members: &[Replica]) -> bool {
-        let addresses = members.iter().filter(|member| !member.address.is_empty()).take(KNOWN_MAX);
+    pub(crate) fn learn(&mut self, replicas: &[Replica]) -> bool {
+        let addresses = replicas.iter().filter(|member| !member.address.is_empty()).take(KNOWN_MAX);
         let mut learnt: Vec<String> = addresses.map(|member| member.address.clone()).collect();
         if learnt.is_empty() {
             return false;
         }
-        let leader = members.first().filter(|member| member.leader).map(|member| &member.address);
+        let leader = replicas.first().filter(|member| member.leader).map(|member| &member.address);
         let is_new = leader.is_some_and(|leader| !self.learnt.contains(leader) && !self.seeds.contains(leader));
         std::mem::swap(&mut self.learnt, &mut learnt);
         is_new

@@ -124,8 +124,8 @@ pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> 
         | ErrorCode::NotReady
         | ErrorCode::StaleEpoch
         | ErrorCode::OutcomeUnknown => {
-            let members = error.log.map(|log| log.members).unwrap_or_default();
-            shared.peers().learn(&members);
+            let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
+            shared.peers().learn(&replicas);
             shared.link_down(link);
         }
         _ => return Err(error),

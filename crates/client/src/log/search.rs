@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -22,6 +23,9 @@ const PROBE_TIMEOUT_BASE: Duration = Duration::from_secs(1);
 const PROBE_TIMEOUT_CAP: Duration = Duration::from_secs(5);
 /// Duration of a round. A slow node does not delay the next one, because another node may have become leader.
 const ROUND: Duration = Duration::from_secs(1);
+/// How long a round goes on after its first answer. A frozen leader does not answer, and its successor may reject the first
+/// probe because it has just been elected.
+const ROUND_AFTER_ANSWER: Duration = Duration::from_millis(50);
 /// Number of unanswered probes in a row after which the connection to a node is replaced.
 const SILENCES_MAX: u32 = 2;
 
@@ -44,8 +48,8 @@ impl fmt::Debug for LeaderLink {
 #[derive(Debug)]
 pub(super) enum ProbeResult {
     Leader(Box<LeaderLink>),
-    /// A node named members, with a leader that was not asked.
-    NewMembers,
+    /// A node named replicas, with a leader that was not asked.
+    NewReplicas,
     None,
 }
 
@@ -84,19 +88,24 @@ impl Search {
         self.ask(shared);
         let end = tokio::time::sleep(ROUND);
         tokio::pin!(end);
-        let mut new_members = false;
+        let (mut new_replicas, mut answered) = (false, false);
         while self.is_asking() {
             tokio::select! {
                 biased;
                 result = self.next_result(shared) => match result {
                     ProbeResult::Leader(leader) if is_later(&leader.epoch) => return ProbeResult::Leader(leader),
-                    ProbeResult::NewMembers => new_members = true,
+                    ProbeResult::NewReplicas => new_replicas = true,
                     ProbeResult::Leader(_) | ProbeResult::None => {}
                 },
                 () = &mut end => break,
             }
+            // Later answers are received in the pause or in the next round.
+            if !answered && after.is_none() {
+                answered = true;
+                end.as_mut().reset(Instant::now() + ROUND_AFTER_ANSWER);
+            }
         }
-        if new_members { ProbeResult::NewMembers } else { ProbeResult::None }
+        if new_replicas { ProbeResult::NewReplicas } else { ProbeResult::None }
     }
 
     /// Returns whether a node may still answer.
@@ -123,8 +132,8 @@ impl Search {
                 if error.code == crate::ErrorCode::FailedPrecondition {
                     shared.set_rejection(Some(error.clone()));
                 }
-                let members = error.log.map(|log| log.members).unwrap_or_default();
-                if shared.peers().learn(&members) { ProbeResult::NewMembers } else { ProbeResult::None }
+                let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
+                if shared.peers().learn(&replicas) { ProbeResult::NewReplicas } else { ProbeResult::None }
             }
             Err(_) => ProbeResult::None,
         }
@@ -172,6 +181,7 @@ async fn ask(
 }
 
 async fn ask_over(channel: LogChannel, name_log: NameLog, address: &str) -> Result<LeaderLink, Error> {
+    #[allow(clippy::disallowed_methods, reason = "the ambassador limits its requests in flight")]
     let (outgoing, messages) = mpsc::unbounded_channel();
     let mut incoming: Answers = match &channel {
         LogChannel::Local(node) => node.submit(messages)?,

@@ -55,6 +55,11 @@ impl AttachState {
         self.settle();
     }
 
+    /// The close that is answered next has unregistered its members at this node only (C13).
+    pub fn unreplicated(&mut self) {
+        self.unreplicated = true;
+    }
+
     /// Sends the answers that do not wait for the node any more.
     pub(super) fn settle(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.awaits() == 0)
@@ -135,7 +140,8 @@ impl AttachState {
     }
 
     fn closed(&mut self, error: Option<Error>) {
-        self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error: error.map(Into::into) }));
+        let unreplicated = std::mem::take(&mut self.unreplicated) && error.is_none();
+        self.outgoing.push_back(ServerMessage::Closed(v1::Closed { error: error.map(Into::into), unreplicated }));
     }
 
     fn attach_rejected(&mut self, claim: u64, error: Error) {

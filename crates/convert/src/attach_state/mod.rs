@@ -75,6 +75,8 @@ pub struct AttachState {
     pending: VecDeque<Pending>,
     /// Messages for the client.
     outgoing: VecDeque<ServerMessage>,
+    /// No other node has confirmed the close that is answered next.
+    unreplicated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,7 @@ impl AttachState {
             parts: Parts::new(&settings),
             pending: VecDeque::new(),
             outgoing: VecDeque::new(),
+            unreplicated: false,
         }
     }
 

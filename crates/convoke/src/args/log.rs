@@ -194,6 +194,8 @@ pub(crate) enum LogCommand {
         /// Id of the new leader
         node: String,
     },
+    /// Raise the log to the highest feature level of all replicas
+    Upgrade,
     /// Write the whole state to a file
     Backup {
         /// File to write
@@ -207,7 +209,7 @@ pub(crate) enum LogCommand {
         /// Request id of an OUTCOME_UNKNOWN error: S/N or S/N@LOG
         request: RequestId,
     },
-    /// Decide a request for good: applied, or never
+    /// Make the outcome of a request final: applied, or never
     Resolve {
         /// Request id of an OUTCOME_UNKNOWN error: S/N or S/N@LOG
         request: RequestId,

@@ -13,7 +13,7 @@ pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offlin
 pub(crate) use node::{DevArgs, StartArgs};
 
 const AFTER: &str = "\
-Exit codes: 0 success, 1 error, 2 invalid usage or configuration, 3 no node reachable, 4 not found, 5 rejected. \
+Exit codes: 0 success, 1 error, 2 invalid usage or configuration, 3 no node reachable, ready or with a quorum, 4 not found, 5 rejected. \
 Commands that run CMD exit with the status of CMD, or with 125 if they fail themselves.";
 
 /// Service registry and coordination

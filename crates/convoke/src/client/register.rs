@@ -4,7 +4,7 @@ use super::child;
 use crate::args::RegisterArgs;
 use convoke_cli::output::{print, print_json};
 use convoke_cli::{CommandError, Result, Signals, attach, report_connection};
-use convoke_client::{Client, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
+use convoke_client::{Client, CloseOutcome, ConnectionState, Error, ErrorCode, Liveness, MemberSpec, Registration};
 use serde_json::json;
 use std::convert::Infallible;
 use tokio::process::Child;
@@ -24,7 +24,7 @@ async fn hold_until_signal(arguments: &RegisterArgs) -> Result<u8> {
     let (client, me) = begin(arguments, &mut signals).await?;
     if let Err(failure) = announce(arguments, &client, &me) {
         // The first error is returned; an error of unregistering is only printed.
-        if let Err(failure) = end(&client, &mut signals).await {
+        if let Err(failure) = end(&client, me.id(), &mut signals).await {
             eprintln!("convoke: {failure}");
         }
         return Err(failure);
@@ -36,7 +36,7 @@ async fn hold_until_signal(arguments: &RegisterArgs) -> Result<u8> {
     };
     match lost {
         Some(error) => Err(error.into()),
-        None => end(&client, &mut signals).await.map(|()| 0),
+        None => end(&client, me.id(), &mut signals).await.map(|()| 0),
     }
 }
 
@@ -61,7 +61,7 @@ async fn hold_while_command_runs(arguments: &RegisterArgs) -> Result<u8> {
         Err(failure) => Err(failure),
     };
     // The exit status of the command is returned; an error of unregistering is only printed.
-    if let Err(failure) = end(&client, &mut signals).await {
+    if let Err(failure) = end(&client, me.id(), &mut signals).await {
         eprintln!("convoke: {failure}");
     }
     code
@@ -119,12 +119,23 @@ fn spec(arguments: &RegisterArgs) -> MemberSpec {
 }
 
 /// Unregisters. A signal ends the wait.
-async fn end(client: &Client, signals: &mut Signals) -> Result {
+async fn end(client: &Client, id: &str, signals: &mut Signals) -> Result {
     let later = "it is down after the heartbeat timeout";
     tokio::select! {
-        closed = client.close() => closed.map_err(|error| {
-            CommandError { message: format!("cannot unregister: {}; {later}", error.message), ..error.into() }
-        }),
+        closed = client.close() => match closed {
+            Ok(CloseOutcome::Replicated) => Ok(()),
+            Ok(CloseOutcome::OneNode) => {
+                eprintln!(
+                    "convoke: {id} is unregistered at one node, and no other node confirmed it; \
+                     if that node is lost now, {id} is down at the others until it expires"
+                );
+                Ok(())
+            }
+            Err(error) => {
+                let message = format!("cannot unregister: {}; {later}", error.message);
+                Err(CommandError { message, ..error.into() })
+            }
+        },
         signal = signals.next() => Err(CommandError::failed(format!("{signal}: not unregistered; {later}"))),
     }
 }

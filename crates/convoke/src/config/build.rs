@@ -61,6 +61,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             ttl: settings.dns.ttl.into(),
         }),
         limits: convoke_server::ServerLimits {
+            // With 0 sessions the node rejects every attach itself.
+            attaches: settings.limits.sessions.max(1),
             value_bytes: settings.log_state.value_bytes.into(),
             ..settings.clients.build()
         },
@@ -79,6 +81,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         state: settings.log_state.build(),
         timers: settings.log_timers.build(),
         limits: settings.log_limits.build(),
+        hold_level: settings.log.hold_level,
+        supported: convoke_log::Level::SUPPORTED,
         mutation: convoke_replica::Mutation::none(),
     });
     if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {
@@ -163,11 +167,10 @@ const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
 fn rejected_by_node(loaded: &Loaded, error: &StartError) -> CommandError {
     if let StartError::Config(ConfigError::Frame { frame, needed }) = error {
-        let keys = ["limits.metadata_bytes", "limits.attribute_bytes", "limits.id_bytes"];
+        let key = "limits.metadata_bytes";
         return CommandError::usage(format!(
-            "the largest member needs a message of {needed} bytes between nodes, and {frame} is the limit: lower {}{}",
-            keys.join(", "),
-            from(loaded, &keys)
+            "the largest member needs a message of {needed} bytes between nodes, and {frame} is the limit: lower {key}{}",
+            from(loaded, &[key])
         ));
     }
     let also = match error {
@@ -291,8 +294,8 @@ mod tests {
         );
         let error = build(&loaded(&[("limits.watcher_queue", "X", "0")]), "n1").unwrap_err();
         assert_eq!(error.message, "limits.watcher_queue is 0: set it to at least 1 (limits.watcher_queue from X)");
-        let error = build(&loaded(&[("clients.sessions", "X", "0")]), "n1").unwrap_err();
-        assert_eq!(error.message, "clients.sessions is 0: set it to at least 1 (clients.sessions from X)");
+        let error = build(&loaded(&[("clients.http_sessions", "X", "0")]), "n1").unwrap_err();
+        assert_eq!(error.message, "clients.http_sessions is 0: set it to at least 1 (clients.http_sessions from X)");
         let error = build(&loaded(&[("limits.metadata_bytes", "X", "4MiB")]), "n1").unwrap_err();
         assert!(
             error.message.contains("between nodes, and 4194304 is the limit: lower limits.metadata_bytes"),

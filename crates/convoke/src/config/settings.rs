@@ -73,6 +73,7 @@ pub(crate) struct DnsSettings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LogSettings {
     pub(crate) enabled: bool,
+    pub(crate) hold_level: bool,
 }
 
 /// Fields of a component's configuration that can be set. Defaults come from the component.
@@ -122,19 +123,13 @@ part_of!(
 part_of!(
     Limits,
     LimitSettings {
-        id_bytes: Bytes,
-        attribute_bytes: Bytes,
         metadata_pairs: usize,
-        metadata_key_bytes: Bytes,
         metadata_value_bytes: Bytes,
         metadata_bytes: Bytes,
-        endpoints: usize,
         members: usize,
         members_per_session: usize,
         sessions: usize,
-        #[serde(rename = "watchers")]
         watchers: usize,
-        #[serde(rename = "watcher_queue")]
         watcher_queue: usize,
         peers: usize,
     }
@@ -147,9 +142,8 @@ part_of!(
     ClientSettings {
         connections: usize,
         connections_per_address: usize,
-        attaches: usize,
-        watchers: usize,
-        sessions: usize,
+        http_watchers: usize,
+        http_sessions: usize,
         body_bytes: Bytes
     }
 );
@@ -194,7 +188,7 @@ impl Default for Settings {
             clients: ClientSettings::default(),
             client_timeouts: ClientTimeoutSettings::default(),
             dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
-            log: LogSettings { enabled: true },
+            log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),
             log_limits: LogLimitSettings::default(),
             log_state: LogStateSettings::default(),

@@ -129,7 +129,7 @@ async fn start_log(
     let replica = Replica::start_with(config, Arc::new(dial)).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
-            E::Config(_) | E::Limits(_) | E::OfAnother { .. } => exit::USAGE,
+            E::Config(_) | E::Limits(_) | E::OfAnother { .. } | E::TooOld { .. } => exit::USAGE,
             E::Store(_) | E::Engine(_) | E::Randomness(_) => exit::FAILED,
         };
         CommandError { exit, message: format!("cannot start the replicated log: {error}") }
@@ -145,7 +145,7 @@ async fn start_log(
     Ok(replica)
 }
 
-/// What the registry knows about the replicas of other nodes. It is empty until the registry has started.
+/// The data of the registry about replicas of other nodes. It is empty until the registry has started.
 struct Registry(Arc<OnceLock<NodeHandle>>);
 
 impl NodeLookup for Registry {

@@ -121,6 +121,7 @@ impl Browser {
                     self.console()
                 );
             }
+            #[allow(clippy::disallowed_methods, reason = "the pause between two looks at the page")]
             std::thread::sleep(PAUSE);
         }
     }

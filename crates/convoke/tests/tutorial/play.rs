@@ -87,6 +87,7 @@ impl<'a> Player<'a> {
             if self.masks.same(written, &found) || settled || begin.elapsed() > TEST_TIMEOUT {
                 return found;
             }
+            #[allow(clippy::disallowed_methods, reason = "the pause between two looks at the output")]
             std::thread::sleep(LOOK_AGAIN);
             let next = self.once(command);
             if !self.masks.same(&found, &next) {

@@ -86,6 +86,7 @@ impl Terminal {
                 return self.rest();
             }
             before = now;
+            #[allow(clippy::disallowed_methods, reason = "the pause between two looks at the output")]
             std::thread::sleep(pause);
         }
     }

@@ -63,6 +63,8 @@ pub struct Cluster {
     /// The node at each end of each link; the other end of link i is i ^ 1.
     ends: Vec<usize>,
     latencies: Vec<Duration>,
+    /// Latencies of new links, in microseconds.
+    pub latency: std::ops::Range<u64>,
     arrivals: BTreeMap<(Time, u64), Arrival>,
     sequence: u64,
     random: fastrand::Rng,
@@ -98,6 +100,7 @@ impl Cluster {
             cannot_dial: None,
             ends: Vec::new(),
             latencies: Vec::new(),
+            latency: 500..1_500,
             arrivals: BTreeMap::new(),
             sequence: 0,
             random: fastrand::Rng::with_seed(7),
@@ -132,7 +135,7 @@ impl Cluster {
 
     fn perform(&mut self, from: usize, effect: Effect) {
         match effect {
-            Effect::Dial { dial, address } => {
+            Effect::Dial { dial, address, .. } => {
                 let target = index_at(&address).expect("only nodes of the cluster are dialled");
                 self.later(Duration::from_millis(1), Arrival::Connected { dial, dialer: from, target });
             }
@@ -195,7 +198,7 @@ impl Cluster {
                 let link = self.ends.len() as u64;
                 self.ends.extend([dialer, target]);
                 // Constant per link, so that frames stay in order.
-                self.latencies.push(Duration::from_micros(self.random.u64(500..1_500)));
+                self.latencies.push(Duration::from_micros(self.random.u64(self.latency.clone())));
                 self.with(target, |node, now, out| node.accepted(now, LinkId(link + 1), out));
                 self.with(dialer, |node, now, out| node.dialled(now, dial, LinkId(link), out));
             }

@@ -112,7 +112,13 @@ impl CausalMap {
         };
         match self.store(record, ReceivedAt::ago(clock, item.age)) {
             Outcome::Outranked(loser) => self.repeat_tombstone(loser, clock),
-            outcome => outcome,
+            outcome => {
+                let entry = self.origins.entry_mut(origin);
+                if item.n > entry.evidence.written {
+                    entry.unannounced_at = Some(ReceivedAt::now(clock));
+                }
+                outcome
+            }
         }
     }
 

@@ -31,6 +31,9 @@ pub(crate) struct OriginEntry {
     pub(crate) standing: Standing,
     /// Records stored so far.
     pub(crate) stores: u64,
+    /// When a record arrived that it had not announced with its latest evidence: it lived longer than the evidence shows
+    /// (L4).
+    pub(crate) unannounced_at: Option<ReceivedAt>,
     /// An operator stated that this node is gone for good (D15).
     pub(crate) forgotten: bool,
     /// The state in which the periodic rules last processed it.
@@ -151,6 +154,7 @@ impl Origins {
             },
             standing: Standing::Admitted,
             stores: 0,
+            unannounced_at: None,
             forgotten: false,
             last_processed: None,
         });

@@ -72,11 +72,12 @@ impl Node {
     /// Notes why there was no node at a seed. Reported once for each reason.
     pub(super) fn note_seed_failure(&mut self, seed: Option<usize>, failure: SeedFailure, out: &mut Output) {
         let Some(seed) = seed.and_then(|seed| self.peers.seeds.get_mut(seed)) else { return };
-        if seed.node.is_some() || seed.failure.replace(failure) == Some(failure) {
+        if seed.node.is_some() {
             return;
         }
-        // A list of all nodes names this one too.
-        if failure == SeedFailure::Oneself {
+        seed.failure = Some(failure);
+        // A list of all nodes names this one too, and a name of all nodes leads to it now and then.
+        if failure == SeedFailure::Oneself || seed.reported.replace(failure) == Some(failure) {
             return;
         }
         out.events.push(RegistryEvent::SeedFailed { address: seed.address.clone(), failure });

@@ -195,6 +195,8 @@ pub enum Effect {
     Dial {
         dial: DialId,
         address: String,
+        /// Which of the addresses behind a name comes first: see [`dial_order`](crate::node::dial_order).
+        turn: u32,
     },
     Send {
         link: LinkId,

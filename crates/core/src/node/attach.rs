@@ -300,7 +300,7 @@ impl Node {
             None => self.tombstone_of_unknown(id, client, claim),
         };
         self.write(draft, out);
-        self.want_receipt();
+        self.note_unregistration();
     }
 
     /// The tombstone of a member of which this node has no record, as a draft.

@@ -283,7 +283,7 @@ impl Node {
         let held = self.map.at(slot);
         let draft = Record { seq: written_by(self.request, held.seq), ..held.unregistered() };
         self.write(draft, out);
-        self.want_receipt();
+        self.note_unregistration();
     }
 
     /// Writes the tombstone of an expired record, or repeats a tombstone, whatever its owner.

@@ -2,7 +2,7 @@
 
 use super::{Effect, LinkId, Node, Output, Phase, RegistryEvent};
 use crate::map::{CausalMap, Cursor, Delta, OriginEntry, Standing};
-use crate::mutant::seam;
+use crate::mutant::{Mutation, seam};
 use crate::peer::{Incoming, Link, Outgoing, Pending};
 use crate::time::{Clock, Duration, ReceivedAt, Time};
 use crate::version::{NodeId, OriginId, VectorClock};
@@ -22,12 +22,14 @@ impl Node {
         let receipt = std::mem::take(&mut self.receipt_wanted);
         let mut frames: BTreeMap<u64, Option<Bytes>> = BTreeMap::new();
         let mut behind = Vec::new();
+        let returning = self.silence_of_returning();
         for id in self.peers.up_links() {
             let Some(link) = self.peers.links.get_mut(&id) else { continue };
             let Some(sent) = link.sent.filter(|sent| *sent < written && link.outgoing.is_none()) else { continue };
             let frame = frames.entry(sent).or_insert_with(|| {
                 let items = self.map.push_items(sent, self.clock)?;
-                let frame = Message::encode_push(&self.me, (sent, written), receipt, &items);
+                let evidence = evidence_of_items(&self.map, &items, self.clock, returning, self.mutation);
+                let frame = Message::encode_push(&self.me, (sent, written), receipt, &items, &evidence);
                 if frame.len() > self.config.limits.frame_bytes {
                     self.counters.pushes_too_large += 1;
                     return None;
@@ -72,10 +74,12 @@ impl Node {
     pub(super) fn handle_push(
         &mut self,
         id: LinkId,
+        node: &NodeId,
         origin: &OriginId,
         (from, to): (u64, u64),
         receipt: bool,
         items: &Items<'_>,
+        evidence: &[EvidenceItem],
         frame: &[u8],
         out: &mut Output,
     ) {
@@ -87,7 +91,12 @@ impl Node {
             return;
         };
         let seen = self.map.origins.entry(index).seen;
+        self.relayed_old(evidence, node, out);
         self.apply_items(items, false, out);
+        self.relayed_all(evidence, node, out);
+        if self.phase == Phase::Over {
+            return;
+        }
         if !self.map.join_push(index, from, to) {
             self.counters.pushes_gapped += 1;
             self.want(id, out);
@@ -191,6 +200,14 @@ impl Node {
 
     pub(super) fn relayed_all(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
         for item in evidence {
+            self.relayed_evidence(item, via, out);
+        }
+    }
+
+    /// Old evidence counts before the records: those of a dead origin that is new here must not show as `up` (L2).
+    fn relayed_old(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
+        let window = self.config.timers.admission_window();
+        for item in evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
             self.relayed_evidence(item, via, out);
         }
     }
@@ -317,11 +334,7 @@ impl Node {
         if !self.begin_chunk(id, &chunk, out) {
             return;
         }
-        // Old evidence before the records: those of a dead origin that is new here must not show as `up`.
-        let window = self.config.timers.admission_window();
-        for item in chunk.evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
-            self.relayed_evidence(item, node, out);
-        }
+        self.relayed_old(&chunk.evidence, node, out);
         seam!(self, PartialDeltaClaimed => chunk.reply.iter().for_each(|context| self.map.join(context, self.clock)));
         self.apply_items(&chunk.items, chunk.full, out);
         if self.phase == Phase::Over {
@@ -469,6 +482,20 @@ impl Node {
 fn evidence(map: &CausalMap, clock: Clock, returning: Option<Duration>) -> Vec<EvidenceItem> {
     let others = map.origins.iter().filter(|(index, _)| *index != map.origins.me());
     others.map(|(_, entry)| evidence_item(entry, clock, returning)).collect()
+}
+
+/// The evidence of the other origins whose records a push carries (L2).
+fn evidence_of_items(
+    map: &CausalMap,
+    items: &ItemsWriter,
+    clock: Clock,
+    returning: Option<Duration>,
+    mutation: Mutation,
+) -> Vec<EvidenceItem> {
+    seam!(in mutation, PushOmitsEvidence => return Vec::new());
+    let others = items.origins().iter().filter_map(|origin| map.origins.index_of(origin));
+    let others = others.filter(|index| *index != map.origins.me());
+    others.map(|index| evidence_item(map.origins.entry(index), clock, returning)).collect()
 }
 
 fn evidence_item(entry: &OriginEntry, clock: Clock, returning: Option<Duration>) -> EvidenceItem {

@@ -56,9 +56,19 @@ impl Node {
     fn is_due(&self, space: Space, index: u32) -> bool {
         let (timers, silence) = (&self.config.timers, self.silence(index));
         match space {
+            _ if self.wrote_lately(index) => false,
             Space::Member => silence >= timers.admission_window() + timers.reconnect_timeout,
             Space::Name => self.names_are_due(silence),
         }
+    }
+
+    /// Whether a write of an origin has arrived that it made after its latest evidence. It may be back, and the evidence of
+    /// that may be on its way (L4).
+    fn wrote_lately(&self, index: u32) -> bool {
+        seam!(self, LaterWritesExpired => return false);
+        let window = self.config.timers.admission_window();
+        let arrived = self.map.origins.entry(index).unannounced_at;
+        arrived.is_some_and(|at| at.silence_without_pauses(self.clock, Duration::MAX) < window)
     }
 
     /// Names of a lost origin expire later than its members (L4).

@@ -41,9 +41,10 @@ impl Node {
             }
             Message::Reject { known_incarnation, .. } => self.check_own_incarnation(*known_incarnation),
             Message::Ping(ping) => self.check_evidence(&ping.evidence),
-            Message::Push { origin, to, items, .. } => {
+            Message::Push { origin, to, items, evidence, .. } => {
                 self.check_write(origin, *to)?;
-                self.check_items(items)
+                self.check_items(items)?;
+                self.check_evidence(evidence)
             }
             Message::Want { context, evidence, .. } => {
                 self.check_context(context)?;

@@ -72,8 +72,8 @@ impl Node {
         self.direct_evidence(&origin, ping, out);
         match message {
             Message::Ping(ping) => self.handle_ping(id, &node, ping, out),
-            Message::Push { origin, from, to, receipt, items } => {
-                self.handle_push(id, &origin, (from, to), receipt, &items, frame, out);
+            Message::Push { origin, from, to, receipt, items, evidence } => {
+                self.handle_push(id, &node, &origin, (from, to), receipt, &items, &evidence, frame, out);
             }
             Message::Want { exchange, context, evidence } => {
                 self.handle_want(id, &node, exchange, context, &evidence, out);

@@ -2,7 +2,7 @@
 
 use super::{DialId, Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, SeedFailure};
 use crate::mutant::seam;
-use crate::peer::{Dial, Link, LinkPhase, Peer};
+use crate::peer::{Dial, Link, LinkPhase, Peer, Seed};
 use crate::time::{Duration, Time};
 use crate::timers::Timer;
 use crate::version::NodeId;
@@ -15,19 +15,21 @@ const SOON: Duration = Duration::from_millis(250);
 impl Node {
     pub(super) fn dial_seed(&mut self, index: usize, out: &mut Output) {
         let Some(seed) = self.peers.seeds.get(index) else { return };
+        let others_missing = !self.knows_others_of(seed);
         let known = seed.node.as_ref().and_then(|node| self.peers.peers.get(node));
         // The node may have moved back to the address of the seed from one at which it does not answer.
         let mut same: fn(&Peer, &str) -> bool = |peer, address| peer.peer_address == address;
         seam!(self, SeedShadowed => same = |_, _| true);
         let reached =
             known.is_some_and(|peer| peer.link.is_some() || (peer.dial.is_some() && same(peer, &seed.address)));
-        if seed.oneself || seed.dial.is_some() || reached {
+        seam!(self, OneselfIsFinal => if seed.oneself { return });
+        if seed.is_this_node() || seed.dial.is_some() || (reached && !others_missing) {
             return;
         }
-        let address = seed.address.clone();
+        let (address, turn) = (seed.address.clone(), seed.attempts);
         let dial = self.peers.start_dial(Dial::Seed(index));
         self.peers.seeds[index].dial = Some(dial);
-        out.effects.push(Effect::Dial { dial, address });
+        out.effects.push(Effect::Dial { dial, address, turn });
     }
 
     pub(super) fn dial_peer(&mut self, node: &NodeId, out: &mut Output) {
@@ -42,7 +44,23 @@ impl Node {
         if let Some(peer) = self.peers.peers.get_mut(node) {
             peer.dial = Some(dial);
         }
-        out.effects.push(Effect::Dial { dial, address });
+        out.effects.push(Effect::Dial { dial, address, turn: 0 });
+    }
+
+    /// The address of a dial is a name that leads to this many addresses. Called before the result of the dial.
+    pub fn resolved(&mut self, dial: DialId, addresses: usize) {
+        if let Some(Dial::Seed(seed)) = self.peers.dials.get(&dial)
+            && let Some(seed) = self.peers.seeds.get_mut(*seed)
+        {
+            seed.addresses = addresses;
+        }
+    }
+
+    /// Whether this node knows as many other nodes as there may be at a seed. Known ones are dialled at their own addresses.
+    fn knows_others_of(&self, seed: &Seed) -> bool {
+        seam!(self, NameIsOneNode => return true);
+        let there = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left).count();
+        there >= seed.addresses.saturating_sub(1)
     }
 
     /// A dial succeeded.
@@ -242,11 +260,13 @@ impl Node {
         let covered = peer.is_some_and(|peer| {
             peer.state == PeerState::Up || (peer.peer_address == entry.address && peer.state != PeerState::Left)
         });
-        if !covered {
+        // A name that led to this node itself leads to no other node that could be linked.
+        let covered = covered || (entry.oneself && self.peers.up().next().is_some());
+        if !(covered && self.knows_others_of(entry)) {
             self.dial_seed(seed, out);
         }
         // When everything is linked this costs one check per interval; it makes any partition heal.
-        if !self.peers.seeds[seed].oneself {
+        if !self.peers.seeds[seed].is_this_node() {
             self.schedule_seed(seed);
         }
     }

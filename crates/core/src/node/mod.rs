@@ -45,6 +45,8 @@ pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotVie
 pub use replication::{Replicated, Unreplicated};
 pub use search::Coverage;
 
+pub use crate::peer::dial_order;
+
 use crate::config::{Config, ConfigError};
 use crate::error::Rejection;
 use crate::map::CausalMap;
@@ -132,8 +134,8 @@ pub struct Node {
     searches: search::Searches,
     /// The next push requests a receipt (C12).
     receipt_wanted: bool,
-    /// Regions without a link from here or a sibling, and since when (P9).
-    unserved: BTreeMap<String, Time>,
+    /// The number of the last unregistration that this node wrote (C13).
+    last_unregistration: u64,
     counters: Counters,
     publish: bool,
     mutation: Mutation,
@@ -204,7 +206,7 @@ impl Node {
             to_ask: BTreeSet::new(),
             searches: search::Searches::default(),
             receipt_wanted: false,
-            unserved: BTreeMap::new(),
+            last_unregistration: 0,
             counters: Counters::default(),
             publish: start.publish,
             mutation: start.mutation,

@@ -1,6 +1,6 @@
 //! Which writes of this node another ready node has received (C12, C13).
 
-use super::{LinkId, Node, Output};
+use super::{LinkId, Node, Output, PeerState};
 use crate::mutant::seam;
 use crate::peer::Link;
 use crate::time::Time;
@@ -40,7 +40,7 @@ impl<T> Default for Unreplicated<T> {
 }
 
 impl<T> Unreplicated<T> {
-    /// Adds an answer for the writes up to `n`, which is not below that of an earlier answer. So is the deadline.
+    /// Adds an answer for the writes up to `n`. It also waits for the answers before it, whose deadlines are not later.
     pub fn push(&mut self, n: u64, deadline: Time, answer: T) {
         self.waiting.push_back((n, deadline, answer));
     }
@@ -49,7 +49,7 @@ impl<T> Unreplicated<T> {
     pub fn next(&mut self, now: Time, replicated: Replicated) -> Option<(T, bool)> {
         let (n, deadline, _) = self.waiting.front()?;
         let done = match replicated {
-            Replicated::Alone => Some(false),
+            Replicated::Alone => Some(*n == 0),
             Replicated::UpTo(received) if *n <= received => Some(true),
             Replicated::UpTo(_) => (now >= *deadline).then_some(false),
         };
@@ -74,6 +74,22 @@ impl Node {
         let mut received: fn(&Link) -> u64 = |link| link.received_writes;
         seam!(self, SentIsReplicated => received = |link| link.sent.unwrap_or(0));
         ready.map(|(_, link)| received(link)).max().map_or(Replicated::Alone, Replicated::UpTo)
+    }
+
+    /// The number of the last unregistration that this node wrote; 0 if there is none.
+    pub fn last_unregistration(&self) -> u64 {
+        self.last_unregistration
+    }
+
+    /// Whether there are nodes that can outlive this one.
+    pub fn has_other_nodes(&self) -> bool {
+        self.peers.peers.values().any(|peer| peer.state != PeerState::Left)
+    }
+
+    /// An unregistration was written. Its client asks when another node has it (C13).
+    pub(super) fn note_unregistration(&mut self) {
+        self.last_unregistration = self.written();
+        self.want_receipt();
     }
 
     /// Requests a receipt with the next push. Call it if an answer waits for its write. Unregistrations request one
@@ -123,6 +139,8 @@ mod tests {
         assert_eq!(answers.next(start, Replicated::UpTo(5)), Some((5, true)));
         assert_eq!(answers.next(start, Replicated::UpTo(5)), None);
         assert_eq!(answers.next(start + wait, Replicated::UpTo(5)), Some((9, false)));
+        answers.push(0, start + wait, 0);
+        assert_eq!(answers.next(start, Replicated::Alone), Some((0, true)), "nothing was written");
         answers.push(10, start + wait, 10);
         assert_eq!(answers.next(start, Replicated::Alone), Some((10, false)));
         assert_eq!((answers.next(start, Replicated::Alone), answers.deadline()), (None, None));

@@ -181,7 +181,7 @@ impl Node {
                 let draft = self.tombstone_without_member(session, id)?.ok_or(rejection)?;
                 self.executed(session, seq, out);
                 self.write(draft, out);
-                self.want_receipt();
+                self.note_unregistration();
             }
             Err(rejection) => return Err(rejection),
         }
@@ -230,7 +230,7 @@ impl Node {
         if last >= self.request {
             let message =
                 format!("request {} of member {id:?} arrived after request {last}; its result stands", self.request);
-            return Err(Rejection { known: Some(last), ..Rejection::new(ErrorCode::StaleClaim, message) }
+            return Err(Rejection { known: Some(last), ..Rejection::new(ErrorCode::StaleRequest, message) }
                 .field("Convoke-Session-Request"));
         }
         Ok(None)

@@ -46,8 +46,7 @@ impl Node {
     /// Whether there is no other node to receive the registry from.
     fn is_first(&self) -> bool {
         seam!(self, ReadyBeforeExchange => return true);
-        let no_peers = self.peers.peers.is_empty();
-        no_peers && self.peers.seeds.iter().all(|seed| seed.address == self.config.peer_address)
+        self.peers.peers.is_empty() && self.peers.seeds.is_empty()
     }
 
     pub fn is_ready(&self) -> bool {
@@ -120,6 +119,7 @@ impl Node {
         let limits = &self.config.limits;
         self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
         self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce);
+        self.last_unregistration = 0;
         out.effects.push(Effect::Persist { incarnation: number });
         let links: Vec<_> = self.peers.links.keys().copied().collect();
         for link in links {

@@ -2,9 +2,15 @@
 
 use super::{LossReason, Node, Output, PeerState};
 use crate::mutant::seam;
-use crate::version::NodeId;
+use crate::peer::{Link, Peer};
+use crate::version::{NodeId, OriginId};
 use crate::wire::Message;
+use foldhash::fast::FixedState;
 use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+/// Most nodes of other regions that a node begins to dial per ping interval.
+const SEEK_MAX: usize = 8;
 
 impl Node {
     /// Whether a direct link to this peer is wanted (P9).
@@ -22,8 +28,8 @@ impl Node {
         self.map.origins.incarnations(node).any(|(_, index)| self.map.origins.entry(index).standing.is_admitted())
     }
 
-    /// Dials peers that should be linked, closes region links that others have taken over, and finds another path into
-    /// a region that no node of this region is linked to (P9).
+    /// Dials peers that should be linked, closes region links that others have taken over, and finds other paths to nodes
+    /// of other regions (P9).
     pub(super) fn repair_topology(&mut self, out: &mut Output) {
         let now = self.clock.now;
         let nodes: Vec<NodeId> = self.peers.peers.keys().cloned().collect();
@@ -44,7 +50,7 @@ impl Node {
                 _ => {}
             }
         }
-        self.serve_unserved_regions(out);
+        self.seek_lost_nodes(out);
     }
 
     /// Regions this node has a link to.
@@ -74,7 +80,7 @@ impl Node {
             })
         };
         let served = || self.sibling_serves(&peer.region, |sibling| *sibling < self.me.node) || has_wanted();
-        if link.dialled && peer.candidate.is_none() && served() {
+        if link.dialled && peer.candidate.is_none() && served() && !self.is_only_path(node, &peer.region, link) {
             if let Some(peer) = self.peers.peers.get_mut(node) {
                 peer.state = PeerState::Distant;
             }
@@ -83,41 +89,58 @@ impl Node {
         }
     }
 
-    /// The node of an unserved region to dial next: the one that was dialled longest ago. Round robin dials a live node
-    /// after at most as many intervals as the region has nodes; at random it could be missed for longer than
-    /// `reconnect_timeout` (P9).
-    fn next_entry_node(&self, ways: &[NodeId]) -> Option<NodeId> {
-        let retry_at = |node: &NodeId| self.peers.peers.get(node).and_then(|peer| peer.retry_at);
-        ways.iter().min_by_key(|node| retry_at(node)).cloned()
+    /// Whether a node of another region cannot reach its own region: it has not sent which origins it lacks a link to, or
+    /// lacks one to an admitted node of its region. Links of others to that region do not help it.
+    fn is_only_path(&self, node: &NodeId, region: &str, link: &Link) -> bool {
+        seam!(self, SplitRegionIgnored => return false);
+        let lacks = |origin: &OriginId| {
+            let there = self.peers.peers.get(&origin.node).is_some_and(|peer| peer.region == region);
+            let index = self.map.origins.index_of(origin);
+            let admitted = index.is_some_and(|index| self.map.origins.entry(index).standing.is_admitted());
+            there && admitted && origin.node != *node && !self.map.origins.is_outlived(origin)
+        };
+        link.received_seq == 0 || link.asked.iter().any(lacks)
     }
 
-    /// Dials into regions that no node of this region has had a link to for `peer_retry_interval`: admitted nodes if
-    /// there are any, otherwise any node. One that has left may be back, and may not know this node.
-    fn serve_unserved_regions(&mut self, out: &mut Output) {
-        seam!(self, UnservedRegionsIgnored => return);
+    /// Dials nodes of other regions of which there has been no evidence for a while (P9). Each is dialled once per retry
+    /// interval; admitted ones first, because their members become `down` soon. Siblings begin with different nodes.
+    fn seek_lost_nodes(&mut self, out: &mut Output) {
+        seam!(self, LostRegionsIgnored => return);
         let now = self.clock.now;
-        let regions: BTreeSet<String> = self.peers.peers.values().map(|peer| peer.region.clone()).collect();
-        let linked = self.linked_regions();
-        self.unserved.retain(|region, _| regions.contains(region));
-        for region in regions {
-            let served =
-                region == self.config.region || linked.contains(&region) || self.sibling_serves(&region, |_| true);
-            if served {
-                self.unserved.remove(&region);
-                continue;
-            }
-            let since = *self.unserved.entry(region.clone()).or_insert(now);
-            if now.since(since) < self.config.timers.peer_retry_interval {
-                continue;
-            }
-            self.unserved.insert(region.clone(), now);
-            let inside = self.peers.peers.iter().filter(|(_, peer)| peer.region == region);
-            let (live, silent): (Vec<NodeId>, Vec<NodeId>) =
-                inside.map(|(node, _)| node.clone()).partition(|node| self.is_admitted(node));
-            let ways = if live.is_empty() { silent } else { live };
-            if let Some(way) = self.next_entry_node(&ways) {
-                self.dial_peer(&way, out);
-            }
+        let timers = &self.config.timers;
+        let ticks = timers.peer_retry_interval.as_micros().div_ceil(timers.ping_interval.as_micros().max(1)).max(1);
+        let lost: Vec<(&NodeId, &Peer)> = self
+            .peers
+            .peers
+            .iter()
+            .filter(|(node, peer)| peer.region != self.config.region && self.is_lost(node))
+            .collect();
+        let mut most = lost.len().div_ceil(ticks as usize).min(SEEK_MAX);
+        seam!(self, LostRegionsSoughtSlowly => most = usize::from(self.liveness_counter.is_multiple_of(ticks as u64)));
+        let hasher = FixedState::with_seed(0);
+        let order = |node: &NodeId| {
+            seam!(self, LostRegionsSoughtSlowly => return 0);
+            hasher.hash_one((self.me.node.as_str(), node.as_str()))
+        };
+        let due = lost.into_iter().filter(|(_, peer)| {
+            seam!(self, LeftNodesNotSought => if peer.state == PeerState::Left { return false });
+            peer.link.is_none() && peer.dial.is_none() && peer.retry_at.is_none_or(|at| at <= now)
+        });
+        let mut due: Vec<_> =
+            due.map(|(node, peer)| (!self.is_admitted(node), peer.retry_at, order(node), node.clone())).collect();
+        due.sort();
+        for (.., node) in due.into_iter().take(most) {
+            self.dial_peer(&node, out);
         }
+    }
+
+    /// Whether there has been no evidence of a node for so long that the paths by which it came are lost: a ping timeout,
+    /// and the relay over two links.
+    fn is_lost(&self, node: &NodeId) -> bool {
+        let patience = self.config.timers.ping_timeout + self.config.timers.ping_interval * 2;
+        let newest = self.map.origins.incarnations(node).last();
+        newest.is_none_or(|(_, index)| {
+            !self.map.origins.entry(index).standing.is_admitted() || self.silence(index) > patience
+        })
     }
 }

@@ -5,4 +5,5 @@ mod table;
 mod topology;
 
 pub(crate) use link::{Incoming, Link, LinkPhase, Outgoing, Pending};
+pub use table::dial_order;
 pub(crate) use table::{Dial, HealthQuery, Peer, Peers, Seed};

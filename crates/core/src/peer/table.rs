@@ -5,6 +5,7 @@ use crate::node::{DialId, KnownPeer, LinkId, PeerState, SeedFailure};
 use crate::time::Time;
 use crate::version::{Incarnation, NodeId};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -44,9 +45,14 @@ pub(crate) struct Seed {
     /// The node last found there.
     pub(crate) node: Option<NodeId>,
     pub(crate) dial: Option<DialId>,
+    /// Whether the last dial reached this node itself.
     pub(crate) oneself: bool,
+    /// The number of addresses that a name led to. There may be a node at each of them.
+    pub(crate) addresses: usize,
     /// Why no node was found there.
     pub(crate) failure: Option<SeedFailure>,
+    /// The failure that was reported last.
+    pub(crate) reported: Option<SeedFailure>,
     /// Attempts while no node had been found there.
     pub(crate) attempts: u32,
 }
@@ -66,6 +72,26 @@ pub(crate) struct Peers {
     pub(crate) dials: BTreeMap<DialId, Dial>,
     next_dial: u64,
     next_query: u64,
+}
+
+impl Seed {
+    /// Whether only this node can be there. A name may lead to other nodes with the next dial.
+    pub(crate) fn is_this_node(&self) -> bool {
+        self.oneself && self.address.parse::<SocketAddr>().is_ok()
+    }
+}
+
+/// Returns the addresses behind one name in the order in which a dial tries them. Each `turn` begins with another address,
+/// because the first one that accepts may be this node itself, or a node that is linked. The first turn keeps the order of
+/// the resolver, and the later ones have an order of their own: resolvers rotate their answers too.
+pub fn dial_order<T: Ord>(mut addresses: Vec<T>, turn: u32) -> Vec<T> {
+    if turn > 0 && !addresses.is_empty() {
+        addresses.sort_unstable();
+        addresses.dedup();
+        let first = turn as usize % addresses.len();
+        addresses.rotate_left(first);
+    }
+    addresses
 }
 
 impl Peer {
@@ -101,7 +127,9 @@ impl Peers {
                 node: None,
                 dial: None,
                 oneself: false,
+                addresses: 1,
                 failure: None,
+                reported: None,
                 attempts: 0,
             })
             .collect();
@@ -145,5 +173,20 @@ impl Peers {
     pub(crate) fn link_to(&self, node: &NodeId) -> Option<&Link> {
         let link = self.links.get(&self.peers.get(node)?.link?)?;
         link.is_up().then_some(link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dial_order;
+
+    #[test]
+    fn each_turn_begins_with_another_address() {
+        assert_eq!(dial_order(vec![2, 1, 3], 0), [2, 1, 3], "the order of the resolver");
+        assert_eq!(dial_order(vec![2, 1, 3], 1), [2, 3, 1]);
+        assert_eq!(dial_order(vec![3, 2, 1], 2), [3, 1, 2]);
+        assert_eq!(dial_order(vec![1, 3, 2, 2], 3), [1, 2, 3]);
+        assert_eq!(dial_order(vec![7], u32::MAX), [7]);
+        assert_eq!(dial_order(Vec::<u8>::new(), 1), []);
     }
 }

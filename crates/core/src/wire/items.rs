@@ -271,6 +271,11 @@ impl ItemsWriter {
         self.body.len()
     }
 
+    /// The origins that the items refer to.
+    pub(crate) fn origins(&self) -> &[OriginId] {
+        &self.origins
+    }
+
     /// Adds a record; `age` is only sent for tombstones.
     pub(crate) fn record(&mut self, record: &Record, age: Duration) {
         let mut tag = RECORD;

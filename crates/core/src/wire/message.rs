@@ -166,6 +166,8 @@ pub(crate) enum Message<'a> {
         /// The sender waits until a peer has these writes (C12).
         receipt: bool,
         items: Items<'a>,
+        /// The sender's evidence of the other origins in the items (L2).
+        evidence: Vec<EvidenceItem>,
     },
     /// Requests a delta (D7).
     Want {
@@ -222,6 +224,7 @@ impl Message<'_> {
         (from, to): (u64, u64),
         receipt: bool,
         items: &ItemsWriter,
+        evidence: &[EvidenceItem],
     ) -> Vec<u8> {
         let mut w = Writer::default();
         w.byte(4);
@@ -230,6 +233,7 @@ impl Message<'_> {
         w.varint(to);
         w.flag(receipt);
         items.finish(&mut w);
+        encode_evidence(&mut w, evidence);
         w.into_bytes()
     }
 
@@ -402,7 +406,8 @@ impl<'a> Message<'a> {
                     return Err(CodecError::Invalid("to"));
                 }
                 let receipt = reader.flag("receipt")?;
-                Message::Push { origin, from, to, receipt, items: Items::decode(reader)? }
+                let items = Items::decode(reader)?;
+                Message::Push { origin, from, to, receipt, items, evidence: decode_evidence(reader)? }
             }
             5 => Message::Want {
                 exchange: reader.varint("exchange")?,

@@ -15,7 +15,7 @@ pub(crate) use items::{
 pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RejectReason, decode_clock, encode_clock};
 
 /// Version of this format, sent in every Hello. Peers of another version are rejected.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Hard bounds of the format; no configuration may allow more.
 pub(crate) const TEXT_BYTES_MAX: u64 = 64 * 1024;

@@ -85,6 +85,7 @@ fn push_of(body: &[u8]) -> Vec<u8> {
     w.fixed64(7);
     w.count(1);
     w.raw(body);
+    w.count(0);
     w.into_bytes()
 }
 
@@ -95,6 +96,6 @@ fn the_sample_record_matches_the_hand_made_frame() {
     assert_eq!(record.kind, RecordKind::Live);
     let mut items = ItemsWriter::default();
     items.record(&record, samples::age_of(&record));
-    let real = Message::encode_push(&samples::origin("a"), (0, 1), false, &items);
+    let real = Message::encode_push(&samples::origin("a"), (0, 1), false, &items, &[]);
     assert_eq!(push_of(&samples::record_body(&record)), real);
 }

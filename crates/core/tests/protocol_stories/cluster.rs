@@ -2,6 +2,7 @@
 
 use convoke_core::error::Rejection;
 use convoke_core::member::{Member, MemberSpec};
+use convoke_core::node::dial_order;
 use convoke_core::node::{
     Attach, AttachMember, Attached, ConnId, DialId, Effect, LinkId, Notice, PeerState, RegistryEvent, SeedFailure,
     Start, StopReason,
@@ -36,11 +37,14 @@ pub const PING: u8 = 3;
 pub const CHUNK_ABORT: u8 = 8;
 pub const HEALTH_QUERY: u8 = 9;
 
+/// A name that leads to all hosts.
+pub const EVERY_HOST: &str = "every-host:7000";
+
 #[derive(Debug)]
 enum Delivery {
     Frame { to: usize, link: LinkId, bytes: Vec<u8> },
     Closed { to: usize, link: LinkId },
-    Connect { from: usize, dial: DialId, address: String },
+    Connect { from: usize, dial: DialId, address: String, turn: u32 },
 }
 
 #[derive(Debug)]
@@ -223,16 +227,22 @@ impl Cluster {
                     self.call(to, |node, now, out| node.closed(now, link, out));
                 }
             }
-            Delivery::Connect { from, dial, address } => self.connect(from, dial, &address),
+            Delivery::Connect { from, dial, address, turn } => self.connect(from, dial, &address, turn),
         }
     }
 
-    fn connect(&mut self, from: usize, dial: DialId, address: &str) {
+    fn connect(&mut self, from: usize, dial: DialId, address: &str, turn: u32) {
         if !self.is_running(from) {
             return;
         }
-        let listens = |host: &Host| host.node.is_some() && host.config.peer_address == *address;
-        let to = self.hosts.iter().position(listens).filter(|to| !self.cuts.contains(&(from, *to)));
+        // As a resolver does, a name puts the host itself first.
+        let leads_to = |at: &usize| address == EVERY_HOST || self.hosts[*at].config.peer_address == *address;
+        let found: Vec<usize> =
+            std::iter::once(from).chain((0..self.hosts.len()).filter(|at| *at != from)).filter(leads_to).collect();
+        let count = found.len();
+        let accepts = |to: &usize| self.hosts[*to].node.is_some() && !self.cuts.contains(&(from, *to));
+        let to = dial_order(found, turn).into_iter().find(accepts);
+        self.call(from, |node, _, _| node.resolved(dial, count));
         let Some(to) = to else {
             self.log.push((self.now, from, Seen::DialFailed));
             self.call(from, |node, now, out| node.dial_failed(now, dial, SeedFailure::Refused, out));
@@ -253,9 +263,9 @@ impl Cluster {
         }
         for effect in out.effects {
             match effect {
-                Effect::Dial { dial, address } => {
+                Effect::Dial { dial, address, turn } => {
                     self.log.push((self.now, at, Seen::Dialled(address.clone())));
-                    self.deliver(Duration::ZERO, Delivery::Connect { from: at, dial, address });
+                    self.deliver(Duration::ZERO, Delivery::Connect { from: at, dial, address, turn });
                 }
                 Effect::Send { link, frame } => {
                     self.log.push((self.now, at, Seen::Sent(frame[0])));

@@ -1,6 +1,6 @@
 //! Links between nodes (P1–P6).
 
-use crate::cluster::{CHUNK_ABORT, Cluster, PING, Seen, attach};
+use crate::cluster::{CHUNK_ABORT, Cluster, EVERY_HOST, PING, Seen, attach};
 use convoke_core::Time;
 use convoke_core::member::Status;
 use convoke_core::node::{PeerState, RegistryEvent};
@@ -53,6 +53,60 @@ fn a_seed_that_is_connected_is_not_dialled_again_and_again() {
         assert!(dials.len() <= 2, "host {at} dialled at {dials:?}");
     }
     assert_one_link(&cluster, ["a", "b"]);
+}
+
+/// P4: the name of a headless service, which leads every node to itself first.
+#[test]
+fn nodes_with_one_name_as_their_only_seed_find_each_other() {
+    let names = ["a", "b", "c", "d"];
+    let mut cluster = Cluster::new(&names);
+    for at in 0..4 {
+        cluster.config(at).seeds = vec![EVERY_HOST.to_owned()];
+        cluster.start(at);
+    }
+    cluster.run(Duration::from_secs(10));
+    for (at, name) in names.iter().enumerate() {
+        assert!(cluster.node(at).is_ready() && !cluster.node(at).is_alone(), "{name}");
+        assert_eq!(cluster.node(at).sizes().links, 3, "{name}");
+    }
+    cluster.assert_agreed();
+    let seeds_failed = |event: &&RegistryEvent| matches!(event, RegistryEvent::SeedFailed { .. });
+    assert_eq!(cluster.events(0).filter(seeds_failed).count(), 0);
+    // Every node knows all others, so the name need not be dialled again.
+    let dials = |cluster: &Cluster, at| cluster.times(at, |seen| matches!(seen, Seen::Dialled(_))).len();
+    let before = [0, 1, 2, 3].map(|at| dials(&cluster, at));
+    cluster.run(Duration::from_secs(60));
+    assert_eq!([0, 1, 2, 3].map(|at| dials(&cluster, at)), before);
+}
+
+/// N7: the name leads to the node itself until the other one starts.
+#[test]
+fn a_name_that_leads_only_to_the_node_itself_is_dialled_until_it_leads_to_another() {
+    let mut cluster = Cluster::new(&["a", "b"]);
+    for at in 0..2 {
+        cluster.config(at).seeds = vec![EVERY_HOST.to_owned()];
+    }
+    cluster.start(0);
+    cluster.run(Duration::from_secs(60));
+    assert!(cluster.node(0).is_alone());
+    cluster.start(1);
+    cluster.run(Duration::from_secs(10));
+    assert!(!cluster.node(0).is_alone());
+    assert_one_link(&cluster, ["a", "b"]);
+}
+
+/// N7: reaching itself does not count, and an address without a name leads to no other node.
+#[test]
+fn a_node_whose_only_seed_is_its_own_address_is_alone() {
+    let mut cluster = Cluster::new(&["a"]);
+    let own = "10.0.0.1:7701".to_owned();
+    cluster.config(0).peer_address.clone_from(&own);
+    cluster.config(0).seeds = vec![own];
+    cluster.start(0);
+    cluster.run(Duration::from_secs(60));
+    assert!(cluster.node(0).is_ready() && cluster.node(0).is_alone());
+    assert!(cluster.node(0).absence_unknown().message.contains("10.0.0.1:7701: is this node itself"));
+    assert_eq!(cluster.times(0, |seen| matches!(seen, Seen::Dialled(_))).len(), 1);
 }
 
 /// P4: the only node that has the other as a seed starts first, by moments.

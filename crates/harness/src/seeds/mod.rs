@@ -1,4 +1,4 @@
-//! What simulators share: many seeds on all cores, a progress bar, and panics kept as findings.
+//! Shared code of the simulators: many seeds on all cores, a progress bar, and panics kept as findings.
 
 pub mod panics;
 
@@ -36,7 +36,7 @@ pub fn run_many<Outcome: Send>(
     });
 }
 
-/// How many threads there are for the asking.
+/// Returns the number of available threads.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }

@@ -24,12 +24,13 @@ pub(super) fn encode_raise(w: &mut Writer, raise: &Raise) {
 
 pub(super) fn decode_raise(r: &mut Reader<'_>) -> Result<Raise, CodecError> {
     let epoch = epoch(r)?;
-    let level = Level(r.counter("level")?);
-    // A replica that does not support the level must not apply the entry (V2).
-    if level > Level::SUPPORTED || level <= Level::FIRST {
-        return Err(CodecError::Invalid("level"));
-    }
-    Ok(Raise { epoch, level, configuration: r.counter("configuration")?, limits: decode_limits(r)? })
+    Ok(Raise { epoch, level: decode_level(r)?, configuration: r.counter("configuration")?, limits: decode_limits(r)? })
+}
+
+/// Decodes a level above the first. A replica that does not support it must not continue (V2, V4).
+pub(crate) fn decode_level(r: &mut Reader<'_>) -> Result<Level, CodecError> {
+    let level = Level(r.bounded("feature level", Level::SUPPORTED.0)?);
+    if level > Level::FIRST { Ok(level) } else { Err(CodecError::Invalid("feature level")) }
 }
 
 pub(crate) fn encode_limits(w: &mut Writer, limits: &CoordinationLimits) {

@@ -8,6 +8,7 @@ use crate::id::{Epoch, ReplicaId};
 mod command;
 pub(crate) mod coordination;
 pub(crate) mod coordination_state;
+mod outcome;
 pub(crate) mod state;
 mod txn;
 

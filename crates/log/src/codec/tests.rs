@@ -1,5 +1,7 @@
 //! Tests of commands: golden bytes, round trips, hostile bytes.
 
+mod coordination_golden;
+mod coordination_samples;
 mod golden;
 mod hostile;
 mod samples;

@@ -46,7 +46,7 @@ impl From<LeaseId> for Expirable {
 }
 
 /// The times at which a leader expires sessions and leases, from the keep-alives that it has received in its term.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Expiry {
     epoch: Epoch,
     mutation: Mutation,

@@ -146,4 +146,6 @@ impl Leadership {
 }
 
 #[cfg(test)]
+mod coordination_tests;
+#[cfg(test)]
 mod tests;

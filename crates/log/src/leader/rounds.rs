@@ -5,7 +5,7 @@ use crate::mutant::{Mutation, seam};
 /// Keep-alives that wait for a confirmation of leadership. One round confirms all that arrived before it began.
 ///
 /// `T` is what the caller needs to answer: usually the lease and a channel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rounds<T> {
     mutation: Mutation,
     /// Arrived after the current round began.

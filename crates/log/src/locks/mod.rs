@@ -106,6 +106,12 @@ impl Locks {
         entries.filter_map(|entry| self.place(&entry.key.1, lease).cloned()).collect()
     }
 
+    /// Returns the number of places of a lease.
+    pub(crate) fn place_count_of(&self, lease: LeaseId) -> usize {
+        let from = (lease, LockName::lock(Bytes::new()));
+        self.by_lease.iter_from(&from).take_while(|entry| entry.key.0 == lease).count()
+    }
+
     /// Adds a lock without places, if it does not exist.
     pub(crate) fn ensure(&mut self, name: &LockName, permits: u64) {
         if !self.all.contains(name) {

@@ -120,7 +120,11 @@ impl ApplyRejection {
     pub fn is_final(&self) -> bool {
         !matches!(
             self,
-            ApplyRejection::StaleEpoch { .. } | ApplyRejection::Gap { .. } | ApplyRejection::WindowFull { .. }
+            ApplyRejection::StaleEpoch { .. }
+                | ApplyRejection::Gap { .. }
+                | ApplyRejection::WindowFull { .. }
+                // Another copy takes effect if it is applied after the level was raised.
+                | ApplyRejection::Level { .. }
         )
     }
 

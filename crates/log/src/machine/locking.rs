@@ -125,7 +125,7 @@ impl Machine {
         seam!(self, PlacesUnlimited => return Ok(()));
         let limits = &self.limits.coordination;
         let waiters = self.locks.get(name).map_or(0, |lock| lock.waiters);
-        let held = self.locks.places_of_lease(lease).len() as u64;
+        let held = self.locks.place_count_of(lease) as u64;
         for (field, found, limit) in [
             (Field::Waiters, if is_free { 0 } else { waiters + 1 }, limits.waiters),
             (Field::PlacesOfLease, held + 1, limits.places_per_lease),

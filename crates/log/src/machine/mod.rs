@@ -174,7 +174,17 @@ impl Machine {
         limit: usize,
         bytes: u64,
     ) -> Result<WatchPage, Compacted> {
+        self.check_history(from.revision)?;
         self.history.watch(filter, from, (limit, bytes), self.keys.revision(), self.mutation)
+    }
+
+    /// Below level 2 there is no history: a position in the past is always too old (H3).
+    fn check_history(&self, revision: u64) -> Result<(), Compacted> {
+        let current = self.keys.revision();
+        if self.level < Level::COORDINATION && revision <= current {
+            return Err(Compacted { oldest: current + 1 });
+        }
+        Ok(())
     }
 
     pub fn keys(&self) -> &Keys {

@@ -94,7 +94,9 @@ impl Machine {
         if revision > current {
             return Err(ReadError::Future { asked: revision, current });
         }
-        Ok(View::before(&self.keys, &self.history, EventPosition::start_of(revision + 1), self.mutation)?)
+        let before = EventPosition::start_of(revision + 1);
+        self.check_history(before.revision)?;
+        Ok(View::before(&self.keys, &self.history, before, self.mutation)?)
     }
 
     /// Returns the results of an applied transaction from history (T8). `None` if the outcome is not of a transaction.

@@ -7,6 +7,7 @@ mod bodies;
 mod checks;
 mod client;
 mod cluster;
+mod coordination;
 mod linear;
 mod reads;
 mod world;
@@ -52,12 +53,16 @@ const SOMETIMES: &[(&str, u64)] = &[
     ("copy crossed into another epoch", 500),
     ("copy of an applied request", 2_000),
     ("deadline passed", 300),
+    ("end of a lease proposed", 50),
     ("expiry proposed", 300),
     ("fence of an own request", 100),
     ("fence of another session", 50),
     ("follower truncated its log", 100),
     ("gap", 300),
     ("leader deposed without knowing", 300),
+    ("lease expired", 50),
+    ("lock granted", 200),
+    ("lock handed over", 5),
     ("membership change failed its compare", 50),
     ("membership changed", 200),
     ("name fenced a predecessor", 30),

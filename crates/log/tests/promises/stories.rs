@@ -2,6 +2,7 @@
 
 mod abandoning;
 mod apply_rule;
+mod coordination;
 mod fates;
 mod membership;
 mod sessions;

@@ -49,23 +49,27 @@ impl EventLoop {
             (ReplyTo::Outbox, Some(outbox)) => {
                 let reply = Reply::Deliver(outbox, conn, Delivery::Answers(answers));
                 let closed = operations.iter().any(|operation| matches!(operation, ClientOperation::Close { .. }));
-                self.reply_when_replicated(reply, closed, written, now);
+                if closed {
+                    // The members may have been unregistered before.
+                    self.unreplicated.push(self.core.last_unregistration(), now + REPLICATION_WAIT, reply);
+                } else {
+                    self.replies.push(reply);
+                }
             }
             (ReplyTo::Outbox, None) => {}
             (ReplyTo::Once(reply), _) => self.replies.push(Reply::Answer(reply, answers)),
             (ReplyTo::Replicated(reply), _) => {
                 let last_write = self.core.last_dot();
                 let executed = Executed { results: answers, last_write, replicated: false };
-                self.reply_when_replicated(Reply::Executed(reply, executed), true, written, now);
+                self.reply_when_replicated(Reply::Executed(reply, executed), written, now);
             }
         }
     }
 
-    /// Replies at once if nothing was written since `written` or if the reply need not wait, otherwise when the writes
-    /// are replicated (C12, C13).
-    fn reply_when_replicated(&mut self, reply: Reply, waits: bool, written: u64, now: Time) {
+    /// Replies at once if nothing was written since `written`, otherwise when the writes are replicated (C12).
+    fn reply_when_replicated(&mut self, reply: Reply, written: u64, now: Time) {
         let last = self.core.last_dot().n;
-        if waits && last > written {
+        if last > written {
             self.core.want_receipt();
             self.unreplicated.push(last, now + REPLICATION_WAIT, reply);
         } else {
@@ -73,13 +77,20 @@ impl EventLoop {
         }
     }
 
-    /// Releases the replies that need not wait any longer (C12).
+    /// Releases the replies that need not wait any longer (C12, C13).
     pub(super) fn release_answers(&mut self, now: Time, state: Replicated) {
         while let Some((reply, replicated)) = self.unreplicated.next(now, state) {
-            self.replies.push(match reply {
+            let reply = match reply {
                 Reply::Executed(reply, executed) => Reply::Executed(reply, Executed { replicated, ..executed }),
+                Reply::Deliver(outbox, conn, answers) => {
+                    if !replicated && self.core.has_other_nodes() {
+                        self.replies.push(Reply::Deliver(outbox.clone(), conn, Delivery::Unreplicated));
+                    }
+                    Reply::Deliver(outbox, conn, answers)
+                }
                 other => other,
-            });
+            };
+            self.replies.push(reply);
         }
     }
 

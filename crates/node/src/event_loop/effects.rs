@@ -46,8 +46,8 @@ impl EventLoop {
                     self.replies.push(Reply::Deliver(outbox.clone(), conn, Delivery::Notice(notice)));
                 }
             }
-            Effect::Dial { dial, address } => {
-                self.dials.spawn(links::dial(self.generation, dial, address, self.shared.clone()));
+            Effect::Dial { dial, address, turn } => {
+                self.dials.spawn(links::dial(self.generation, dial, address, turn, self.shared.clone()));
             }
             Effect::CloseLink { link } => {
                 if let Some(link) = self.links.remove(&link) {

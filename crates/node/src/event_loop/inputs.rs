@@ -21,6 +21,8 @@ pub(crate) enum Input {
     Dialled {
         generation: u64,
         dial: DialId,
+        /// The number of addresses that the name led to.
+        addresses: usize,
         connected: Box<Connected>,
     },
     DialFailed {
@@ -32,7 +34,7 @@ pub(crate) enum Input {
     /// A peer's connection ended.
     Closed {
         link: LinkId,
-        /// What it means if the link was the dial of a seed.
+        /// The failure that counts if the link was the dial of a seed.
         failure: SeedFailure,
     },
     Watch(Box<WatchRequest>),

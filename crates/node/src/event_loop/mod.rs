@@ -202,9 +202,10 @@ impl EventLoop {
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.accepted(now, link, &mut self.out);
             }
-            Input::Dialled { generation, dial, connected } if generation == self.generation => {
+            Input::Dialled { generation, dial, addresses, connected } if generation == self.generation => {
                 let link = LinkId(self.shared.number());
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
+                self.core.resolved(dial, addresses);
                 self.core.dialled(now, dial, link, &mut self.out);
             }
             Input::DialFailed { generation, dial, failure } if generation == self.generation => {

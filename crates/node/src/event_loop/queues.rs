@@ -17,7 +17,7 @@ pub(crate) struct Inputs {
     pub(crate) calls: mpsc::Receiver<Input>,
 }
 
-/// What the event loop does next.
+/// The next work of the event loop.
 #[derive(Debug)]
 pub(super) enum Work {
     Heartbeats(Scheduled),

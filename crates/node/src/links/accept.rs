@@ -70,11 +70,11 @@ async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: Owned
             add(if dispatched { &counting.connections_dispatched } else { &counting.connections_undispatched }, 1);
         }
         Ok(Ok(_)) if is_http(&preamble) => {
-            shared.garbage(address, "it speaks HTTP on the peer port; clients use the client port");
+            shared.malformed(address, "it speaks HTTP on the peer port; clients use the client port");
             let answered = answer_http(stream, &shared.client_address);
             let _ = tokio::time::timeout(shared.network.handshake_timeout, answered).await;
         }
-        Ok(Ok(_)) => shared.garbage(address, "it does not use the peer protocol"),
+        Ok(Ok(_)) => shared.malformed(address, "it does not use the peer protocol"),
     }
 }
 

@@ -4,22 +4,25 @@ use super::{Connected, REGISTRY_PREAMBLE, send_input, socket};
 use crate::counters::add;
 use crate::event_loop::Input;
 use crate::shared::Shared;
-use convoke_core::node::{DialId, SeedFailure};
+use convoke_core::node::{DialId, SeedFailure, dial_order};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 
 /// Connects within `dial_timeout` and sends the result to the event loop. `generation` identifies the core that
-/// requested it.
-pub(crate) async fn dial(generation: u64, dial: DialId, address: String, shared: Arc<Shared>) {
+/// requested it, and `turn` says which of several addresses is tried first.
+pub(crate) async fn dial(generation: u64, dial: DialId, address: String, turn: u32, shared: Arc<Shared>) {
     add(&shared.counting.dials, 1);
-    let connecting = connect(&address, shared.local_address);
+    let connecting = async {
+        let found = resolve(&address).await?;
+        Ok((found.len(), connect(dial_order(found, turn), shared.local_address).await?))
+    };
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-        Ok(connected) => {
+        Ok((addresses, connected)) => {
             shared.handshake_permits.add_known(connected.address.ip());
-            Input::Dialled { generation, dial, connected: Box::new(connected) }
+            Input::Dialled { generation, dial, addresses, connected: Box::new(connected) }
         }
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
@@ -40,10 +43,16 @@ fn seed_failure(error: &io::Error) -> SeedFailure {
     }
 }
 
-async fn connect(address: &str, local: SocketAddr) -> io::Result<Connected> {
-    let mut last = ErrorKind::NotFound.into();
+/// Returns the addresses behind a name, the preferred one first.
+async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let found = tokio::net::lookup_host(address).await;
-    for address in found.map_err(|error| io::Error::new(ErrorKind::NotFound, error))? {
+    Ok(found.map_err(|error| io::Error::new(ErrorKind::NotFound, error))?.collect())
+}
+
+/// Connects to the first address that accepts.
+async fn connect(addresses: Vec<SocketAddr>, local: SocketAddr) -> io::Result<Connected> {
+    let mut last = ErrorKind::NotFound.into();
+    for address in addresses {
         let socket = socket(address)?;
         if let Some(source) = source(local, address.ip()) {
             socket.bind(source)?;

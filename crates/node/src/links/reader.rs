@@ -77,7 +77,7 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) -> SeedFailu
                     } else {
                         (SeedFailure::NotAPeer, error.to_string())
                     };
-                    shared.garbage(reading.address, &what);
+                    shared.malformed(reading.address, &what);
                     return failure;
                 }
             }

@@ -8,10 +8,11 @@ use crate::handle::{Edit, LogHandle};
 use crate::net::message::Probed;
 use crate::plane::{LocalReplica, Plane};
 use crate::raft::Membership;
+use crate::rejection::ChangeError;
 use crate::state::deposed;
 use convoke_log::command::{Body, GroupChange, ReplicaLocation};
 use convoke_log::machine::Configuration;
-use convoke_log::{Epoch, ReplicaId};
+use convoke_log::{Epoch, Level, ReplicaId};
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,6 +179,7 @@ async fn step(plane: &Arc<Plane>, local: &LocalReplica, epoch: Epoch) -> Result<
             return Ok(true);
         }
         Step::Add(id, place) => {
+            check_level(plane, local, &place).await?;
             adopt(plane, local, id, &place).await.map_err(|error| failed(&error))?;
             raft.add_learner(id, place, false).await.map_err(|error| failed(&error))?;
         }
@@ -200,6 +202,20 @@ async fn step(plane: &Arc<Plane>, local: &LocalReplica, epoch: Epoch) -> Result<
     let learners = nodes(&current, &current.learner_ids().collect());
     tracing::info!(node = %plane.config.node, %epoch, voters, learners, "group changed");
     Ok(false)
+}
+
+/// Checks that a node that did not answer when it was added supports the feature level of the log (V2).
+async fn check_level(plane: &Arc<Plane>, local: &LocalReplica, place: &ReplicaLocation) -> Result<(), String> {
+    let supported = probe(plane, &place.address).await.map_err(|error| error.to_string())?.level;
+    let needed = {
+        let state = &local.engine.state;
+        state.term().required_level(&state.machine()).unwrap_or(Level::FIRST)
+    };
+    if supported >= needed {
+        return Ok(());
+    }
+    let node = place.node.clone();
+    Err(ChangeError::TooOld { node, supported, needed }.to_string())
 }
 
 /// The nodes of these replicas, for the log.

@@ -88,7 +88,7 @@ async fn campaign(plane: &Plane, engine: &Engine, leader: LeaderId) {
     if !is_current() {
         return;
     }
-    if configs.iter().all(is_majority) && engine.refused().is_none() {
+    if configs.iter().all(is_majority) && engine.excluded().is_none() {
         add(&engine.counting.elections_early, 1);
         // Fails only if the engine has stopped.
         let _ = engine.raft.trigger().elect(false).await;

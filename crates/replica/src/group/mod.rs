@@ -2,6 +2,7 @@
 
 pub(crate) mod driver;
 pub(crate) mod founding;
+pub(crate) mod level;
 pub(crate) mod loss;
 pub(crate) mod removal;
 pub(crate) mod seek;
@@ -9,7 +10,7 @@ mod verdict;
 
 use crate::net::client::{ANSWER_TIMEOUTS, link};
 use crate::net::link::LinkError;
-use crate::net::message::{Adopt, Probed, Target, kind};
+use crate::net::message::{Adopt, PROBE_WITH_LEVEL, Probed, Target, kind};
 use crate::plane::{LocalReplica, Plane};
 use convoke_log::command::ReplicaLocation;
 
@@ -17,7 +18,7 @@ use convoke_log::command::ReplicaLocation;
 pub(crate) async fn probe(plane: &Plane, address: &str) -> Result<Probed, LinkError> {
     let timeout = ANSWER_TIMEOUTS * plane.config.timers.rpc_timeout;
     let link = link(&plane.config, &plane.dialer, &plane.counting, address, None, timeout);
-    let answer = link.ask(kind::PROBE, Vec::new()).await?;
+    let answer = link.ask(kind::PROBE, PROBE_WITH_LEVEL.to_vec()).await?;
     Probed::decode(&answer).map_err(|error| LinkError::Rejected { address: address.to_owned(), why: error.to_string() })
 }
 

@@ -41,7 +41,7 @@ impl Verdict {
                 *without = None;
                 false
             }
-            // The earlier answer remains valid, and its members are the ones to ask.
+            // The earlier answer remains valid, and its replicas are the ones to ask.
             Verdict::NoLeader => false,
         }
     }
@@ -69,11 +69,11 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
             continue;
         }
         let (me, own) = (engine.state.me(), engine.own_group());
-        // The members reported earlier may have been replaced too, so ask those they named as well.
+        // The replicas reported earlier may have been replaced too, so ask those they named as well.
         let reported = engine.group_after_removal().unwrap_or_default();
         let known = own.epoch.max(reported.epoch);
         let mut addresses: Vec<_> =
-            own.members.iter().chain(&reported.members).filter(|member| member.replica != me).collect();
+            own.replicas.iter().chain(&reported.replicas).filter(|member| member.replica != me).collect();
         addresses.sort_by(|a, b| a.address.cmp(&b.address));
         addresses.dedup_by(|a, b| a.address == b.address);
         let asking = join_all(addresses.into_iter().map(|member| probe(&plane, &member.address)));
@@ -101,7 +101,7 @@ fn judge(log: u128, me: ReplicaId, known: Option<Epoch>, answers: &[Probed]) -> 
             && probed.group.leader().is_some_and(|leader| leader.node == probed.node)
     };
     match answers.iter().filter(leads).max_by_key(|probed| probed.group.epoch) {
-        Some(Probed { group, .. }) if group.members.iter().all(|member| member.replica != me) => {
+        Some(Probed { group, .. }) if group.replicas.iter().all(|member| member.replica != me) => {
             Verdict::Removed(group.clone())
         }
         Some(_) => Verdict::InGroup,
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::status::GroupReplica;
 
-    fn group(term: u64, leader: u64, members: &[u64]) -> Group {
+    fn group(term: u64, leader: u64, replicas: &[u64]) -> Group {
         let member = |id: &u64| GroupReplica {
             replica: ReplicaId(*id),
             node: format!("n{id}").into(),
@@ -125,7 +125,7 @@ mod tests {
         Group {
             epoch: Some(Epoch::new(term, leader)),
             leader: Some(ReplicaId(leader)),
-            members: members.iter().map(member).collect(),
+            replicas: replicas.iter().map(member).collect(),
         }
     }
 
@@ -142,6 +142,7 @@ mod tests {
             log: Some(log),
             group,
             available: true,
+            level: convoke_log::Level::FIRST,
         }
     }
 
@@ -168,7 +169,7 @@ mod tests {
         assert!(Verdict::Removed(reported.clone()).record(&mut without), "a new removal");
         assert!(!Verdict::NoLeader.record(&mut without));
         assert_eq!(without, Some(reported));
-        assert!(!Verdict::Removed(later.clone()).record(&mut without), "the same removal with other members");
+        assert!(!Verdict::Removed(later.clone()).record(&mut without), "the same removal with other replicas");
         assert_eq!(without, Some(later));
         assert!(!Verdict::InGroup.record(&mut without) && without.is_none());
     }

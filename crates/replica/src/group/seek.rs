@@ -4,10 +4,11 @@
 //! afterwards. Otherwise `Config::founding` decides with whom it creates a log.
 
 use super::probe;
-use super::verdict::{Entry, Surroundings, Verdict};
+use super::verdict::{Entry, KnownNodes, Verdict};
 use crate::net::message::Probed;
 use crate::plane::Plane;
 use crate::replica::{begin, founder};
+use convoke_log::Level;
 use convoke_log::command::ReplicaLocation;
 use futures_util::future::join_all;
 use smol_str::SmolStr;
@@ -34,7 +35,7 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
         let addresses = logs.iter().map(|found| &found.address).filter(|address| !address.is_empty());
         let replicas = join_all(addresses.take(REPLICAS_ASKED).map(|address| probe(&plane, address))).await;
         let replicas: Vec<Probed> = replicas.into_iter().flatten().collect();
-        let mut surroundings = Surroundings {
+        let mut known = KnownNodes {
             node: &plane.config.node,
             nonce: plane.nonce(),
             founding: plane.config.founding,
@@ -46,22 +47,24 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
             waited: begun.elapsed(),
             has_seen_log,
         };
-        crate::mutant::seam!(in plane.config.mutation, LogsIgnored => surroundings.ignore_logs());
-        plane.see(surroundings.nodes().into_iter().collect());
-        has_seen_log |= surroundings.shows_log();
-        let all = || surroundings.probed();
+        crate::mutant::seam!(in plane.config.mutation, LogsIgnored => known.ignore_logs());
+        plane.see(known.nodes().into_iter().collect());
+        has_seen_log |= known.shows_log();
+        let all = || known.probed();
         plane.set_group_available(all().any(|probed| probed.log.is_some() && probed.available));
-        let waiting = match surroundings.judge() {
+        let waiting = match known.judge() {
             Verdict::Exists(probed) => {
                 plane.learn(probed.group.clone());
                 None
             }
             Verdict::BeginAlone => {
-                begin_log(&plane, vec![plane.place()]).await;
+                begin_log(&plane, vec![plane.place()], plane.config.supported).await;
                 None
             }
             Verdict::Begin(members) => {
-                begin_log(&plane, members).await;
+                // Other nodes that answered may support less than the founders; the leader raises the level later.
+                let level = all().map(|probed| probed.level).fold(plane.config.supported, Level::min);
+                begin_log(&plane, members, level).await;
                 None
             }
             Verdict::Wait(why) => Some(why),
@@ -97,14 +100,14 @@ async fn ask(plane: &Plane, entry: &SmolStr) -> Entry {
     found
 }
 
-async fn begin_log(plane: &Arc<Plane>, members: Vec<ReplicaLocation>) {
+async fn begin_log(plane: &Arc<Plane>, members: Vec<ReplicaLocation>, level: Level) {
     let _becoming = plane.becoming.lock().await;
     if plane.engine.load().is_some() {
         return;
     }
     let nodes: Vec<&str> = members.iter().map(|member| member.node.as_str()).collect();
     tracing::info!(node = %plane.config.node, founders = %nodes.join(","), "creating log");
-    let begun = match founder(plane, members) {
+    let begun = match founder(plane, members, level) {
         Ok(identity) => begin(plane, identity).await,
         Err(error) => Err(error),
     };

@@ -25,7 +25,7 @@ impl Entry {
 
 /// All that a node without a log knows about other nodes.
 #[derive(Debug)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct KnownNodes<'a> {
     pub(super) node: &'a str,
     /// Random number of this process.
     pub(super) nonce: u64,
@@ -45,7 +45,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) has_seen_log: bool,
 }
 
-/// What a node without a log does next.
+/// The next step of a node without a log.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict<'a> {
     /// A log exists; this node has the newest knowledge of its group.
@@ -58,7 +58,7 @@ pub(super) enum Verdict<'a> {
     Wait(String),
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> KnownNodes<'a> {
     /// Returns all answers.
     pub(super) fn probed(&self) -> impl Iterator<Item = &'a Probed> {
         self.entries.iter().flat_map(|entry| &entry.nodes).chain(self.replicas)
@@ -93,7 +93,7 @@ impl<'a> Surroundings<'a> {
                 self.node
             ));
         }
-        let knows = self.probed().filter(|probed| !probed.group.members.is_empty());
+        let knows = self.probed().filter(|probed| !probed.group.replicas.is_empty());
         if let Some(knows) = knows.max_by_key(|probed| probed.group.epoch) {
             return Verdict::Exists(knows);
         }

@@ -15,6 +15,7 @@ fn probed(node: &str, nonce: u64, join: &[&str]) -> Probed {
         log: None,
         group: Group::default(),
         available: false,
+        level: convoke_log::Level::FIRST,
     }
 }
 
@@ -45,7 +46,7 @@ impl World {
             Founding::Expected(nodes) => nodes as u64,
             _ => 0,
         };
-        let surroundings = Surroundings {
+        let known = KnownNodes {
             node,
             nonce,
             founding: self.founding,
@@ -57,7 +58,7 @@ impl World {
             waited: self.waited,
             has_seen_log: self.has_seen_log,
         };
-        match surroundings.judge() {
+        match known.judge() {
             Verdict::Exists(probed) => format!("exists at {}", probed.node),
             Verdict::BeginAlone => "begin alone".to_owned(),
             Verdict::Begin(members) => {

@@ -1,13 +1,14 @@
 //! Membership changes: recorded in the log (M1), then executed by the leader's driver (M4).
 
 use super::LogHandle;
+use crate::engine::Engine;
 use crate::group::probe;
 use crate::net::link::LinkError;
 use crate::net::message::Probed;
 use crate::rejection::{ChangeError, LogRejection, SubmitError};
 use convoke_log::command::{Body, GroupChange, ReplicaLocation};
 use convoke_log::machine::{Configuration, Outcome, Reason, Response};
-use convoke_log::{Machine, ReplicaId};
+use convoke_log::{Level, Machine, ReplicaId};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,6 +76,9 @@ impl LogHandle {
             Ok(Ok(found)) if found.node != *node => {
                 Err(ChangeError::OtherNode { address: address.clone(), found: found.node, node: node.clone() })
             }
+            Ok(Ok(found)) if found.level < self.required_level() => {
+                Err(ChangeError::TooOld { node: node.clone(), supported: found.level, needed: self.required_level() })
+            }
             Ok(Ok(Probed { log: Some(log), .. })) => {
                 let same = self.engine().is_ok_and(|engine| engine.log == log);
                 Err(ChangeError::HoldsReplica { node: node.clone(), of: if same { "this" } else { "another" } })
@@ -82,6 +86,12 @@ impl LogHandle {
             Ok(Err(LinkError::Rejected { why, .. })) => Err(ChangeError::NodeRejects { node: node.clone(), why }),
             Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
         }
+    }
+
+    /// Returns the feature level that a replica must support before it is added (V2).
+    fn required_level(&self) -> Level {
+        let required = |engine: Arc<Engine>| engine.state.term().required_level(&engine.state.machine());
+        self.engine().ok().and_then(required).unwrap_or(Level::FIRST)
     }
 
     /// Returns why the group has not reached the recorded configuration, if this node leads.

@@ -7,7 +7,7 @@ use crate::raft;
 use crate::rejection::LogRejection;
 use crate::state_hashes::Divergence;
 use crate::status::{Group, GroupReplica, LogConflict, ReplicaStatus, Role};
-use convoke_log::{Epoch, LogTime, ReplicaId};
+use convoke_log::{Epoch, Level, LogTime, ReplicaId};
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
 use prometheus_client::metrics::histogram::Histogram;
@@ -23,8 +23,9 @@ impl LogHandle {
         match self.plane.engine.load_full() {
             Some(engine) => {
                 let status = engine.status(*self.plane.settled.borrow(), stopped);
-                let obstacle = engine.refused().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
-                ReplicaStatus { obstacle, conflict: self.conflict(), ..status }
+                let obstacle = engine.excluded().or_else(|| self.plane.obstacle().filter(|_| !status.settled));
+                let level_obstacle = self.plane.level_obstacle().filter(|_| status.role == Role::Leader);
+                ReplicaStatus { obstacle, level_obstacle, conflict: self.conflict(), ..status }
             }
             None => {
                 let status = outside(self.plane.known(), stopped, self.plane.fault());
@@ -94,13 +95,13 @@ impl LogHandle {
 
     /// Returns the highest index that a replica is known to have stored (M6).
     pub fn evidence_of(&self, replica: ReplicaId) -> Option<u64> {
-        let seen = self.engine().ok()?.witness.of(replica.0)?;
+        let seen = self.engine().ok()?.acknowledgements.of(replica.0)?;
         Some(seen.matched.max(seen.committed))
     }
 
     /// Returns the last index at which this replica compared its state with that of its leader (LH6).
     pub fn compared_states(&self) -> Option<u64> {
-        self.engine().ok()?.witness.hashes.compared()
+        self.engine().ok()?.acknowledgements.hashes.compared()
     }
 
     pub fn counters(&self) -> Counters {
@@ -150,7 +151,9 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         log_time: LogTime::ZERO,
         matched: Vec::new(),
         fault,
-        refused: false,
+        excluded: false,
+        level: Level::FIRST,
+        level_obstacle: None,
         divergence: None,
         conflict: None,
     }
@@ -177,12 +180,14 @@ impl Engine {
 
     fn is_available_as(&self, role: Role) -> bool {
         match role {
-            _ if self.refused().is_some() => false,
-            Role::Leader => self.state.term().epoch().is_some() && self.has_quorum() && !self.witness.is_stalled(),
+            _ if self.excluded().is_some() => false,
+            Role::Leader => {
+                self.state.term().epoch().is_some() && self.has_quorum() && !self.acknowledgements.is_stalled()
+            }
             Role::Failed | Role::Stopped | Role::Outside => false,
             // A leader reported so recently.
             Role::Removed => self.group_after_removal().is_some(),
-            _ => self.own_group().leader.is_some() && self.is_led() && !self.witness.is_stalled(),
+            _ => self.own_group().leader.is_some() && self.is_led() && !self.acknowledgements.is_stalled(),
         }
     }
 
@@ -190,11 +195,11 @@ impl Engine {
     /// not reach.
     fn shown_group(&self, group: Group, role: Role) -> Group {
         let silent = !matches!(role, Role::Leader | Role::Removed) && !self.is_led();
-        let (last, unreachable) = (group.leader, self.witness.unreachable());
+        let (last, unreachable) = (group.leader, self.acknowledgements.unreachable());
         let lost = |replica: ReplicaId| unreachable.contains(&replica.0) || (silent && last == Some(replica));
-        let members = group.members.into_iter();
-        let members = members.map(|member| GroupReplica { unreachable: lost(member.replica), ..member }).collect();
-        Group { leader: group.leader.filter(|_| !silent), members, ..group }
+        let replicas = group.replicas.into_iter();
+        let replicas = replicas.map(|member| GroupReplica { unreachable: lost(member.replica), ..member }).collect();
+        Group { leader: group.leader.filter(|_| !silent), replicas, ..group }
     }
 
     pub(crate) fn status(&self, settled: u64, stopped: bool) -> ReplicaStatus {
@@ -235,8 +240,10 @@ impl Engine {
                 .map(|(id, matched)| (ReplicaId(*id), index(matched)))
                 .collect(),
             fault,
-            refused: self.refused().is_some(),
-            divergence: self.witness.hashes.divergence().map(|divergence| {
+            excluded: self.excluded().is_some(),
+            level: machine.level(),
+            level_obstacle: None,
+            divergence: self.acknowledgements.hashes.divergence().map(|divergence| {
                 let Divergence { index, own, leader } = divergence;
                 format!("the state after entry {index} has hash {own:032x}, that of the leader {leader:032x}")
             }),

@@ -2,12 +2,12 @@
 
 use super::dial::Dial;
 use super::link::{Link, LinkConfig, LinkError};
-use super::message::{self, Append, Appended, Ballot, Hello, Notes, Target, Transfer, Transferred, Voted, kind};
+use super::message::{self, Append, AppendExtras, Appended, Ballot, Hello, Target, Transfer, Transferred, Voted, kind};
+use crate::acknowledgements::AcknowledgementTable;
 use crate::config::Config;
 use crate::counters::{Counting, add};
 use crate::raft::{EngineSnapshot, Types, Vote};
 use crate::state::Image;
-use crate::witness::Witness;
 use convoke_log::codec::CodecError;
 use convoke_log::command::ReplicaLocation;
 use futures_util::future::BoxFuture;
@@ -28,7 +28,7 @@ pub(crate) struct Network {
     pub(crate) dialer: Arc<dyn Dial>,
     pub(crate) log: u128,
     pub(crate) counting: Arc<Counting>,
-    pub(crate) witness: Arc<Witness>,
+    pub(crate) acknowledgements: Arc<AcknowledgementTable>,
 }
 
 impl Network {
@@ -111,7 +111,7 @@ impl RaftNetworkV2<Types> for Client {
     async fn append_entries(&mut self, append: Append, _: RPCOption) -> Result<Appended, RPCError<Types>> {
         let answer = self
             .link
-            .ask(kind::APPEND, message::encode_append(&append, &Notes::of(&self.network.witness)))
+            .ask(kind::APPEND, message::encode_append(&append, &AppendExtras::of(&self.network.acknowledgements)))
             .await
             .map_err(|error| rpc_error(&error))?;
         message::decode_appended(&answer).map_err(garbled)
@@ -126,11 +126,12 @@ impl RaftNetworkV2<Types> for Client {
     where
         S: Stream<Item = Append> + OptionalSend + Unpin + 'static,
     {
-        let (link, witness) = (&self.link, &self.network.witness);
+        let (link, acknowledgements) = (&self.link, &self.network.acknowledgements);
         let answers = input
             .map(move |append| {
                 // Queued before the next message is created, so the order of messages is that of the log.
-                let pending = link.send(kind::APPEND, message::encode_append(&append, &Notes::of(witness)));
+                let pending =
+                    link.send(kind::APPEND, message::encode_append(&append, &AppendExtras::of(acknowledgements)));
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 async move {
                     let answer = link.answer(pending).await.map_err(|error| rpc_error(&error))?;
@@ -196,7 +197,7 @@ impl RaftNetworkV2<Types> for Client {
 
 impl Client {
     fn encode_ballot(&self, ballot: &Ballot) -> Vec<u8> {
-        message::encode_ballot(ballot, self.network.witness.of(self.to.replica))
+        message::encode_ballot(ballot, self.network.acknowledgements.of(self.to.replica))
     }
 
     /// Sends a snapshot frame by frame on its own connection, as fast as the other side reads.

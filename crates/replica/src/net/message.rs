@@ -1,12 +1,12 @@
 //! Messages between replicas.
 
+use crate::acknowledgements::{AcknowledgementTable, Seen, put_seen, put_table, seen, table};
 use crate::codec::{leader, meta, put_entry, put_leader, put_meta, put_some_log_id, put_vote, some_log_id, vote};
 use crate::raft::{LeaderId, LogId, SnapshotMeta, Types, Vote};
 use crate::state_hashes::StateHash;
 use crate::status::{Group, GroupReplica};
-use crate::witness::{Seen, Witness, put_seen, put_table, seen, table};
 use convoke_log::codec::{CodecError, Reader, Writer, epoch, put_epoch};
-use convoke_log::{Epoch, ReplicaId};
+use convoke_log::{Epoch, Level, ReplicaId};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
     VoteResponse,
@@ -98,10 +98,10 @@ impl Hello {
     }
 }
 
-/// What a leader adds to its entries.
+/// Data that a leader adds to its entries.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Notes {
-    /// What each replica has acknowledged (M6).
+pub(crate) struct AppendExtras {
+    /// The data that each replica has acknowledged (M6).
     pub(crate) seen: Vec<(u64, Seen)>,
     /// Whether the leader commits nothing although entries wait.
     pub(crate) stalled: bool,
@@ -113,28 +113,28 @@ pub(crate) struct Notes {
     pub(crate) checked: Option<StateHash>,
 }
 
-impl Notes {
-    pub(crate) fn of(witness: &Witness) -> Self {
-        Notes {
-            seen: witness.all(),
-            stalled: witness.is_stalled(),
-            unreachable: witness.unreachable(),
-            check: witness.hashes.wanted(),
-            checked: witness.hashes.last(),
+impl AppendExtras {
+    pub(crate) fn of(acknowledgements: &AcknowledgementTable) -> Self {
+        AppendExtras {
+            seen: acknowledgements.all(),
+            stalled: acknowledgements.is_stalled(),
+            unreachable: acknowledgements.unreachable(),
+            check: acknowledgements.hashes.wanted(),
+            checked: acknowledgements.hashes.last(),
         }
     }
 }
 
-pub(crate) fn encode_append(append: &Append, notes: &Notes) -> Vec<u8> {
+pub(crate) fn encode_append(append: &Append, extras: &AppendExtras) -> Vec<u8> {
     let mut w = Writer::default();
-    put_table(&mut w, &notes.seen);
-    w.flag(notes.stalled);
-    w.count(notes.unreachable.len());
-    for replica in &notes.unreachable {
+    put_table(&mut w, &extras.seen);
+    w.flag(extras.stalled);
+    w.count(extras.unreachable.len());
+    for replica in &extras.unreachable {
         w.varint(*replica);
     }
-    w.varint(notes.check);
-    w.option(notes.checked, |w, checked| {
+    w.varint(extras.check);
+    w.option(extras.checked, |w, checked| {
         w.varint(checked.index);
         w.fixed128(checked.hash);
     });
@@ -148,14 +148,14 @@ pub(crate) fn encode_append(append: &Append, notes: &Notes) -> Vec<u8> {
     w.into_bytes()
 }
 
-pub(crate) fn decode_append(bytes: &[u8]) -> Result<(Append, Notes), CodecError> {
+pub(crate) fn decode_append(bytes: &[u8]) -> Result<(Append, AppendExtras), CodecError> {
     let mut r = Reader::new(bytes);
     let (seen, stalled) = (table(&mut r)?, r.flag("stalled")?);
     let count = r.count("unreachable", 1, GROUP_MAX)?;
     let unreachable = (0..count).map(|_| r.varint("replica")).collect::<Result<_, _>>()?;
     let check = r.counter("check")?;
     let checked = r.option("checked", |r| Ok(StateHash { index: r.counter("index")?, hash: r.fixed128("hash")? }))?;
-    let notes = Notes { seen, stalled, unreachable, check, checked };
+    let extras = AppendExtras { seen, stalled, unreachable, check, checked };
     let (vote, prev_log_id, leader_commit) = (vote(&mut r)?, some_log_id(&mut r)?, some_log_id(&mut r)?);
     let count = r.count("entries", 4, u64::MAX)?;
     let mut entries = Vec::with_capacity(count);
@@ -163,7 +163,7 @@ pub(crate) fn decode_append(bytes: &[u8]) -> Result<(Append, Notes), CodecError>
         entries.push(crate::codec::entry(&mut r)?);
     }
     r.end()?;
-    Ok((Append { vote, prev_log_id, entries, leader_commit }, notes))
+    Ok((Append { vote, prev_log_id, entries, leader_commit }, extras))
 }
 
 pub(crate) fn encode_appended(appended: &Appended) -> Vec<u8> {
@@ -347,10 +347,26 @@ pub(crate) struct Probed {
     pub(crate) group: Group,
     /// Whether the node is a replica that knows a leader with a majority.
     pub(crate) available: bool,
+    /// The highest feature level that the node supports (V3). An earlier version names none.
+    pub(crate) level: Level,
 }
 
+/// Content of a probe whose sender reads levels. Earlier versions send an empty probe and reject an answer with a level.
+pub(crate) const PROBE_WITH_LEVEL: &[u8] = &[1];
+
 impl Probed {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Encodes the answer to a probe with this content.
+    pub(crate) fn encode_for(&self, probe: &[u8]) -> Vec<u8> {
+        let mut bytes = self.encode();
+        if !probe.is_empty() {
+            let mut w = Writer::default();
+            w.varint(self.level.0);
+            bytes.extend_from_slice(w.bytes());
+        }
+        bytes
+    }
+
+    fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.sized(self.node.as_bytes());
         w.sized(self.address.as_bytes());
@@ -367,8 +383,8 @@ impl Probed {
         w.option(self.log, Writer::fixed128);
         w.option(self.group.epoch, put_epoch);
         w.option(self.group.leader, |w, leader| w.varint(leader.0));
-        w.count(self.group.members.len());
-        for member in &self.group.members {
+        w.count(self.group.replicas.len());
+        for member in &self.group.replicas {
             w.varint(member.replica.0);
             w.sized(member.node.as_bytes());
             w.sized(member.address.as_bytes());
@@ -395,9 +411,9 @@ impl Probed {
         let log = r.option("log", |r| r.fixed128("log"))?;
         let epoch: Option<Epoch> = r.option("epoch", epoch)?;
         let leader = r.option("leader", |r| r.varint("leader").map(ReplicaId))?;
-        let mut members = Vec::new();
-        for _ in 0..r.count("members", 4, GROUP_MAX)? {
-            members.push(GroupReplica {
+        let mut replicas = Vec::new();
+        for _ in 0..r.count("replicas", 4, GROUP_MAX)? {
+            replicas.push(GroupReplica {
                 replica: ReplicaId(r.varint("replica")?),
                 node: text(r, "node")?,
                 address: text(r, "address")?,
@@ -406,9 +422,10 @@ impl Probed {
             });
         }
         let available = r.flag("available")?;
+        let level = if r.is_empty() { Level::FIRST } else { Level(r.counter("level")?) };
         r.end()?;
-        let group = Group { epoch, leader, members };
-        Ok(Probed { node, address, nonce, join, expected, sees, log, group, available })
+        let group = Group { epoch, leader, replicas };
+        Ok(Probed { node, address, nonce, join, expected, sees, log, group, available, level })
     }
 }
 
@@ -466,15 +483,15 @@ mod tests {
             leader_commit: None,
         };
         let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
-        let notes = Notes {
+        let extras = AppendExtras {
             seen: vec![(1, seen), (7, seen)],
             stalled: true,
             unreachable: [3, 9].into(),
             check: 7,
             checked: Some(StateHash { index: 6, hash: u128::MAX - 1 }),
         };
-        let (found, notes_found) = decode_append(&encode_append(&append, &notes)).unwrap();
-        assert_eq!(notes_found, notes);
+        let (found, extras_found) = decode_append(&encode_append(&append, &extras)).unwrap();
+        assert_eq!(extras_found, extras);
         assert_eq!((found.vote, found.prev_log_id, found.entries), (append.vote, append.prev_log_id, append.entries));
         for appended in [
             Appended::Success,
@@ -521,12 +538,17 @@ mod tests {
             expected: 3,
             sees: vec!["a".into(), "b".into()],
             log: Some(5),
-            group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), members: vec![member] },
+            group: Group { epoch: Some(Epoch::new(3, 1)), leader: Some(ReplicaId(1)), replicas: vec![member] },
             available: true,
+            level: Level(7),
         };
-        let bytes = probed.encode();
+        let bytes = probed.encode_for(PROBE_WITH_LEVEL);
         assert_eq!(Probed::decode(&bytes).unwrap(), probed);
-        for len in 0..bytes.len() {
+        // Earlier versions send an empty probe, and neither send nor read a level.
+        let without = probed.encode_for(&[]);
+        assert_eq!(without, bytes[..bytes.len() - 1]);
+        assert_eq!(Probed::decode(&without).unwrap(), Probed { level: Level::FIRST, ..probed });
+        for len in 0..without.len() {
             assert!(Probed::decode(&bytes[..len]).is_err(), "cut at {len}");
         }
     }
@@ -534,19 +556,19 @@ mod tests {
     #[test]
     fn fuzz_messages() {
         let seen = Seen { leader: LeaderId { term: 2, node_id: 1 }, matched: 9, committed: 8 };
-        let notes = Notes {
+        let extras = AppendExtras {
             seen: vec![(1, seen), (7, seen)],
             stalled: true,
             unreachable: [3, 9].into(),
             check: 5,
-            ..Notes::default()
+            ..AppendExtras::default()
         };
         let entries = vec![Entry { log_id: at(3, 5), payload: Payload::Blank }];
         let append = Append { vote: a_vote(3), prev_log_id: Some(at(1, 4)), entries, leader_commit: Some(at(1, 1)) };
         let to = Some(Target { log: u128::MAX, replica: 3 });
         let adopt = Adopt { target: Target { log: 1, replica: 2 }, node: "n".into(), state: vec![1, 2] };
         let corpus = [
-            encode_append(&append, &notes),
+            encode_append(&append, &extras),
             encode_appended(&Appended::PartialSuccess(Some(at(1, 2)))),
             encode_appended(&Appended::HigherVote(a_vote(9))),
             encode_ballot(&Ballot::new(a_vote(4), Some(at(2, 2))), Some(seen)),

@@ -59,8 +59,8 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
         match welcome {
             Ok((engine, node)) => {
                 let from_leader = engine.clone().map(|engine| (engine, node.clone()));
-                let conversation = Conversation { plane: plane.clone(), engine, node, incoming: None };
-                let ended = conversation.run(&mut frames, &mut writer).await;
+                let connection = InboundConnection { plane: plane.clone(), engine, node, incoming: None };
+                let ended = connection.run(&mut frames, &mut writer).await;
                 if let Some((engine, node)) = from_leader.filter(|_| was_closed(&ended)) {
                     loss::connection_ended(&plane, &engine, &node);
                 }
@@ -105,7 +105,7 @@ impl Plane {
 }
 
 /// State of one connection.
-struct Conversation {
+struct InboundConnection {
     plane: Arc<Plane>,
     engine: Option<Arc<Engine>>,
     /// Id of the node at the other end.
@@ -124,7 +124,7 @@ struct Incoming {
 
 type InProgress = FuturesUnordered<BoxFuture<'static, (u64, Answer)>>;
 
-impl Conversation {
+impl InboundConnection {
     async fn run<R: tokio::io::AsyncRead + Unpin>(
         mut self,
         frames: &mut Frames<R>,
@@ -163,12 +163,12 @@ impl Conversation {
         let Frame { kind, number, content } = frame;
         match kind {
             kind::PROBE => {
-                let probed = self.plane.probed();
-                writer.answer(number, Ok((kind::PROBE, probed.encode())));
+                let probed = self.plane.probed().encode_for(&content);
+                writer.answer(number, Ok((kind::PROBE, probed)));
                 writer.flush().await
             }
             kind::ADOPT => {
-                let adopt = Adopt::decode(&content).map_err(garbage)?;
+                let adopt = Adopt::decode(&content).map_err(malformed)?;
                 let plane = self.plane.clone();
                 let adopted = async move { (number, plane.adopt(adopt).await.map(|()| (kind::ADOPT, Vec::new()))) };
                 in_progress.push(adopted.boxed());
@@ -176,7 +176,7 @@ impl Conversation {
             }
             _ => {
                 let Some(engine) = self.engine.clone() else {
-                    return Err(garbage("a request for a replica on a connection without a target"));
+                    return Err(malformed("a request for a replica on a connection without a target"));
                 };
                 self.take_for(&engine, kind, number, content, in_progress, writer).await
             }
@@ -195,9 +195,9 @@ impl Conversation {
         let raft = engine.raft.clone();
         let answer: BoxFuture<'static, Answer> = match kind {
             kind::APPEND => {
-                let (append, notes) = message::decode_append(&content).map_err(garbage)?;
+                let (append, extras) = message::decode_append(&content).map_err(malformed)?;
                 let engine = engine.clone();
-                let checked = engine.hear(&append.vote, &notes);
+                let checked = engine.apply_extras(&append.vote, &extras);
                 async move {
                     checked?;
                     let appended = raft.append_entries(append).await;
@@ -209,7 +209,7 @@ impl Conversation {
                 .boxed()
             }
             kind::VOTE => {
-                let (mut ballot, about_me) = message::decode_ballot(&content).map_err(garbage)?;
+                let (mut ballot, about_me) = message::decode_ballot(&content).map_err(malformed)?;
                 let checked = engine.judge(&ballot, about_me);
                 engine.waive_lease(&mut ballot);
                 async move {
@@ -219,7 +219,7 @@ impl Conversation {
                 .boxed()
             }
             kind::PRE_VOTE => {
-                let (ballot, about_me) = message::decode_ballot(&content).map_err(garbage)?;
+                let (ballot, about_me) = message::decode_ballot(&content).map_err(malformed)?;
                 let checked = engine.judge(&ballot, about_me);
                 async move {
                     checked?;
@@ -228,24 +228,24 @@ impl Conversation {
                 .boxed()
             }
             kind::LOST => {
-                let (lost, engine) = (Lost::decode(&content).map_err(garbage)?, engine.clone());
+                let (lost, engine) = (Lost::decode(&content).map_err(malformed)?, engine.clone());
                 async move {
-                    engine.refused().map_or(Ok(()), Err)?;
+                    engine.excluded().map_or(Ok(()), Err)?;
                     Ok((kind, vec![u8::from(engine.confirm_loss(&lost).await)]))
                 }
                 .boxed()
             }
             kind::TRANSFER => {
-                let transfer = message::decode_transfer(&content).map_err(garbage)?;
-                let refused = engine.refused();
+                let transfer = message::decode_transfer(&content).map_err(malformed)?;
+                let excluded = engine.excluded();
                 async move {
-                    refused.map_or(Ok(()), Err)?;
+                    excluded.map_or(Ok(()), Err)?;
                     answer(kind, raft.handle_transfer_leader(transfer).await.map(|t| message::encode_transferred(&t)))
                 }
                 .boxed()
             }
             kind::SNAPSHOT => {
-                let (vote, meta) = message::decode_snapshot(&content).map_err(garbage)?;
+                let (vote, meta) = message::decode_snapshot(&content).map_err(malformed)?;
                 let answer = match self.plane.arrival(vote) {
                     Some(number) => {
                         let index = meta.last_log_id.as_ref().map_or(0, |id| raft::position(id).index);
@@ -260,12 +260,12 @@ impl Conversation {
             }
             kind::SNAPSHOT_FRAME => {
                 let incoming =
-                    self.incoming.as_mut().ok_or_else(|| garbage("a snapshot frame without a snapshot header"))?;
-                return incoming.restore.frame(&content).map_err(garbage);
+                    self.incoming.as_mut().ok_or_else(|| malformed("a snapshot frame without a snapshot header"))?;
+                return incoming.restore.frame(&content).map_err(malformed);
             }
             kind::SNAPSHOT_END => {
                 let incoming =
-                    self.incoming.take().ok_or_else(|| garbage("a snapshot frame without a snapshot header"))?;
+                    self.incoming.take().ok_or_else(|| malformed("a snapshot frame without a snapshot header"))?;
                 let counting = self.plane.counting.clone();
                 let installing = self.plane.installing.clone().try_acquire_owned();
                 async move {
@@ -276,7 +276,7 @@ impl Conversation {
                 }
                 .boxed()
             }
-            _ => return Err(garbage(format!("a message of unknown kind {kind}"))),
+            _ => return Err(malformed(format!("a message of unknown kind {kind}"))),
         };
         let answer = async move { (number, answer.await) };
         in_progress.push(begun(answer.boxed()));
@@ -326,7 +326,7 @@ async fn install(raft: Raft, incoming: Incoming) -> Result<Vote, String> {
     Ok(installed.vote)
 }
 
-fn garbage(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+fn malformed(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 

@@ -1,9 +1,9 @@
 //! The term that this replica leads, if it leads.
 
 use convoke_base::Time;
-use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, NotAppended};
+use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, LevelPace, LevelVerdict, NotAppended};
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Epoch, LogSessionId, LogTime, Machine, Position};
+use convoke_log::{Command, CoordinationLimits, Epoch, Level, LogSessionId, LogTime, Machine, Position, ReplicaId};
 use tokio::sync::watch;
 
 /// Volatile state of a leader for its term; empty at other replicas.
@@ -110,6 +110,29 @@ impl Term {
         if let Some(leadership) = &mut self.leadership {
             leadership.not_proposed(now, command);
         }
+    }
+
+    /// Records the feature level that a replica supports (V3).
+    pub(crate) fn report_level(&mut self, now: Time, replica: ReplicaId, level: Level) {
+        if let Some(leadership) = &mut self.leadership {
+            leadership.level.report(now, replica, level);
+        }
+    }
+
+    /// Decides about the next feature level.
+    pub(crate) fn level(
+        &self,
+        now: Time,
+        machine: &Machine,
+        pace: LevelPace,
+        limits: &CoordinationLimits,
+    ) -> Option<LevelVerdict> {
+        Some(self.leadership.as_ref()?.level.verdict(now, machine, pace, limits))
+    }
+
+    /// Returns the level that a replica must support before it is added.
+    pub(crate) fn required_level(&self, machine: &Machine) -> Option<Level> {
+        Some(self.leadership.as_ref()?.gate.required_level(machine))
     }
 
     fn of(&mut self, epoch: Epoch) -> Option<&mut Leadership> {

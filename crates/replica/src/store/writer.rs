@@ -83,6 +83,10 @@ impl Writer {
         let failed = Arc::new(OnceLock::new());
         let noted = failed.clone();
         let line = if simulated {
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "bounded as the queue of the thread: by the proposals and appends in flight"
+            )]
             let (steps, queue) = unbounded_channel();
             tokio::spawn(state.run_simulated(queue, noted));
             Line::Task(steps)
@@ -162,48 +166,35 @@ struct Writing {
 impl Writing {
     fn open(begin: Begin) -> io::Result<Self> {
         let Begin { disk, known, mut segments, scanned, next_batch, segment_bytes, counting } = begin;
-        match (scanned, segments.back()) {
+        let (file, preface, offset, next_batch) = match (scanned, segments.back()) {
             (Some(scanned), Some(current)) => {
                 let mut file = disk.resume(&segment_name(current.sequence), scanned.end as u64)?;
                 // The truncated tail must not reappear after later writes.
                 file.sync()?;
-                Ok(Writing {
-                    disk,
-                    file,
-                    preface: scanned.preface,
-                    offset: scanned.end as u64,
-                    next_batch,
-                    known,
-                    segments,
-                    segment_bytes,
-                    batch: Batch::default(),
-                    buffer: Vec::new(),
-                    waiters: Vec::new(),
-                    purged: None,
-                    counting,
-                })
+                (file, scanned.preface, scanned.end as u64, next_batch)
             }
             (_, current) => {
                 let sequence = current.map_or(1, |current| current.sequence + 1);
                 let (file, preface, offset) = create_segment(&*disk, sequence, &known, next_batch)?;
                 segments.push_back(Segment { sequence, last: None });
-                Ok(Writing {
-                    disk,
-                    file,
-                    preface,
-                    offset,
-                    next_batch: next_batch + 1,
-                    known,
-                    segments,
-                    segment_bytes,
-                    batch: Batch::default(),
-                    buffer: Vec::new(),
-                    waiters: Vec::new(),
-                    purged: None,
-                    counting,
-                })
+                (file, preface, offset, next_batch + 1)
             }
-        }
+        };
+        Ok(Writing {
+            disk,
+            file,
+            preface,
+            offset,
+            next_batch,
+            known,
+            segments,
+            segment_bytes,
+            batch: Batch::default(),
+            buffer: Vec::new(),
+            waiters: Vec::new(),
+            purged: None,
+            counting,
+        })
     }
 
     fn run(&mut self, queue: &Receiver<Step>, failed: &OnceLock<String>) {

@@ -15,7 +15,7 @@ async fn three_with_the_same_list_form_one_log() {
     assert!(logs.iter().all(|log| *log == logs[0] && log.is_some()));
     for host in &hosts {
         let status = host.handle().status();
-        assert_eq!(status.group.members.iter().filter(|member| member.voter).count(), 3);
+        assert_eq!(status.group.replicas.iter().filter(|member| member.voter).count(), 3);
         let replica = 1 + ["a", "b", "c"].iter().position(|node| *node == host.node()).unwrap() as u64;
         assert_eq!(status.replica.map(|id| id.0), Some(replica), "ids follow the order of the nodes' ids");
     }
@@ -30,7 +30,7 @@ async fn a_joining_node_never_creates_a_log_alone() {
     // It keeps asking the missing node.
     eventually("it has dialled a few times", async || host.handle().counters().rpc_errors >= 3).await;
     assert_eq!(host.handle().status().role, Role::Outside);
-    assert!(matches!(host.handle().epoch(), Err(LogRejection::NotLeader(group)) if group.members.is_empty()));
+    assert!(matches!(host.handle().epoch(), Err(LogRejection::NotLeader(group)) if group.replicas.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn a_node_that_joins_an_existing_log_waits_to_be_added() {
     })
     .await;
     assert_eq!(b.handle().status().role, Role::Outside);
-    assert_eq!(hosts[0].handle().status().group.members.len(), 1);
+    assert_eq!(hosts[0].handle().status().group.replicas.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,7 +25,7 @@ async fn others_reject_with_the_leader_first() {
         let request = Request::new(client.session(), 1, epoch, Body::put("a", "1"));
         let rejected = host.handle().submit(request).await.unwrap_err();
         let SubmitError::Rejected(LogRejection::NotLeader(group)) = rejected else { panic!("{place}: {rejected}") };
-        assert_eq!((group.members.len(), group.members[0].node.as_str()), (3, node.as_str()));
+        assert_eq!((group.replicas.len(), group.replicas[0].node.as_str()), (3, node.as_str()));
         assert_eq!(group.epoch, Some(epoch));
     }
 }

@@ -1,4 +1,4 @@
-//! Who may create a log (FD1 to FD5).
+//! Nodes that may create a log (FD1 to FD5).
 
 use crate::cluster::{Client, Disks, Host, agree, config, leader};
 use convoke_replica::{
@@ -72,7 +72,7 @@ async fn fd3_one_name_and_the_number_of_nodes_create_one_log() {
     let old = hosts.remove(0).stop().await;
     let name = Arc::new(SharedName(hosts.iter().map(|host| host.config.address.clone()).collect()));
     let empty = Host::start_with(Config { data_dir: Some(disks.of("empty")), ..old }, name).await;
-    eventually("it knows the group", async || empty.handle().group().members.len() == 3).await;
+    eventually("it knows the group", async || empty.handle().group().replicas.len() == 3).await;
     assert_eq!(empty.handle().status().role, Role::Outside);
 }
 

@@ -7,6 +7,7 @@ mod begin;
 mod cluster;
 mod failover;
 mod founding;
+mod levels;
 mod members;
 mod moves;
 mod mutants;

@@ -15,7 +15,7 @@ async fn change(hosts: &[Host], edit: Edit) {
 fn voters(host: &Host) -> Vec<String> {
     let group = host.handle().group();
     let mut voters: Vec<String> =
-        group.members.iter().filter(|member| member.voter).map(|member| member.node.to_string()).collect();
+        group.replicas.iter().filter(|member| member.voter).map(|member| member.node.to_string()).collect();
     voters.sort();
     voters
 }

@@ -16,7 +16,7 @@ async fn m6_without_the_rule_a_disk_that_went_back_takes_part() {
         leader.role == Role::Failed || leader.fault.is_some() || follower.applied >= leader.applied
     })
     .await;
-    assert!(hosts.iter().all(|host| !host.handle().status().refused));
+    assert!(hosts.iter().all(|host| !host.handle().status().excluded));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,11 +53,11 @@ pub(crate) async fn rolled_back(disks: &Disks, mutation: Mutation) -> Vec<Host> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_whose_disk_went_back_is_refused_and_can_be_replaced() {
+async fn a_follower_whose_disk_went_back_is_excluded_and_can_be_replaced() {
     let disks = Disks::new();
     let mut hosts = rolled_back(&disks, Mutation::none()).await;
     let back = hosts[2].handle();
-    eventually("it is refused", async || back.status().refused).await;
+    eventually("it is excluded", async || back.status().excluded).await;
     let status = back.status();
     assert!(!status.available, "{status:?}");
     let obstacle = status.obstacle.unwrap();
@@ -99,13 +99,13 @@ async fn a_follower_whose_disk_went_back_is_refused_and_can_be_replaced() {
     })
     .await;
     agree(&hosts).await;
-    assert!(hosts.iter().all(|host| !host.handle().status().refused));
+    assert!(hosts.iter().all(|host| !host.handle().status().excluded));
     assert_eq!(get(&hosts, "k24").await.as_deref(), Some("x"));
 }
 
 /// The evidence is not with the leader only: a voter that lags could otherwise elect the one that lost its data.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_leader_another_voter_refuses_a_disk_that_went_back() {
+async fn without_the_leader_another_voter_excludes_a_disk_that_went_back() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -129,7 +129,7 @@ async fn without_the_leader_another_voter_refuses_a_disk_that_went_back() {
     copy(&image, &data);
     hosts.push(Host::start(config).await);
     let back = hosts[1].handle();
-    eventually("it is refused", async || back.status().refused).await;
+    eventually("it is excluded", async || back.status().excluded).await;
     eventually("nobody claims that the log is available", async || {
         !back.is_available() && !hosts[0].handle().is_available()
     })
@@ -137,7 +137,7 @@ async fn without_the_leader_another_voter_refuses_a_disk_that_went_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_lost_nothing_are_not_refused() {
+async fn replicas_that_lost_nothing_are_not_excluded() {
     let disks = Disks::new();
     let mut hosts = together(&disks, &["a", "b", "c"]).await;
     let mut client = Client::open(&hosts).await;
@@ -148,6 +148,6 @@ async fn replicas_that_lost_nothing_are_not_refused() {
         let config = hosts.remove(at).stop().await;
         hosts.push(Host::start(config).await);
         agree(&hosts).await;
-        assert!(hosts.iter().all(|host| !host.handle().status().refused), "round {round}");
+        assert!(hosts.iter().all(|host| !host.handle().status().excluded), "round {round}");
     }
 }

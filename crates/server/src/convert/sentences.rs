@@ -51,7 +51,7 @@ pub(super) fn sentences(explanation: &Explanation, own: &NodeId, since: Option<u
     sentences
 }
 
-/// The last word of the owner, or of the node that expired the member.
+/// The last statement of the owner, or of the node that expired the member.
 fn report(explanation: &Explanation) -> String {
     let owner = &explanation.written.origin.node;
     let reports = format!("Its owner, node {owner}, reports it");

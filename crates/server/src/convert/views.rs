@@ -62,7 +62,7 @@ pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
             Some(format!("this replica of the log differs: {}", status.divergence.unwrap_or_default()))
         }
         Role::Failed => Some(format!("the log plane has stopped: {}", status.fault.unwrap_or_default())),
-        Role::Outside if status.group.members.is_empty() => Some(match status.obstacle {
+        Role::Outside if status.group.replicas.is_empty() => Some(match status.obstacle {
             Some(why) => format!("the log has not begun yet: {why}"),
             None => "the log has not begun yet".to_owned(),
         }),

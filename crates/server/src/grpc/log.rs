@@ -105,6 +105,11 @@ impl log_server::Log for Log {
         Ok(Response::new(self.service()?.end_sessions(request.into_inner()).await?))
     }
 
+    async fn upgrade(&self, request: Request<v1::UpgradeRequest>) -> Answer<v1::UpgradeResponse> {
+        self.service()?.check_conflict(named(&request)?)?;
+        Ok(Response::new(self.service()?.upgrade().await?))
+    }
+
     async fn status(&self, _: Request<v1::LogStatusRequest>) -> Answer<v1::LogStatusResponse> {
         Ok(Response::new(self.service()?.status()))
     }

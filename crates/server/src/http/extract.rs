@@ -70,11 +70,11 @@ fn query<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 /// For routes without parameters and bodies without fields.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub(crate) struct NoFields {}
 
 /// Rejects any query, for routes without parameters.
 pub(crate) fn no_query(text: &str) -> Result<(), Error> {
-    query::<Nothing>(text).map(drop)
+    query::<NoFields>(text).map(drop)
 }
 
 /// A boolean parameter. It is true when it is present without a value or with `=true`.

@@ -2,7 +2,7 @@
 //! client.
 
 use super::body;
-use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
+use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use super::named_log::NamedLog;
 use crate::error::invalid;
@@ -237,7 +237,7 @@ pub(crate) async fn delete(
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
     _: NamedLog,
-    _: JsonBody<Nothing>,
+    _: JsonBody<NoFields>,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
     if let Some(revision) = query.if_revision {

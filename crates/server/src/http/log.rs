@@ -1,6 +1,6 @@
 //! Operations of the log over HTTP, at every node: status, fates of requests, membership changes.
 
-use super::extract::{JsonBody, Nothing, Query, Segments};
+use super::extract::{JsonBody, NoFields, Query, Segments};
 use super::http_error::{HttpError, Json};
 use super::named_log::NamedLog;
 use crate::error::invalid;
@@ -65,7 +65,7 @@ pub(crate) async fn resolve(
     State(surface): Shared,
     Segments((session, number)): Segments<(u64, u64)>,
     Query(query): Query<ResolveQuery>,
-    _: JsonBody<Nothing>,
+    _: JsonBody<NoFields>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number, log: named(query.log.as_deref())? };
     surface.log()?.service.check_conflict(id.log.map(Into::into))?;
@@ -100,7 +100,7 @@ pub(crate) async fn end_session(
     State(surface): Shared,
     Segments(session): Segments<u64>,
     _: NamedLog,
-    _: JsonBody<Nothing>,
+    _: JsonBody<NoFields>,
 ) -> Answer<v1::EndSessionsResponse> {
     let timeout = surface.config.timeouts.request;
     let ended = surface.log()?.ambassador.end_sessions(&EndSessions::One(session), Some(timeout)).await?;
@@ -108,7 +108,13 @@ pub(crate) async fn end_session(
         let message = format!("log session {session} is not open");
         return Err(Error::new(ErrorCode::NotFound, message).field("session").into());
     }
-    Ok(Json(v1::EndSessionsResponse { ended }))
+    Ok(Json(v1::EndSessionsResponse { ended, more: false }))
+}
+
+pub(crate) async fn upgrade(State(surface): Shared, _: NamedLog, _: JsonBody<NoFields>) -> Answer<v1::UpgradeResponse> {
+    let timeout = surface.config.timeouts.request;
+    let level = surface.log()?.ambassador.upgrade(Some(timeout)).await?;
+    Ok(Json(v1::UpgradeResponse { level }))
 }
 
 pub(crate) async fn members(

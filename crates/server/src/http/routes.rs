@@ -103,6 +103,7 @@ pub(crate) fn routes() -> Vec<Route> {
         POST "/api/v1/txn" with query takes json => txn::txn,
         GET "/api/v1/log/status" => log::status,
         POST "/api/v1/log/members" takes json => log::members,
+        POST "/api/v1/log/upgrade" takes json => log::upgrade,
         GET "/api/v1/log/requests/{session}/{number}" with query => log::peek,
         POST "/api/v1/log/requests/{session}/{number}/resolve" with query takes json => log::resolve,
         GET "/api/v1/log/sessions" with query => log::sessions,

@@ -107,7 +107,7 @@ pub(crate) fn key_range(range: v1::KeyRange) -> KeyRange {
 pub(crate) fn rejection(why: &LogRejection) -> Error {
     let error = Error::new(why.code(), why.to_string());
     match why {
-        LogRejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        LogRejection::StaleEpoch { current } => error.replicas(Vec::new(), Some(wire_epoch(*current))),
         LogRejection::Busy { limit, .. } | LogRejection::TooLarge { limit, .. } => error.limit(*limit),
         LogRejection::Unreadable(CodecError::TooLarge { what, limit, .. }) => error.field(*what).limit(*limit),
         LogRejection::Unreadable(why) => why.part().into_iter().fold(error, Error::field),
@@ -130,7 +130,7 @@ fn rejected(why: &ApplyRejection) -> Error {
     }
     let error = Error::new(why.code(), why.to_string());
     match why {
-        ApplyRejection::StaleEpoch { current } => error.members(Vec::new(), Some(wire_epoch(*current))),
+        ApplyRejection::StaleEpoch { current } => error.replicas(Vec::new(), Some(wire_epoch(*current))),
         ApplyRejection::WindowFull { limit } => error.limit(*limit),
         ApplyRejection::SessionsFull { limit } | ApplyRejection::QuotaReached { limit } => {
             error.field("sessions").limit(*limit)

@@ -82,8 +82,8 @@ impl Drop for LogPlane {
     }
 }
 
-/// Tells the ambassador of every new leader that the replica of this node learns of. The ambassador would otherwise wait
-/// for the answers of a leader that has fallen silent.
+/// Notifies the ambassador of every new leader that the replica of this node learns of. The ambassador would otherwise
+/// wait for the answers of a leader that has fallen silent.
 async fn follow(handle: LogHandle, ambassador: Ambassador) {
     let mut known = None;
     loop {

@@ -83,7 +83,7 @@ impl LogService {
             Ok(_) => {
                 let group = self.handle.group();
                 let error = Error::new(ErrorCode::NotReady, "this node is stopping; use another node");
-                error.members(self.replicas(&group), group.epoch.map(wire_epoch))
+                error.replicas(self.replicas(&group), group.epoch.map(wire_epoch))
             }
         }
     }
@@ -98,7 +98,7 @@ impl LogService {
 
     /// Returns the replicas of the group, the last known leader first, with the addresses for clients.
     fn replicas(&self, group: &Group) -> Vec<v1::Replica> {
-        let members = group.members.iter().map(|member| v1::Replica {
+        let replicas = group.replicas.iter().map(|member| v1::Replica {
             replica: member.replica.0,
             node: member.node.to_string(),
             address: self.client_address(&member.node),
@@ -107,7 +107,7 @@ impl LogService {
             leader: group.leader == Some(member.replica),
             unreachable: member.unreachable,
         });
-        members.collect()
+        replicas.collect()
     }
 
     /// Returns the address of a node for clients: as the registry knows it, or as the node told the replica.
@@ -127,7 +127,7 @@ impl LogService {
             why => why.group().cloned(),
         };
         match group {
-            Some(group) => error.members(self.replicas(&group), group.epoch.map(wire_epoch)),
+            Some(group) => error.replicas(self.replicas(&group), group.epoch.map(wire_epoch)),
             None => error,
         }
     }
@@ -196,6 +196,17 @@ impl LogService {
         Ok(v1::MembersResponse { configuration: number, settled, obstacle })
     }
 
+    /// Raises the feature level, if this node leads.
+    pub(crate) async fn upgrade(&self) -> Result<v1::UpgradeResponse, Error> {
+        match tokio::time::timeout(self.timeout, self.handle.upgrade()).await {
+            Ok(Ok(level)) => Ok(v1::UpgradeResponse { level: level.0 }),
+            Ok(Err(error)) => Err(self.not_changed(&error)),
+            Err(_) => {
+                Err(Error::new(ErrorCode::Timeout, "the level was not raised in time; run the same request again"))
+            }
+        }
+    }
+
     /// Returns the address at which other replicas reach a node: the given one, or the one that this node knows.
     async fn peer_address(&self, node: &str, given: String) -> Result<String, Error> {
         if given.is_empty() { self.directory.peer_address(node).await } else { Ok(given) }
@@ -206,9 +217,9 @@ impl LogService {
     }
 
     fn shown(&self, status: &ReplicaStatus) -> v1::LogStatusResponse {
-        let members = self.replicas(&status.group);
+        let replicas = self.replicas(&status.group);
         let ids = |voter: bool| {
-            let wanted = members.iter().filter(move |member| member.voter == voter);
+            let wanted = replicas.iter().filter(move |member| member.voter == voter);
             let mut ids: Vec<String> = wanted.map(|member| member.node.clone()).collect();
             ids.sort();
             ids
@@ -237,7 +248,9 @@ impl LogService {
             obstacle: status.obstacle.clone().unwrap_or_default(),
             conflict: status.conflict.as_ref().map(ToString::to_string).unwrap_or_default(),
             divergence: status.divergence.clone().unwrap_or_default(),
-            members,
+            level: if status.log.is_some() { status.level.0 } else { 0 },
+            level_obstacle: status.level_obstacle.clone().unwrap_or_default(),
+            replicas,
         }
     }
 }

@@ -7,12 +7,19 @@ use convoke_log::command::Opener;
 use convoke_log::machine::SessionState;
 use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::Consistency;
+use futures_util::{StreamExt, stream};
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// Sessions in one page.
 const PAGE: usize = 1_000;
 /// Sessions that one request ends.
 const ENDED_MAX: usize = 10_000;
+/// Sessions that are ended at once. The log writes their commands to disk together.
+const ENDED_AT_ONCE: usize = 64;
+/// Time after which a request that ends many sessions is answered, below the default timeout of the commands.
+const ENDING_TIME: Duration = Duration::from_secs(2);
 
 impl LogService {
     /// Rejects a message that names another log (LS10), or a session of another client (LS9).
@@ -95,20 +102,59 @@ impl LogService {
             (session, "") => vec![LogSessionId(session)],
             _ => return Err(invalid("opened_by", "session and opened_by exclude each other")),
         };
-        let ending = async {
-            let mut ended = 0;
-            for session in wanted {
-                let was_open = self.handle.end_session(session).await.map_err(|error| self.not_submitted(&error))?;
-                ended += u64::from(was_open);
-            }
-            Ok(v1::EndSessionsResponse { ended })
-        };
-        tokio::time::timeout(self.timeout, ending).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorCode::Timeout, "not all sessions were ended in time; run the same request again"))
-        })
+        let end =
+            |session| async move { self.handle.end_session(session).await.map_err(|error| self.not_submitted(&error)) };
+        end_all(wanted, self.timeout.min(ENDING_TIME), end).await
     }
 }
 
-fn millis(time: std::time::Duration) -> u64 {
+/// Ends sessions, many at once. After `time` it answers with the number of those that were ended until then, and the
+/// client asks again for the others.
+async fn end_all<F: Future<Output = Result<bool, Error>>>(
+    sessions: Vec<LogSessionId>,
+    time: Duration,
+    end: impl Fn(LogSessionId) -> F,
+) -> Result<v1::EndSessionsResponse, Error> {
+    let mut ending = stream::iter(sessions).map(end).buffer_unordered(ENDED_AT_ONCE);
+    let deadline = Instant::now() + time;
+    let (mut answers, mut ended) = (0_usize, 0);
+    let error = loop {
+        match timeout_at(deadline, ending.next()).await {
+            Ok(Some(Ok(was_open))) => (answers, ended) = (answers + 1, ended + u64::from(was_open)),
+            Ok(Some(Err(error))) => break error,
+            Ok(None) => return Ok(v1::EndSessionsResponse { ended, more: false }),
+            Err(_) => break Error::new(ErrorCode::Timeout, "no session was ended in time; run the same request again"),
+        }
+    };
+    if answers > 0 { Ok(v1::EndSessionsResponse { ended, more: true }) } else { Err(error) }
+}
+
+fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::sleep;
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_are_ended_together_and_counted_when_the_time_is_over() {
+        let sessions = || (1..=1_000).map(LogSessionId).collect::<Vec<_>>();
+        // As long as a write to a slow disk takes. Every tenth session has ended before.
+        let end = |session: LogSessionId| async move {
+            sleep(Duration::from_millis(20)).await;
+            Ok(!session.0.is_multiple_of(10))
+        };
+        let all = end_all(sessions(), ENDING_TIME, end).await.unwrap();
+        assert_eq!((all.ended, all.more), (900, false));
+        let some = end_all(sessions(), Duration::from_millis(50), end).await.unwrap();
+        assert!(some.more && some.ended > 0 && some.ended < 900, "{some:?}");
+        let none = end_all(sessions(), Duration::from_millis(10), end).await.unwrap_err();
+        assert_eq!(none.code, ErrorCode::Timeout);
+        let no_quorum = |_| async { Err(Error::new(ErrorCode::NoQuorum, "no majority")) };
+        assert_eq!(end_all(sessions(), ENDING_TIME, no_quorum).await.unwrap_err().code, ErrorCode::NoQuorum);
+        let nothing = end_all(Vec::new(), ENDING_TIME, end).await.unwrap();
+        assert_eq!((nothing.ended, nothing.more), (0, false));
+    }
 }

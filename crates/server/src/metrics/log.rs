@@ -18,17 +18,25 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
     let mut role = families.describe("convoke_log_role", "Role of the node in the log.", MetricType::Gauge)?;
     role.encode_family(&[("role", status.role.as_str())])?.encode_gauge(&1_u32)?;
     let term = status.group.epoch.map_or(0, |epoch| epoch.term);
-    let voters = status.group.members.iter().filter(|member| member.voter).count() as u64;
-    let learners = status.group.members.len() as u64 - voters;
+    let voters = status.group.replicas.iter().filter(|member| member.voter).count() as u64;
+    let learners = status.group.replicas.len() as u64 - voters;
     // Only the leader has the progress of the other replicas.
     let slowest = status.matched.iter().map(|(_, index)| *index).min();
     let lag = slowest.map_or(0, |slowest| status.last.saturating_sub(slowest));
     for (name, help, value) in [
         ("available", "Leader that can serve requests, as seen by this node: 1 or 0.", status.available.into()),
-        ("refused", "Replica refused because its disk went back in time: 1 or 0.", status.refused.into()),
+        (
+            "excluded",
+            "Whether the replica is excluded because its disk went back in time: 1 or 0.",
+            status.excluded.into(),
+        ),
         ("conflict", "More than one log in the cluster: 1 or 0.", status.conflict.is_some().into()),
-        ("diverged", "State that differs from the state of the leader: 1 or 0.", status.divergence.is_some().into()),
-        ("settled", "Group equal to its last recorded state: 1 or 0.", status.settled.into()),
+        (
+            "diverged",
+            "Whether the state of this replica differs from the leader's: 1 or 0.",
+            status.divergence.is_some().into(),
+        ),
+        ("settled", "Whether the group has reached the recorded configuration: 1 or 0.", status.settled.into()),
         ("term", "Term of the last known leader.", term),
         ("voters", "Replicas that vote.", voters),
         ("learners", "Replicas that do not vote.", learners),

@@ -102,7 +102,7 @@ impl Scrape {
         for (name, help, value) in [
             ("connections", "Open client connections.", used(limits.connections, &gates.connections)),
             ("attaches", "Open attach streams.", surface.attached()),
-            ("http_streams", "Open event streams over HTTP.", used(limits.watchers, &gates.watchers)),
+            ("http_streams", "Open event streams over HTTP.", used(limits.http_watchers, &gates.watchers)),
             ("http_sessions", "HTTP sessions held by this node.", surface.sessions.len()),
         ] {
             families.gauge(&format!("convoke_client_{name}"), help, value)?;

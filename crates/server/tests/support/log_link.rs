@@ -22,6 +22,7 @@ impl Link {
         let mut client = LogClient::new(channel.unwrap());
         // A new leader has to apply the first entry of its term.
         let (outgoing, incoming) = loop {
+            #[allow(clippy::disallowed_methods, reason = "the test sends few messages")]
             let (outgoing, messages) = mpsc::unbounded_channel();
             match client.submit(UnboundedReceiverStream::new(messages)).await {
                 Ok(response) => break (outgoing, response.into_inner()),

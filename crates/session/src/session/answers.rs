@@ -1,7 +1,7 @@
 //! Messages of the node: answers, heartbeats, notices.
 
 use super::state::{ClientTime, ConnectionId, Kind, Operation, OperationId, Phase, RegistrationId};
-use super::{Effect, Effects, Session};
+use super::{CLOSE_REPEAT, Effect, Effects, Session};
 use crate::Error;
 use crate::mutant::seam;
 use convoke_proto::{ErrorCode, v1};
@@ -61,8 +61,18 @@ impl Session {
         }
         match answer.error {
             None => {
+                // Other clients of the node may have unregistered members.
+                let nothing = self.unregistered.is_empty() && self.unreplicated.ids().next().is_none();
+                let mut replicated = !answer.unreplicated || nothing;
+                seam!(self, CloseNotRepeated => replicated = true);
+                if !replicated && self.repeat_close_until.is_none() {
+                    self.repeat_close_until = Some(now + CLOSE_REPEAT);
+                    self.lost(now, "no other node has the unregistrations yet", out);
+                    return;
+                }
+                // A second node without a connection to the others, or the same one again: no further one is better.
                 self.drop_connection(out);
-                self.finish_closing(out);
+                self.finish_closing(replicated, out);
             }
             Some(error) => self.lost(now, &error.message, out),
         }

@@ -35,6 +35,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the answer to an attach or a close. It is independent of heartbeats, because a node may request very
 /// frequent ones.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a close that one node has acknowledged is repeated at other nodes (C13).
+const CLOSE_REPEAT: Duration = Duration::from_secs(5);
 /// Assumed until a node sends its setting.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -68,6 +70,8 @@ pub struct Session {
     /// Another process holds this client id permanently: nothing is attached any more, watches continue.
     observing: bool,
     closing: bool,
+    /// A node has closed the session, and no other node has confirmed the unregistrations. They are repeated until then.
+    repeat_close_until: Option<ClientTime>,
     holdings: BTreeMap<String, Holding>,
     /// Unregistered by the application and not yet acknowledged by a node. The id may have been registered again since.
     unregistered: BTreeMap<String, Gone>,
@@ -111,6 +115,7 @@ impl Session {
             superseded: 0,
             observing: false,
             closing: false,
+            repeat_close_until: None,
             holdings: BTreeMap::new(),
             unregistered: BTreeMap::new(),
             unreplicated: Unreplicated::default(),
@@ -153,11 +158,15 @@ impl Session {
             Phase::Closed => return None,
         };
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        phase.into_iter().chain(deadline).min()
+        phase.into_iter().chain(deadline).chain(self.repeat_close_until).min()
     }
 
     pub fn wake(&mut self, now: ClientTime, out: &mut Effects) {
         self.expire(now, out);
+        if self.repeat_close_until.is_some_and(|until| now >= until) {
+            self.drop_connection(out);
+            self.finish_closing(false, out);
+        }
         match self.phase {
             Phase::Waiting { until } if now >= until => self.dial(now, out),
             Phase::Connecting { until, .. } if now >= until => self.lost(now, "no connection in time", out),
@@ -218,9 +227,9 @@ impl Session {
     }
 
     fn wait(&mut self, now: ClientTime, pause: Duration, reason: Error, out: &mut Effects) {
-        if self.closing && self.unregistered.is_empty() {
+        if self.closing && self.unregistered.is_empty() && self.repeat_close_until.is_none() {
             // Nothing is left to unregister.
-            self.finish_closing(out);
+            self.finish_closing(true, out);
             return;
         }
         self.phase = Phase::Waiting { until: now + pause };

@@ -84,14 +84,16 @@ impl Session {
             }
             _ if self.unregistered.is_empty() || self.observing => {
                 self.drop_connection(out);
-                self.finish_closing(out);
+                self.finish_closing(true, out);
             }
             _ => {}
         }
     }
 
-    pub(super) fn finish_closing(&mut self, out: &mut Effects) {
+    /// `replicated` is false if only one node is known to have the unregistrations.
+    pub(super) fn finish_closing(&mut self, replicated: bool, out: &mut Effects) {
         self.phase = Phase::Closed;
+        self.repeat_close_until = None;
         self.unregistered.clear();
         self.unreplicated.clear();
         let rest: Vec<OperationId> = self.operations.keys().copied().collect();
@@ -99,12 +101,12 @@ impl Session {
             self.finish(operation, Ok(String::new()), out);
         }
         out.push(Effect::State(ConnectionState::Closed));
-        out.push(Effect::Closed);
+        out.push(Effect::Closed { replicated });
     }
 
     /// The application no longer waits for the answer. An operation that was not sent is withdrawn.
     pub fn cancel(&mut self, operation: OperationId, out: &mut Effects) -> NotSent {
-        let Some(held) = self.operations.get_mut(&operation) else { return NotSent::MayHaveHappened };
+        let Some(held) = self.operations.get_mut(&operation) else { return NotSent::OutcomeUnknown };
         held.answered = true;
         if let Some(deadline) = held.deadline.take() {
             self.deadlines.remove(&(deadline, operation));
@@ -121,9 +123,9 @@ impl Session {
                 self.finish(operation, Ok(String::new()), out);
                 self.rebuild(&id, registration);
             }
-            (Kind::Update(_) | Kind::Unregister, _) => return NotSent::MayHaveHappened,
+            (Kind::Update(_) | Kind::Unregister, _) => return NotSent::OutcomeUnknown,
         }
-        if sent { NotSent::MayHaveHappened } else { NotSent::TakenBack }
+        if sent { NotSent::OutcomeUnknown } else { NotSent::TakenBack }
     }
 
     /// Fails the operations that were not answered in time.
@@ -134,7 +136,7 @@ impl Session {
             self.deadlines.pop_first();
             let error = match self.cancel(operation, out) {
                 NotSent::TakenBack => not_sent_in_time(),
-                NotSent::MayHaveHappened => outcome_unknown("the operation was not answered in time"),
+                NotSent::OutcomeUnknown => outcome_unknown("the operation was not answered in time"),
             };
             out.push(Effect::Done { operation, result: Err(error) });
         }

@@ -59,7 +59,10 @@ pub enum Effect {
         error: Error,
     },
     /// Closed: all members are unregistered.
-    Closed,
+    Closed {
+        /// False if only one node is known to have the unregistrations (C13).
+        replicated: bool,
+    },
 }
 
 pub type Effects = Vec<Effect>;
@@ -190,7 +193,7 @@ pub(super) struct PendingAttach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
     TakenBack,
-    MayHaveHappened,
+    OutcomeUnknown,
 }
 
 pub fn not_sent_in_time() -> Error {

@@ -6,7 +6,10 @@ use super::serving::Task;
 use crate::world::World;
 use convoke_core::version::{Dot, Version};
 use convoke_core::{ErrorCode, Rejection};
-use convoke_http_session::SessionOperation;
+use convoke_http_session::{DOTS_MAX, SessionOperation, SessionPosition};
+
+/// Tokens of a session that are compared with the next one.
+const ISSUED_MAX: usize = 16;
 
 impl World {
     /// Records the results of the calls. A request counts as a heartbeat if the session exists, even if it was rejected.
@@ -54,6 +57,34 @@ impl World {
         self.http_alive(host, task);
         if self.http.attempts.get(&task.message.attempt).is_some_and(|attempt| attempt.forged) && !claimed.is_empty() {
             self.http_changed(host, task);
+        }
+    }
+
+    /// Of two tokens that a node returned for a session, the greater one covers the other (C11). A node that did not execute
+    /// a request returns the tokens of the request.
+    pub(super) fn http_check_token(&mut self, host: usize, task: &Task) {
+        let (Body::Request { order, .. }, Some(found)) = (&task.message.body, &task.found) else { return };
+        let token = task.request.position();
+        if *token == SessionPosition::join_all(&order.positions) {
+            return;
+        }
+        self.http.checks += 1;
+        let issued = self.http.issued.entry(found.entry).or_default();
+        if token.dots().len() == DOTS_MAX {
+            // Older writes may have been dropped.
+            issued.clear();
+            return;
+        }
+        let text = token.text();
+        let covers = |other: &&SessionPosition| match text >= other.text() {
+            true => token.covers(other),
+            false => other.covers(token),
+        };
+        let bad = issued.iter().find(|other| !covers(other)).cloned();
+        issued.drain(..issued.len().saturating_sub(ISSUED_MAX));
+        issued.push(token.clone());
+        if let Some(other) = bad {
+            self.http_violation(format!("n{host} returns {token:?} and {other:?}, and the greater one lacks a write"));
         }
     }
 

@@ -1,6 +1,7 @@
-//! HTTP clients: one request at a time, through a load balancer, with the retries and repairs that docs/consistency.md
+//! HTTP clients: one request at a time (and a parallel one, see `parallel`), through a load balancer, with the retries and repairs that docs/consistency.md
 //! requires.
 
+use super::parallel::Parallel;
 use super::transport::Sender;
 use super::workload::is_contested;
 use super::{Attempt, Body, HttpEvent, HttpResponse, Message, SendResult, SessionSettings};
@@ -60,6 +61,8 @@ pub(super) struct Flight {
     /// `None`: a heartbeat, or a new session.
     op: Option<Op>,
     conditional: bool,
+    /// The tokens that it contains.
+    sent: Vec<SessionPosition>,
 }
 
 #[derive(Debug)]
@@ -78,13 +81,19 @@ pub struct HttpClient {
     /// Members with a request that was not answered and may be executed later, over newer ones. Only without numbers.
     pub late: BTreeSet<String>,
     /// Number of its last request.
-    number: u64,
+    pub(super) number: u64,
     /// The request that is repeated with its number until it is answered.
     repeated: Option<(Op, u64, SessionOperation)>,
     /// How often it was notified of lost writes.
     pub writes_lost: u64,
-    /// The newest token of the session.
-    position: Option<SessionPosition>,
+    /// The tokens of the session, without those that a later answer covers.
+    pub(crate) positions: Vec<SessionPosition>,
+    /// It keeps only the greatest token.
+    pub greatest_only: bool,
+    /// A request beside the one in `flight`.
+    pub(super) parallel: Option<Parallel>,
+    /// Lost writes were reported to the parallel request; these members are left.
+    pub(super) lost: Option<Vec<String>>,
     /// With `fast` liveness: the node to which it keeps a connection, and the number of the connection.
     pub(super) connection: Option<(usize, u64)>,
     /// Heartbeat interval and timeout of the session, from its last answer.
@@ -128,7 +137,10 @@ impl HttpClient {
             number: 0,
             repeated: None,
             writes_lost: 0,
-            position: None,
+            positions: Vec::new(),
+            greatest_only: false,
+            parallel: None,
+            lost: None,
             connection: None,
             timing: (0, 0),
             chatty: false,
@@ -152,13 +164,15 @@ impl HttpClient {
     /// Whether no request is in flight or queued, and everything is acknowledged.
     pub fn is_settled(&self) -> bool {
         let idle = self.queue.is_empty() && self.flight.as_ref().is_none_or(|flight| flight.op.is_none());
+        let idle = idle && self.parallel.is_none() && self.lost.is_none();
         !self.alive || (idle && self.calm_updates == 0 && (self.secret.is_some() || self.members.is_empty()))
     }
 
     /// Registers everything again, in a new session.
     fn start_over(&mut self) {
         self.secret = None;
-        (self.number, self.position, self.repeated) = (0, None, None);
+        (self.number, self.repeated, self.lost) = (0, None, None);
+        self.positions.clear();
         self.earlier.extend(self.members.keys().chain(self.deleted.keys()).cloned());
         self.queue.retain(|op| !matches!(op, Op::Put { .. } | Op::Patch { .. } | Op::Close));
         for (id, member) in &mut self.members {
@@ -168,7 +182,7 @@ impl HttpClient {
     }
 
     /// Writes were lost: everything is written again, and members that should not be there are unregistered.
-    fn repair_all(&mut self, known: &[String]) {
+    pub(super) fn repair_all(&mut self, known: &[String]) {
         let close = self.queue.contains(&Op::Close);
         self.queue.retain(|op| matches!(op, Op::Delete { .. }));
         if close {
@@ -276,7 +290,7 @@ impl World {
         let c = &mut self.http.clients[client];
         c.process += 1;
         c.alive = false;
-        c.flight = None;
+        (c.flight, c.parallel) = (None, None);
         c.queue.clear();
         self.note(format!("http client {client} crashes"));
     }
@@ -347,7 +361,7 @@ impl World {
         self.http_next_host(target)
     }
 
-    fn http_next_host(&self, host: usize) -> usize {
+    pub(super) fn http_next_host(&self, host: usize) -> usize {
         let usable = |host: &usize| self.hosts[*host].state != HostState::Gone && !self.hosts[*host].is_second;
         let count = self.hosts.len();
         (1..=count).map(|step| (host + step) % count).find(usable).unwrap_or(host)
@@ -384,7 +398,7 @@ impl World {
                 number = Some(known);
                 conditional = matches!(operation, SessionOperation::Update { expected: Some(_), .. });
                 c.repeated = Some((repeated_op.clone(), known, operation.clone()));
-                let order = ClientOrder { number, position: c.position.clone() };
+                let order = ClientOrder { number, positions: c.positions.clone() };
                 Body::Request { secret: secret.clone(), operation, order }
             }
             (Some(secret), op) => {
@@ -410,17 +424,19 @@ impl World {
                     number = Some(c.number);
                     c.repeated = Some((Op::clone(op), c.number, operation.clone()));
                 }
-                let order = ClientOrder { number, position: c.position.clone() };
+                let order = ClientOrder { number, positions: c.positions.clone() };
                 Body::Request { secret: secret.clone(), operation, order }
             }
         };
         let op = op.filter(|_| c.secret.is_some());
         let (process, deadline) = (c.process, self.now + ANSWER_TIMEOUT);
-        c.flight = Some(Flight { attempt, host, op: op.clone(), conditional });
+        let sent = c.positions.clone();
+        c.flight = Some(Flight { attempt, host, op: op.clone(), conditional, sent });
         self.http.attempts.insert(attempt, Attempt::default());
         self.note(format!("http client {client} sends {} to n{host}", describe(&body)));
         let message = Message { attempt, client, body, forwarded: false, connection };
         self.http_send(Sender::Client { client, process }, host, message, deadline);
+        self.http_maybe_parallel(client, host, op.as_ref());
     }
 
     /// Skips an operation on a member that the client does not have any more.
@@ -438,7 +454,7 @@ impl World {
         match result {
             SendResult::Answered(response) => match *response {
                 HttpResponse { host, result: Ok((secret, answer)), position, .. } => {
-                    self.http_advance(client, position, true);
+                    self.http_advance(client, &flight.sent, position, true);
                     self.http.attempts.remove(&flight.attempt);
                     self.http.checks += 1;
                     if flight.op.is_some() && attempt.executed == 0 {
@@ -452,7 +468,7 @@ impl World {
                 HttpResponse { host, result: Err(code), position, members } => {
                     let again =
                         matches!(code, ErrorCode::NotReady | ErrorCode::ResourceExhausted | ErrorCode::OutcomeUnknown);
-                    self.http_advance(client, position, !again);
+                    self.http_advance(client, &flight.sent, position, !again);
                     self.http.checks += 1;
                     if code != ErrorCode::OutcomeUnknown && attempt.executed > 0 {
                         self.http_violation(format!(
@@ -487,19 +503,19 @@ impl World {
                 self.http_rejected(client, &flight, code);
             }
         }
+        self.http.clients[client].repair_lost();
         let at = self.http.clients[client].not_before.max(self.now);
         self.http_wake_at(client, at);
     }
 
     /// Keeps the token of an answer, and forgets the request that was answered for good.
-    fn http_advance(&mut self, client: usize, position: SessionPosition, finished: bool) {
+    fn http_advance(&mut self, client: usize, sent: &[SessionPosition], position: SessionPosition, finished: bool) {
         let c = &mut self.http.clients[client];
         if finished {
             c.repeated = None;
         }
         if c.ordered && c.secret.is_some() {
-            let newer = c.position.as_ref().is_none_or(|held| position.text() > held.text());
-            c.position = if newer { Some(position) } else { c.position.take() };
+            c.receive(sent, position);
         }
     }
 
@@ -548,7 +564,8 @@ impl World {
                 }
             }
             Some(Op::Close) => {
-                (c.number, c.position, c.repeated) = (0, None, None);
+                (c.number, c.repeated, c.lost) = (0, None, None);
+                c.positions.clear();
                 c.secret = None;
                 c.queue.clear();
             }
@@ -633,7 +650,7 @@ impl Op {
     }
 
     /// Returns the id of its member, if it has one.
-    fn id(&self) -> Option<&String> {
+    pub(super) fn id(&self) -> Option<&String> {
         match self {
             Op::Put { id, .. } | Op::Patch { id, .. } | Op::Delete { id } => Some(id),
             Op::Close => None,
@@ -641,7 +658,7 @@ impl Op {
     }
 }
 
-fn describe(body: &Body) -> String {
+pub(super) fn describe(body: &Body) -> String {
     match body {
         Body::Create(_) => "a new session".to_owned(),
         Body::Request { operation, .. } => match operation {

@@ -62,7 +62,7 @@ pub(super) struct Task {
     exchange: u64,
     pub(super) message: Message,
     pub(super) request: RequestFlow,
-    found: Option<EntryRef<u64>>,
+    pub(super) found: Option<EntryRef<u64>>,
     locked: bool,
     /// The next step, while it is delayed or waits for the lock.
     step: Option<Step>,
@@ -135,7 +135,7 @@ impl World {
                 let parse = |position: &SessionPosition| {
                     SessionPosition::parse(&position.text()).expect("every node parses every token")
                 };
-                let order = ClientOrder { position: order.position.as_ref().map(parse), ..order.clone() };
+                let order = ClientOrder { positions: order.positions.iter().map(parse).collect(), ..order.clone() };
                 RequestFlow::new(secret, operation.clone(), order, message.forwarded, settings)
             }
         };
@@ -441,9 +441,11 @@ impl World {
         let node = self.http_node(host);
         if node.entries.get(&number).is_some_and(|entry| entry.removed && entry.users == 0)
             && let Some(entry) = node.entries.remove(&number)
-            && let Some(connection) = entry.connection
         {
-            self.http_hang_up(host, connection);
+            self.http.issued.remove(&number);
+            if let Some(connection) = entry.connection {
+                self.http_hang_up(host, connection);
+            }
         }
     }
 
@@ -563,6 +565,7 @@ impl World {
         {
             self.http_removed(host, entry);
         }
+        self.http_check_token(host, &task);
         self.http_leave(host, &mut task);
         let mut members = Vec::new();
         let result = match result {

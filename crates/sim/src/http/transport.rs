@@ -17,8 +17,20 @@ const LATE_MAX: Micros = 6_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    Client { client: usize, process: u64 },
-    Node { host: usize, boot: u64, task: u64 },
+    Client {
+        client: usize,
+        process: u64,
+    },
+    /// A client that sends two requests in parallel.
+    Parallel {
+        client: usize,
+        process: u64,
+    },
+    Node {
+        host: usize,
+        boot: u64,
+        task: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +99,7 @@ impl World {
 
     fn http_origin(&self, from: Sender) -> Place {
         match from {
-            Sender::Client { client, .. } => self.http_place(client),
+            Sender::Client { client, .. } | Sender::Parallel { client, .. } => self.http_place(client),
             Sender::Node { host, .. } => Place::Host(host),
         }
     }
@@ -200,6 +212,11 @@ impl World {
             Sender::Client { client, process } => {
                 if self.http.clients[client].process == process {
                     self.http_result(client, result);
+                }
+            }
+            Sender::Parallel { client, process } => {
+                if self.http.clients[client].process == process {
+                    self.http_parallel_result(client, result);
                 }
             }
             Sender::Node { host, boot, task } => {

@@ -2,7 +2,7 @@
 //! observer can reach that node (C6, C8; statement HS1 of docs/consistency.md). The session may have moved in the meantime,
 //! for example because its node crashed.
 
-use super::no_false_down::joined;
+use super::no_false_down::{joined, may_judge};
 use super::{Found, Invariant, notice_time, report};
 use crate::http::{HttpClient, is_contested};
 use crate::network::Micros;
@@ -48,7 +48,7 @@ impl Invariant for HttpNoFalseDown {
             return;
         }
         let window = notice_time(world);
-        let judges = judges(world, host, window);
+        let judges = may_judge(world, host, window);
         let Some(client) = steady_client(world, id, host, window).filter(|_| judges) else { return };
         if status != Status::Up && is_unknown_to_the_owner(world, &world.http.clients[client], id, version) {
             self.excused.entry((host, id.to_owned())).or_insert(world.now);
@@ -69,7 +69,7 @@ impl HttpNoFalseDown {
         let window = notice_time(world);
         self.excused.retain(|(host, id), since| {
             let pending = world.hosts[*host].serving().is_some() && world.status(*host, id) != Some(Status::Up);
-            let client = steady_client(world, id, *host, window).filter(|_| pending && judges(world, *host, window));
+            let client = steady_client(world, id, *host, window).filter(|_| pending && may_judge(world, *host, window));
             if let Some(client) = client
                 && world.now - *since > world.contact_time() + world.http.clients[client].timing.0
             {
@@ -80,14 +80,6 @@ impl HttpNoFalseDown {
             pending
         });
     }
-}
-
-/// Whether a node ran and had peers for the whole window.
-fn judges(world: &World, host: usize, window: Micros) -> bool {
-    let held = &world.hosts[host];
-    held.ready_at.is_some_and(|at| world.now - at > window)
-        && held.calm_after_pause(world.now, 0) > window
-        && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
 }
 
 /// Whether another node wrote a record that outranks the one of the node that executes the client's requests, which has

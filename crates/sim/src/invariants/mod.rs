@@ -159,18 +159,6 @@ pub(crate) fn settled_since(world: &World) -> Micros {
     world.now.saturating_sub(world.linger() + micros(world.setup.timers.tombstone_timeout))
 }
 
-/// Whether no fault affected a host for so long that it has no excuse. A host that could not find the others counts as
-/// a cluster of its own.
-pub(crate) fn undisturbed(world: &World, host: usize, window: Micros) -> bool {
-    let held = &world.hosts[host];
-    held.running()
-        && held.ready_at.is_some_and(|at| world.now - at > window)
-        && held.fault_period.calm_for(world.now) > window
-        && held.calm_after_pause(world.now, 3 * SECOND) > window
-        && held.duplicate.is_none()
-        && !(held.alone && world.hosts.len() > 1)
-}
-
 /// Whether a removal belongs to an earlier registration and arrived late. Either the node is catching up, or the tombstone
 /// of an earlier process of the client arrives from the other side of a partition and outranks the current record. Its
 /// owner claims the member again as soon as it receives the tombstone (C9, docs/known-violations.md).

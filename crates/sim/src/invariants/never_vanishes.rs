@@ -139,8 +139,6 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let steady = client.steady(world.now).is_some_and(settled) && silent < reconnect / 2;
     // A node that was paused for longer starts a new incarnation (N5).
     let paused = world.hosts[host].calm_after_pause(world.now, micros(timers.dead_peer_timeout) / 2);
-    // A node that has just started may have the registry of a node that lags (docs/known-violations.md).
-    let caught_up = world.hosts[host].ready_at.is_some_and(|at| world.now - at > contact);
-    let fine = caught_up && steady && settled(claimed.wanted_at) && blind < reconnect * 3 / 4 && paused > reconnect;
+    let fine = steady && settled(claimed.wanted_at) && blind < reconnect * 3 / 4 && paused > reconnect;
     fine.then_some(index)
 }

@@ -132,9 +132,9 @@ fn relinks_slowly(world: &World, host: usize, window: Micros) -> bool {
     world.now.saturating_sub(held.link_lost_at) <= window && held.delays.calm_for(world.now) <= window
 }
 
-/// Whether the client moved to another region just after a link was lost. Few links connect two regions, and nodes look for
-/// another path only after a retry interval, one node per interval (P9). Until then the client's earlier node cannot receive
-/// the attach, although the network has a path.
+/// Whether the client moved to another region just after a link was lost. Few links connect two regions, and the search for
+/// another path begins when there is no evidence, and takes up to a retry interval (P9). Until then the client's earlier
+/// node cannot receive the attach, although the network has a path.
 fn regions_apart(world: &World, sessions: &[(usize, Micros, Micros)]) -> bool {
     let timers = &world.setup.timers;
     let remade = micros(timers.ping_timeout) + 2 * micros(timers.peer_retry_interval);
@@ -216,7 +216,7 @@ fn back_at_the_deadline(client: &Client, now: Micros) -> bool {
 
 /// Whether a node ran and had peers for the whole window. Its own pause is no excuse for judging others, short of a
 /// new incarnation (L5, N5).
-fn may_judge(world: &World, host: usize, window: Micros) -> bool {
+pub(super) fn may_judge(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);
     held.ready_at.is_some_and(|at| world.now - at > window)

@@ -1,7 +1,6 @@
 //! One owner after quiescence, and one responsible node for the members of a silent owner (D3, L4).
 
-use super::{Found, Invariant, notice_time, report, serving, undisturbed};
-use crate::host::HostState;
+use super::{Found, Invariant, notice_time, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::world::World;
 use convoke_core::node::StreamEvent;
@@ -51,16 +50,15 @@ impl Invariant for OneOwner {
 
     /// No member of a lost origin is expired by two nodes that could reach each other.
     fn periodically(&mut self, world: &World, found: &mut Found) {
-        let mut hosts = world.hosts.iter().enumerate().filter(|(_, h)| h.state != HostState::Gone && !h.is_second);
-        let calm = hosts.all(|(host, _)| undisturbed(world, host, notice_time(world) + 2 * WINDOW));
-        // The next node repeats the writes that a node made just before it was permanently lost.
-        let lost = self.takeovers.iter().any(|(_, host, _)| world.hosts[*host].state == HostState::Gone);
-        if calm && !lost {
+        let opening = world.now.saturating_sub(notice_time(world) + 2 * WINDOW);
+        let hosts: BTreeSet<usize> = self.takeovers.iter().map(|(_, host, _)| *host).collect();
+        // The next node repeats the writes that a node made just before it was lost.
+        let joined = |one: usize| hosts.iter().all(|other| world.reach.joined(one, *other, opening, world.now));
+        if hosts.iter().all(|host| joined(*host)) {
             let takeovers: u64 = self.takeovers.iter().map(|(_, _, count)| count).sum();
             let members: BTreeSet<&String> = self.inferred.iter().map(|(_, id)| id).collect();
             self.checks += u64::from(takeovers > 0);
             // One node may do it twice, for an owner that was lost twice.
-            let hosts: BTreeSet<usize> = self.takeovers.iter().map(|(_, host, _)| *host).collect();
             if takeovers > members.len() as u64 && hosts.len() > 1 {
                 let by: Vec<_> = self.takeovers.iter().map(|(_, host, count)| (host, count)).collect();
                 report(found, NAME, world, format!("{takeovers} takeovers of {} members: {by:?}", members.len()));

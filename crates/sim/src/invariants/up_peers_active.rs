@@ -1,8 +1,8 @@
-//! A peer that is shown as up has sent something recently (P1, P6).
+//! A peer that is shown as up has sent something recently, over a link that works in both directions (P1, P6).
 
 use super::{Found, Invariant, report, serving};
 use crate::host::HostState;
-use crate::network::{Micros, SECOND};
+use crate::network::{Micros, Place, SECOND};
 use crate::world::{World, micros};
 use convoke_core::node::PeerState;
 
@@ -31,7 +31,7 @@ impl Invariant for UpPeersActive {
             for peer in node.peers().into_iter().filter(|peer| peer.state == PeerState::Up) {
                 let mut runs = (0..world.hosts.len()).filter(|other| world.hosts[*other].id == peer.node);
                 self.checks += 1;
-                if runs.all(|other| silent_for(world, other) > patience) {
+                if runs.all(|other| silent_for(world, other).max(severed_for(world, host, other)) > patience) {
                     report(found, NAME, world, format!("n{host} shows {} as up, which has sent nothing", peer.node));
                 }
             }
@@ -39,7 +39,13 @@ impl Invariant for UpPeersActive {
     }
 }
 
-/// Returns for how long no frame of a host can have arrived.
+/// Returns for how long one of two hosts could not send to the other. Both notice it (P6).
+fn severed_for(world: &World, host: usize, other: usize) -> Micros {
+    let severed = world.network.severed_since(Place::Host(host), Place::Host(other));
+    severed.map_or(0, |since| world.now - since)
+}
+
+/// Returns for how long a host has sent nothing.
 fn silent_for(world: &World, host: usize) -> Micros {
     let held = &world.hosts[host];
     let since = match held.state {

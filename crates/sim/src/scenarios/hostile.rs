@@ -61,7 +61,7 @@ impl Frame {
         let record =
             items.byte(0b1000).number(0).number(to.max(1)).text("evil").number(claim).number(seq).fixed(&[0; 4]);
         let record = record.number(0).number(drain).number(0).number(0).text("s").text("").text("").number(0).number(0);
-        record.text("").number(0).number(0)
+        record.text("").number(0).number(0).number(0)
     }
 }
 
@@ -259,7 +259,7 @@ pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult
         world.run_until(|w| w.peer_state(0, 1) == Some(PeerState::Up), 15 * SECOND)?;
     }
     world.require(world.node(0).origin() == &first, "one lying peer makes a node restart")?;
-    let mute = Frame::of(4).origin(&first).number(0).number(1 << 20).byte(0).number(0).number(0).number(0);
+    let mute = Frame::of(4).origin(&first).number(0).number(1 << 20).byte(0).number(0).number(0).number(0).number(0);
     inject_between(world, 2, 1, mute)?;
     world.run_until(|w| w.node(0).origin() != &first, 60 * SECOND)?;
     world.add_client_at("d", &["late"], 0);
@@ -281,7 +281,7 @@ pub(super) fn lost_record_is_reported(world: &mut World) -> ScenarioResult {
     let wrong = if world.even_seed() {
         Frame::push_counted(&writer, &writer, [0, 1], [1, 2, 0])
     } else {
-        Frame::of(4).origin(&writer).number(0).number(1).byte(0).number(0).number(0).number(0)
+        Frame::of(4).origin(&writer).number(0).number(1).byte(0).number(0).number(0).number(0).number(0)
     };
     inject_between(world, 1, 0, wrong)?;
     inject_between(world, 0, 1, right())?;

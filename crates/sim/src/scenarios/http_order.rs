@@ -167,6 +167,52 @@ pub(super) fn http_lost_writes_are_reported(world: &mut World) -> ScenarioResult
     world.http_last_writes_win(client, &["m2"])
 }
 
+/// A client sends an update and, with the same token, one that is rejected. It keeps the greater one of the two tokens, which
+/// covers the update. So a node that lacks the update does not execute its next request.
+pub(super) fn http_parallel_requests_at_one_node(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1", "m2"]);
+    world.http.clients[client].greatest_only = true;
+    world.http_settled(client)?;
+    world.up(&["m1", "m2"])?;
+    let cuts = world.partition(&[1], &[0, 2]);
+    world.pass(5 * SECOND)?;
+    let sent = world.http.clients[client].positions.clone();
+    world.http_update_at(client, 0, "m1", "acknowledged")?;
+    world.http_parallel_update(client, 0, &sent, "unregistered", "1");
+    world.http_settled(client)?;
+    world.http_go(client, 1);
+    world.http_patch(client, "m1", "w", "1", false);
+    world.run_until(|w| w.http.clients[client].writes_lost > 0, 10 * SECOND)?;
+    world.http_settled(client)?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &[])
+}
+
+/// A client sends two updates in parallel to two nodes without a link, and their tokens do not cover each other. With both
+/// of them, a node that lacks one of the updates does not execute the next request.
+pub(super) fn http_parallel_requests_at_two_nodes(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1", "m2"]);
+    world.http_settled(client)?;
+    world.up(&["m1", "m2"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    let sent = world.http.clients[client].positions.clone();
+    world.http_update_at(client, 0, "m1", "acknowledged")?;
+    world.http_parallel_update(client, 1, &sent, "m2", "1");
+    world.http_settled(client)?;
+    world.require(world.http.clients[client].writes_lost == 0, "a token covers a parallel request")?;
+    world.require(world.http.clients[client].positions.len() == 2, "the client forgot a token")?;
+    world.http_go(client, 2);
+    world.http_patch(client, "m1", "w", "1", false);
+    world.run_until(|w| w.http.clients[client].writes_lost > 0, 10 * SECOND)?;
+    world.http_settled(client)?;
+    world.require(world.http.clients[client].positions.len() == 1, "an answer replaces the tokens of its request")?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &[])
+}
+
 /// A client without a token reaches a node that has no link to the owner of its session. The node rejects the request while
 /// another node has such a link, because the writes exist.
 pub(super) fn http_request_without_a_token_is_not_served_beside_its_owner(world: &mut World) -> ScenarioResult {

@@ -77,6 +77,7 @@ scenarios! {
     liveness::mass_failure_guard_of_nodes_ends, 5, five, "L6", "a node that lost all others waits, but not for ever";
     sessions::unregister_whose_answer_was_lost, 1, three, "C3", "an unregistration whose answer, and whose node, were lost";
     sessions::unregister_whose_node_was_lost, 3, three, "C13", "an acknowledged unregistration that only a lost node had";
+    sessions::close_whose_node_was_lost, 3, three, "C13", "a client closes at a node that has no link to the others and is lost";
     sessions::overtaken_requests_are_rejected, 1, three, "C5", "duplicates of requests arrive after later requests";
     sessions::rejected_request_does_not_succeed_later, 1, three, "C5", "a copy of a rejected request arrives late";
     sessions::old_answers_are_not_evidence, 1, three, "C5", "answers to old heartbeats are not fresh evidence";
@@ -101,6 +102,7 @@ scenarios! {
 
     ownership::kill_node_only, 4, three, "L2, L3", "the clients of a killed node move, and no member is ever down";
     ownership::kill_node_and_its_client_together, 1, five, "L3, L4", "down everywhere, then left, inferred by exactly one responsible node";
+    ownership::members_of_a_dead_origin_arrive_by_push, 6, four, "L2, D5", "a push brings members of an origin that died before its receiver met it";
     ownership::rolling_restart_of_three_under_load, 3, three, "N6", "no member is ever down";
     ownership::drain_survives_moving, 1, three, "C7", "drain marks of members and nodes survive moves and restarts";
     liveness::mass_failure_guard, 1, three, "L6", "most clients silent: degraded, one further timeout, then down";
@@ -112,6 +114,7 @@ scenarios! {
     liveness::latest_evidence_decides, 2, four, "L8, L4", "an inference is void when a node has later evidence of the owner";
     returning::evidence_arrives_before_the_writes, 3, collection::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
     returning::returning_owner_is_not_relayed_as_alive, 3, collection::small_chunks, "L8", "a node relays that an owner is back once it admits it";
+    returning::write_arrives_before_the_evidence, 6, collection::small_chunks, "L4", "new members of a returning owner do not expire before the evidence of its return arrives";
     returning::inference_about_an_earlier_registration, 2, collection::small_chunks, "L4", "an inference about the current registration replaces one about an earlier one";
     returning::fresh_node_whose_seed_is_empty, 2, three, "N3", "a fresh node waits for its other seeds before it serves the empty registry of the first";
     returning::fresh_node_whose_seed_lags, 3, three, "N3", "a fresh node compares all ready peers before it serves";
@@ -158,6 +161,7 @@ scenarios! {
     peers::line_of_10_nodes, 1, peers::line_of_ten, "P8, D6, L2", "ten nodes find each other; then only neighbours are linked";
     peers::star_with_hub_restarted, 1, peers::star_of_six, "P8, D6", "the hub restarts, also as the only path";
     peers::seed_returns_to_its_address, 6, two, "P4", "a node moves to an address that is cut off, and returns to that of the seed";
+    peers::one_name_for_all_nodes, 4, four, "P4", "the only seed is a name that leads to every node, itself first";
     peers::one_sided_seeding, 1, peers::one_sided_five, "P4, N3", "the seeds of each node start after it";
     peers::peer_that_accepts_and_never_reads, 1, three, "P1, P6, D5", "other nodes are not slowed down, and no queue grows";
     peers::simultaneous_dial_keeps_one_link, 5, two, "P5", "two nodes dial each other at once: one link results, and stays";
@@ -169,6 +173,9 @@ scenarios! {
     regions::fast_client_returns_at_the_deadline, 1, regions::two_regions, "C6", "the write of a fast client has to arrive before the deadline as well";
     regions::region_link_partition_heals, 1, regions::three_regions, "P9", "regions lose each other, and one is isolated";
     regions::region_links_skip_dead_nodes, 4, regions::two_large_regions, "P9", "the last nodes of two regions find each other";
+    regions::last_pair_links_two_regions, 4, regions::two_large_regions, "P9", "only one pair of nodes can link two regions";
+    regions::node_cut_off_from_its_region, 2, regions::two_regions_of_three, "P9", "only a node of another region can reach a node";
+    regions::left_node_of_another_region_returns, 2, regions::two_regions_with_one_seed, "P9", "a region dials a node that left and does not know its address";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that exceed the frame";
     hostile::second_connection_of_a_peer_waits, 1, three, "P5", "a second connection of a linked peer does not replace the link";
     hostile::foreign_cluster_is_rejected, 1, three, "P2", "a node of another cluster at a known address is rejected";
@@ -194,6 +201,8 @@ scenarios! {
     http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
     http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
+    http_order::http_parallel_requests_at_one_node, 2, three, "C11", "the greater one of two tokens of parallel requests covers the other";
+    http_order::http_parallel_requests_at_two_nodes, 2, three, "C11", "two nodes execute parallel requests, and the next one contains both tokens";
     http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C11", "a node has no link to the owner of a session, and another node has one";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 

@@ -216,3 +216,29 @@ pub(super) fn drain_survives_moving(world: &mut World) -> ScenarioResult {
     world.run_until(|w| drained(w, "convoke.n2", false), 5 * SECOND)?;
     world.settle()
 }
+
+/// A node starts and dies behind a partition. A node that was paused meanwhile brings its records to another one, which
+/// expires them at once and pushes the inference and the records to a third. The third has no evidence of the dead origin,
+/// and must not show its member as `up`.
+pub(super) fn members_of_a_dead_origin_arrive_by_push(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let cuts = world.partition(&[2, 3], &[0]);
+    world.partition(&[2, 3], &[1]);
+    world.crash(3, Crash::Process);
+    world.start(3);
+    world.run_until(|w| w.hosts[3].serving().is_some(), 30 * SECOND)?;
+    let client = world.add_client_fixed("c", &["m"], 3);
+    world.run_until(|w| w.status(2, "m") == Some(Status::Up), 10 * SECOND)?;
+    world.pause(2, 8 * MINUTE);
+    world.lose(3, Crash::Silent);
+    world.client_crash(client, true);
+    world.run_until(|w| !w.hosts[2].paused(), 9 * MINUTE)?;
+    let log = Log::on(world);
+    world.rejoin(cuts);
+    world.run_until(|w| !w.forgotten(1, "m"), 15 * SECOND)?;
+    world.pass(10 * SECOND)?;
+    log.never_up(world, "m")?;
+    // The node that was paused may be the responsible one, and does not count its pause as silence.
+    world.run_until(|w| w.absent_everywhere("m"), 7 * MINUTE)?;
+    world.settle()
+}

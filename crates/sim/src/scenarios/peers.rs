@@ -4,6 +4,7 @@ use super::log::Log;
 use super::support::ScenarioResult;
 use crate::invariants::Violation;
 use crate::network::{MINUTE, Micros, SECOND};
+use crate::wires::EVERY_HOST;
 use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::Status;
 use convoke_core::node::PeerState;
@@ -105,6 +106,23 @@ pub(super) fn seed_returns_to_its_address(world: &mut World) -> ScenarioResult {
     world.pass(MINUTE)?;
     world.start(0);
     world.run_until(|w| w.peer_state(1, 0) == Some(PeerState::Up), 15 * SECOND)?;
+    world.settle()
+}
+
+/// All nodes have the same name as their only seed. Two pairs that start apart find each other too.
+pub(super) fn one_name_for_all_nodes(world: &mut World) -> ScenarioResult {
+    for host in &mut world.hosts {
+        host.config.seeds = vec![EVERY_HOST.to_owned()];
+    }
+    world.partition(&[0, 1], &[2, 3]);
+    for host in 0..4 {
+        world.start(host);
+    }
+    world.run_until(World::all_ready, 30 * SECOND)?;
+    let paired = |w: &World| [(0, 1), (2, 3)].into_iter().all(|(a, b)| w.peer_state(a, b) == Some(PeerState::Up));
+    world.require(paired(world), "the nodes of a pair are linked")?;
+    world.heal_all();
+    world.run_until(all_linked, 30 * SECOND)?;
     world.settle()
 }
 

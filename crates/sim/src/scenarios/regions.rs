@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::support::ScenarioResult;
 use crate::network::{Kind, MINUTE, Place, SECOND};
-use crate::world::{Crash, Setup, World};
+use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::{Liveness, Status};
 
 /// Nine nodes, three in each of three regions: host i is in region i mod 3.
@@ -13,6 +13,16 @@ pub(super) fn three_regions() -> Setup {
 
 pub(super) fn two_large_regions() -> Setup {
     Setup { nodes: 20, regions: 2, ..Setup::default() }
+}
+
+/// Three nodes in each of two regions: host i is in region i mod 2.
+pub(super) fn two_regions_of_three() -> Setup {
+    Setup { nodes: 6, regions: 2, ..Setup::default() }
+}
+
+/// Two regions of one node; the first has no seeds.
+pub(super) fn two_regions_with_one_seed() -> Setup {
+    Setup { topology: Topology::Star, ..two_regions() }
 }
 
 pub(super) fn two_regions() -> Setup {
@@ -137,4 +147,70 @@ pub(super) fn region_links_skip_dead_nodes(world: &mut World) -> ScenarioResult 
     world.run_until(|w| region_links(w) > 0, 7 * SECOND)?;
     world.pass(MINUTE)?;
     log.never(world, Status::Down)
+}
+
+/// A partition leaves one pair of nodes that can link two large regions. They find each other before members of the other
+/// region are `down`.
+pub(super) fn last_pair_links_two_regions(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    world.add_client_fixed("c0", &["m0"], 0);
+    world.add_client_fixed("c1", &["m1"], 1);
+    world.up(&["m0", "m1"])?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let pairs = [(18, 19), (8, 9), (2, 17), (16, 1)];
+    let (one, other) = pairs[world.setup.seed as usize % pairs.len()];
+    let nodes = |region: usize, except: usize| -> Vec<usize> {
+        (0..20).filter(|host| host % 2 == region && *host != except).collect()
+    };
+    world.partition(&nodes(0, one), &nodes(1, usize::MAX));
+    world.partition(&[one], &nodes(1, other));
+    world.pass(2 * MINUTE)?;
+    log.never(world, Status::Down)?;
+    world.require(region_links(world) > 0, "no link")?;
+    world.settle()
+}
+
+/// A partition cuts a node off from its own region. Only a node of the other region that has no region link can reach it.
+/// Its members stay `up`, and its writes arrive.
+pub(super) fn node_cut_off_from_its_region(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let near = world.add_client_fixed("near", &["near"], 1);
+    let far = world.add_client_fixed("far", &["far"], 5);
+    world.up(&["near", "far"])?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    let cuts = world.partition(&[5], &[0, 1, 2, 3]);
+    world.run_until(|w| !w.connections_between(4, 5).is_empty(), 15 * SECOND)?;
+    world.pass(5 * SECOND)?;
+    let link = world.connections_between(4, 5);
+    for value in 0..30 {
+        world.set(near, "near", &value);
+        world.set(far, "far", &value);
+        let shown = Some(value.to_string());
+        let everywhere = |w: &World| (0..6).all(|host| ["near", "far"].iter().all(|id| w.value(host, id) == shown));
+        world.run_until(everywhere, 15 * SECOND)?;
+        world.pass(5 * SECOND)?;
+    }
+    log.never(world, Status::Down)?;
+    world.require(!link.is_empty() && world.connections_between(4, 5) == link, "the only link was closed")?;
+    world.rejoin(cuts);
+    world.run_until(|w| region_links(w) <= 2, MINUTE)?;
+    world.settle()
+}
+
+/// The only node of a region leaves and returns without seeds, so it cannot find the other region. That region dials it,
+/// although it has left.
+pub(super) fn left_node_of_another_region_returns(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.stop(1);
+    world.run_until(|w| !w.hosts[1].running(), MINUTE)?;
+    world.pass(MINUTE)?;
+    world.hosts[1].config.seeds.clear();
+    world.start(1);
+    world.run_until(|w| region_links(w) > 0, 10 * SECOND)?;
+    world.up(&["m"])?;
+    world.settle()
 }

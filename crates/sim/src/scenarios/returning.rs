@@ -75,6 +75,35 @@ pub(super) fn returning_owner_is_not_relayed_as_alive(world: &mut World) -> Scen
     world.settle()
 }
 
+/// A node returns that was silent for so long that its members expire at once. The exchange with it takes a while, and the
+/// node that receives its new members passes some of them on, with old evidence. They do not expire before that node admits
+/// their owner.
+pub(super) fn write_arrives_before_the_evidence(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &[], 3);
+    world.run_until(|w| w.at(client, 3), 10 * SECOND)?;
+    let near = world.partition(&[3], &[0]);
+    world.partition(&[3], &[1, 2]);
+    world.pass(6 * MINUTE)?;
+    let news = ids("news", 120);
+    for id in &news {
+        world.register(client, id);
+    }
+    world.pass(SECOND)?;
+    let log = Log::on(world);
+    slow_down(world, 3);
+    world.rejoin(near);
+    world.run_until(|w| w.status(0, "news0").is_some(), 10 * SECOND)?;
+    world.reset_between(0, 1);
+    world.reset_between(0, 2);
+    let passed_on = |w: &World| (1..3).all(|host| w.status(host, "news0").is_some());
+    world.run_until(passed_on, 10 * SECOND)?;
+    world.require(world.status(0, "news119").is_none(), "the exchange was too short")?;
+    world.run_until(|w| (0..3).all(|host| w.status(host, "news119") == Some(Status::Up)), 2 * MINUTE)?;
+    log.never(world, Status::Left)?;
+    world.settle()
+}
+
 /// Two clients register a member with the same claim on two sides of a partition. The first one's node is lost, and the
 /// member is inferred to have left. The other registration is received, and its node is lost as well. It expires, although
 /// there is an inference about the first one, which names the higher node id.

@@ -139,6 +139,26 @@ pub(super) fn unregister_whose_node_was_lost(world: &mut World) -> ScenarioResul
     world.settle()
 }
 
+/// The node of a closing client is cut off from the others, which the client reaches. The client ends there, and its node
+/// is lost.
+pub(super) fn close_whose_node_was_lost(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.up(&["m"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    // Variants: before and after the nodes have lost their links.
+    let wait = [0, 5 * SECOND, 15 * SECOND][usize::try_from(world.setup.seed % 3).unwrap_or(0)];
+    world.pass(wait)?;
+    world.client_close(client);
+    world.run_until(|w| !w.clients[client].alive(), 5 * SECOND)?;
+    world.crash(0, crate::world::Crash::Silent);
+    world.run_until(|w| w.absent_everywhere("m"), SECOND)?;
+    world.rejoin(cuts);
+    world.start(0);
+    world.throughout(MINUTE, "the member is back", |w| w.absent_everywhere("m"))?;
+    world.settle()
+}
+
 /// Requests of a session arrive a second time, after later ones.
 pub(super) fn overtaken_requests_are_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;

@@ -121,7 +121,7 @@ impl World {
 
     pub(super) fn cut_only_clients(&mut self, from: u128, to: u128) -> u64 {
         let id = self.network.number();
-        self.network.cuts.push(Cut { id, from, to, clients_only: true });
+        self.network.cuts.push(Cut { id, since: self.now, from, to, clients_only: true });
         self.update_reach();
         id
     }

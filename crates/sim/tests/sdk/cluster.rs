@@ -82,7 +82,7 @@ impl Cluster {
 
     fn perform(&mut self, from: usize, effect: Effect) {
         match effect {
-            Effect::Dial { dial, address } => {
+            Effect::Dial { dial, address, .. } => {
                 let target = node_at(&address).filter(|to| *to < self.nodes.len() && !self.severed(from, *to));
                 self.later(Arrival::Connected { dial, dialer: from, target });
             }

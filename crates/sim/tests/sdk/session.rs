@@ -211,7 +211,7 @@ impl World {
                 self.models.retain(|_, model| model.registration != registration);
             }
             Effect::State(_) => {}
-            Effect::Closed => panic!("the session was not closed"),
+            Effect::Closed { .. } => panic!("the session was not closed"),
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum BenchCommand {
     /// Look up the members of a service over HTTP/JSON
     HttpLookup(HttpLookupLoad),
     /// Send changes to many watchers over HTTP
-    WatchHttp(WatchHttpLoad),
+    HttpWatch(HttpWatchLoad),
     /// Write keys over HTTP at the leader of the log
     HttpKv(HttpKvLoad),
 }
@@ -184,7 +184,7 @@ pub(crate) struct HttpLookupLoad {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct WatchHttpLoad {
+pub(crate) struct HttpWatchLoad {
     /// Number of watchers, each with its own connection
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) watchers: u32,

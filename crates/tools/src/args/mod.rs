@@ -9,8 +9,8 @@ use clap::Subcommand;
 
 pub use bench::BenchArgs;
 pub(crate) use bench::{
-    BenchCommand, BenchCommon, HeartbeatLoad, HttpKvLoad, HttpLookupLoad, HttpRegisterLoad, JoinLoad, LogLoad,
-    PropagateLoad, WatchHttpLoad, WatchLoad, WriteLoad,
+    BenchCommand, BenchCommon, HeartbeatLoad, HttpKvLoad, HttpLookupLoad, HttpRegisterLoad, HttpWatchLoad, JoinLoad,
+    LogLoad, PropagateLoad, WatchLoad, WriteLoad,
 };
 pub use cluster::ClusterArgs;
 pub(crate) use cluster::{ClusterCommand, CreateArgs, FaultCommand};

@@ -46,7 +46,7 @@ pub(super) async fn client(address: String) -> Result<Client> {
 pub(super) async fn close(clients: Vec<Client>) -> Result {
     let mut closing = JoinSet::new();
     for client in clients {
-        closing.spawn(async move { client.close().await.map_err(Into::into) });
+        closing.spawn(async move { client.close().await.map(|_| ()).map_err(Into::into) });
     }
     join(closing).await
 }

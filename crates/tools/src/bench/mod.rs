@@ -50,7 +50,7 @@ async fn run(command: &BenchCommand, common: &BenchCommon) -> Result<Report> {
         BenchCommand::Log(load) => log::log(common, load).await,
         BenchCommand::HttpRegister(load) => http::register(common, load).await,
         BenchCommand::HttpLookup(load) => http::lookup(common, load).await,
-        BenchCommand::WatchHttp(load) => http::fan_out(common, load).await,
+        BenchCommand::HttpWatch(load) => http::fan_out(common, load).await,
         BenchCommand::HttpKv(load) => http::put_keys(common, load).await,
     }
 }

@@ -30,11 +30,13 @@ pub(crate) struct DemoClients {
     next: [usize; SERVICES.len()],
     expected: SharedExpected,
     updates: usize,
+    /// A node that is down or paused.
+    unavailable: Option<usize>,
 }
 
 impl DemoClients {
     pub(crate) fn new(nodes: Vec<(String, SocketAddr)>, expected: SharedExpected) -> DemoClients {
-        DemoClients { nodes, running: Vec::new(), next: [1; SERVICES.len()], expected, updates: 0 }
+        DemoClients { nodes, running: Vec::new(), next: [1; SERVICES.len()], expected, updates: 0, unavailable: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -45,11 +47,23 @@ impl DemoClients {
         self.running.len() >= MEMBERS_MAX
     }
 
+    /// Starts no client at this node from now on. A paused node would execute its registration later, after the client
+    /// has given up: a process that does not exist would then hold the member (C9).
+    pub(crate) fn set_unavailable(&mut self, node: Option<usize>) {
+        self.unavailable = node;
+    }
+
+    /// Returns the address of a node, or of the next one if it is not available.
+    fn address(&self, node: usize) -> SocketAddr {
+        let node = node + usize::from(self.unavailable == Some(node));
+        self.nodes[node % self.nodes.len()].1
+    }
+
     /// Registers one more member. Returns its id and its owner.
     pub(crate) async fn join(&mut self, service: usize, node: usize) -> Result<(String, String), Error> {
         let id = format!("{}-{}", SERVICES[service], self.next[service]);
         self.next[service] += 1;
-        let client = register(id.clone(), service, self.nodes[node].1, &id).await?;
+        let client = register(id.clone(), service, self.address(node), &id).await?;
         let at = client.at();
         self.expected.change(|expected| expected.insert(id.clone()));
         self.running.push(client);
@@ -63,7 +77,7 @@ impl DemoClients {
         let client = self.running.remove(index);
         self.expected.change(|expected| expected.remove(&client.id));
         let closed = client.client.close().await;
-        Some(closed.map(|()| (client.id.clone(), client.service)).map_err(|error| (client.id.clone(), error)))
+        Some(closed.map(|_| (client.id.clone(), client.service)).map_err(|error| (client.id.clone(), error)))
     }
 
     fn may_leave(&self, index: usize) -> bool {
@@ -86,7 +100,7 @@ impl DemoClients {
         let index = self.running.iter().position(|client| client.service == COURIER)?;
         let from = self.running[index].at();
         let next = self.nodes.iter().position(|(id, _)| *id == from).map_or(0, |node| node + 1) % self.nodes.len();
-        let (id, address) = (self.running[index].id.clone(), self.nodes[next].1);
+        let (id, address) = (self.running[index].id.clone(), self.address(next));
         // The same client id at another node; the old connection ends without unregistering.
         let moved = register(id.clone(), COURIER, address, &id).await;
         Some(moved.map(|client| {
@@ -107,7 +121,7 @@ impl DemoClients {
 
     /// Registers a dead sensor again. Returns its owner.
     pub(crate) async fn revive(&mut self, id: &str, node: usize) -> Result<String, Error> {
-        let client = register(id.to_owned(), SENSOR, self.nodes[node].1, id).await?;
+        let client = register(id.to_owned(), SENSOR, self.address(node), id).await?;
         let at = client.at();
         self.running.push(client);
         Ok(at)

@@ -28,10 +28,18 @@ pub(crate) async fn run(world: &World, fault: Fault) -> Result {
     match fault {
         Fault::Partition { between: [a, b] } => partition(world, a, b).await,
         Fault::OneWay { from, to } => one_way(world, from, to).await,
-        Fault::Crash { node } => crash(world, node).await,
-        Fault::Pause { node } => pause(world, node).await,
+        Fault::Crash { node } => without(world, node, crash(world, node)).await,
+        Fault::Pause { node } => without(world, node, pause(world, node)).await,
         Fault::ClientDeath { draw } => client_death(world, draw).await,
     }
+}
+
+/// Runs a fault of a node while no client starts there.
+async fn without(world: &World, node: usize, fault: impl Future<Output = Result>) -> Result {
+    world.clients.lock().await.set_unavailable(Some(node));
+    let outcome = fault.await;
+    world.clients.lock().await.set_unavailable(None);
+    outcome
 }
 
 /// Counts of all watchers before a fault.

@@ -194,8 +194,8 @@ impl Core {
     }
 
     /// Leaves a node that does not lead. Unanswered messages have an unknown outcome.
-    fn leave(&mut self, members: Vec<v1::Replica>, out: &mut Output) {
-        out.relink = Some(members);
+    fn leave(&mut self, replicas: Vec<v1::Replica>, out: &mut Output) {
+        out.relink = Some(replicas);
         if let Some(link) = self.link {
             self.link_down(link.id);
         }
@@ -206,7 +206,7 @@ impl Core {
         match error.code {
             ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
                 self.requeue(tagged);
-                self.leave(error.log.map(|log| log.members).unwrap_or_default(), out);
+                self.leave(error.log.map(|log| log.replicas).unwrap_or_default(), out);
             }
             // All places for sessions, or those of this client, are taken (LS7). Another attempt is up to the caller.
             ErrorCode::ResourceExhausted if matches!(tagged, Tagged::Open(_)) && error.field.is_some() => {

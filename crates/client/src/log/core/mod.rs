@@ -52,7 +52,7 @@ pub(crate) struct Output {
     /// Messages to send over the link, in this order.
     pub(crate) sends: Vec<v1::SubmitRequest>,
     pub(crate) done: Vec<(CallId, Result<Decided, Error>)>,
-    /// Set if the node at the other end does not lead: the members it named, leader first.
+    /// Set if the node at the other end does not lead: the replicas it named, leader first.
     pub(crate) relink: Option<Vec<v1::Replica>>,
 }
 

@@ -2,7 +2,7 @@
 
 use convoke_cli::output::{Palette, Style, facts, print, print_json};
 use convoke_cli::{CommandError, Result, exit};
-use convoke_replica::check::{CutTail, Finding, LogCheck};
+use convoke_replica::check::{CutTail, LogCheck, LogFinding};
 use convoke_replica::offline::OfflineError;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn advice(found: &LogCheck) -> String {
 }
 
 fn as_json(found: &LogCheck, cut: Option<&CutTail>) -> Value {
-    let finding = |finding: &Finding| json!({ "path": finding.path, "what": finding.what });
+    let finding = |finding: &LogFinding| json!({ "path": finding.path, "what": finding.what });
     json!({
         "node": found.identity.as_ref().map(|(_, _, node)| node),
         "log": found.identity.as_ref().map(|(log, _, _)| format!("{log:032x}")),

@@ -35,6 +35,10 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
             let fate = ambassador(connect)?.resolve(*request, Some(connect.timeout)).await;
             print_fate(*request, or_explain(connect, fate).await?, json)
         }
+        LogCommand::Upgrade => {
+            let level = or_explain(connect, ambassador(connect)?.upgrade(Some(connect.timeout)).await).await?;
+            if json { print_json(&v1::UpgradeResponse { level }) } else { print(&format!("level {level}\n")) }
+        }
         LogCommand::Sessions { command: None } => sessions::list(connect, json).await,
         LogCommand::Sessions { command: Some(SessionsCommand::End { session, opened_by }) } => {
             sessions::end(connect, *session, opened_by.as_deref(), json).await

@@ -38,7 +38,7 @@ pub(super) async fn end(connect: &ConnectArgs, session: Option<u64>, opened_by: 
         return Err(CommandError::not_found(message));
     }
     if json {
-        return print_json(&v1::EndSessionsResponse { ended });
+        return print_json(&v1::EndSessionsResponse { ended, more: false });
     }
     print(&format!("{} ended\n", counted(ended, "session")))
 }

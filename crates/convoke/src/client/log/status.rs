@@ -7,18 +7,23 @@ use std::time::Duration;
 
 pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
     let mut status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
-    if !status.settled && status.obstacle.is_empty() {
-        status.obstacle = obstacle(&status, connect.timeout).await.unwrap_or_default();
+    let asks_leader = !status.settled || status.level > 0;
+    if let Some(leader) = at_leader(&status, connect.timeout).await.filter(|_| asks_leader) {
+        if !status.settled && status.obstacle.is_empty() {
+            status.obstacle = leader.obstacle;
+        }
+        status.level_obstacle = leader.level_obstacle;
     }
     if json { print_json(&status) } else { print(&render(&status, Palette::of_stdout())) }
 }
 
-/// Returns why the group has not adopted its configuration. Only the leader knows, so this queries the leader.
-async fn obstacle(status: &v1::LogStatusResponse, timeout: Duration) -> Option<String> {
-    let leader = status.members.iter().find(|member| member.leader && member.node != status.node)?;
+/// Returns the status at the leader: only the leader knows why the group has not adopted its configuration, and which
+/// replicas hold the feature level back.
+async fn at_leader(status: &v1::LogStatusResponse, timeout: Duration) -> Option<v1::LogStatusResponse> {
+    let leader = status.replicas.iter().find(|member| member.leader && member.node != status.node)?;
     let node = NodeChannel::lazy(&leader.address, timeout).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
-    Some(leader.obstacle).filter(|_| leader.log == status.log)
+    Some(leader).filter(|leader| leader.log == status.log)
 }
 
 fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
@@ -37,17 +42,26 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ("Log", format!("{} ({state})", dash(&status.log))),
         ("Leader", format!("{}, epoch {}", dash(&status.leader), dash(&status.epoch))),
         ("Node", format!("{}, {}{}", status.node, status.role, removed_hint(status))),
-        (
-            "Entries",
-            format!(
-                "{} in the log, {} committed, {} applied, snapshot at {}",
-                status.last, status.commit, status.applied, status.snapshot
-            ),
-        ),
-        ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
-        ("Sessions", status.sessions.to_string()),
-        ("Group", format!("configuration {}{settled}", status.configuration)),
     ];
+    let failed = !status.fault.is_empty();
+    if failed {
+        shown.push(("Contents", "unknown: the log of this node has failed; ask another node".to_owned()));
+        shown.push(("Group", "as last known to this node".to_owned()));
+    } else {
+        shown.extend([
+            (
+                "Entries",
+                format!(
+                    "{} in the log, {} committed, {} applied, snapshot at {}",
+                    status.last, status.commit, status.applied, status.snapshot
+                ),
+            ),
+            ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
+            ("Sessions", status.sessions.to_string()),
+            ("Group", format!("configuration {}{settled}", status.configuration)),
+            ("Level", level(status)),
+        ]);
+    }
     for (name, problem) in [("Conflict", &status.conflict), ("Divergence", &status.divergence)] {
         if !problem.is_empty() {
             shown.push((name, palette.paint(Style::Bad, problem)));
@@ -55,8 +69,13 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
     }
     let lines = facts(&shown, palette);
     let mut table = Table::new(&["NODE", "REPLICA", "ROLE", "CLIENTS", "PEERS"]);
-    for member in &status.members {
+    for member in &status.replicas {
         let role = match (member.leader, member.voter, member.unreachable) {
+            // A replica that has failed does not know how the others are.
+            (_, true, _) if failed && member.node == status.node => ("voter, failed", Style::Bad),
+            (_, false, _) if failed && member.node == status.node => ("learner, failed", Style::Bad),
+            (_, true, _) if failed => ("voter, state unknown", Style::Dim),
+            (_, false, _) if failed => ("learner, state unknown", Style::Dim),
             (true, _, _) => ("leader", Style::Good),
             (false, true, false) => ("voter", Style::Plain),
             (false, true, true) => ("voter, unreachable", Style::Bad),
@@ -72,6 +91,15 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ]);
     }
     format!("{lines}\n{}", table.render(palette))
+}
+
+/// Returns the feature level and what holds it back.
+fn level(status: &v1::LogStatusResponse) -> String {
+    match (status.level, status.level_obstacle.as_str()) {
+        (0, _) => "-".to_owned(),
+        (level, "") => level.to_string(),
+        (level, obstacle) => format!("{level}; {obstacle}"),
+    }
 }
 
 /// Returns a hint for a node that was removed from the group.
@@ -121,19 +149,33 @@ mod tests {
             sessions: 2,
             configuration: 8,
             settled: true,
-            members: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
+            replicas: vec![replica(1, "n1", true, true), replica(2, "n2", false, true), replica(3, "n3", false, false)],
             fault: String::new(),
             obstacle: String::new(),
             conflict: String::new(),
             divergence: String::new(),
+            level: 1,
+            level_obstacle: "level 2 is held back: node n3 supports level 1".into(),
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
         let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };
         let text = render(&waiting, Palette::PLAIN);
         assert!(text.contains("configuration 8, not adopted yet: n3 is unreachable\n"), "{text}");
         let mut dead = status.clone();
-        dead.members[1].unreachable = true;
+        dead.replicas[1].unreachable = true;
         assert!(render(&dead, Palette::PLAIN).contains("n2    2        voter, unreachable"));
+        let failed = v1::LogStatusResponse {
+            fault: "No space left on device".into(),
+            role: "failed".into(),
+            leader: String::new(),
+            epoch: String::new(),
+            available: false,
+            last: 0,
+            keys: 0,
+            configuration: 0,
+            ..status.clone()
+        };
+        golden!("golden/log_status_failed.txt", &render(&failed, Palette::PLAIN));
         let removed = v1::LogStatusResponse { role: "removed".into(), ..status };
         let text = render(&removed, Palette::PLAIN);
         assert!(text.contains("n2, removed from the group") && text.contains("`convoke log add n2`"), "{text}");

@@ -28,7 +28,7 @@ fn evidence() -> EvidenceItem {
 
 #[test]
 fn the_golden_frames_are_of_this_protocol_version() {
-    assert_eq!(PROTOCOL_VERSION, 3);
+    assert_eq!(PROTOCOL_VERSION, 4);
 }
 
 /// Origin `a` as encoded in the frames below: name, number, nonce.
@@ -114,12 +114,18 @@ fn push() {
     record.metadata = Metadata::from_sorted([("k", ""), ("z", "1")].into_iter());
     let contents =
         vec![Content::Stated(Box::new(record)), Content::Inferred("m".to_owned(), Box::new(samples::inferred()))];
-    let sample = Sample::Push { origin: samples::origin("a"), from: 4, to: 6, contents: contents.clone() };
+    let sample = Sample::Push {
+        origin: samples::origin("a"),
+        from: 4,
+        to: 6,
+        contents: contents.clone(),
+        evidence: vec![evidence()],
+    };
     let tables = format!("02 {A} {B} 01 06636c69656e74 0700000000000000");
     let stated = "0c 00 05 016d ac02 02 0d0c0b0a 09 03 0a 00 0173 0465752e61 027231 01 02 03683a31 \
                   01 0167 03683a32 02 016b 00 017a 0131";
     let inferred = "10 01 02 016d 01 00 01 09 01";
-    let golden = format!("04 {A} 04 06 01 {tables} 02 {stated} {inferred}");
+    let golden = format!("04 {A} 04 06 01 {tables} 02 {stated} {inferred} 01 {B} 2a 08 dc0b");
     assert_golden(&sample, &golden);
     let frame = sample.encode();
     let Message::Push { items, .. } = Message::decode(&frame).unwrap() else { panic!("not a push") };

@@ -245,6 +245,6 @@ fn a_health_report_carries_one_piece_of_evidence_at_most() {
 
 #[test]
 fn a_push_that_ends_before_it_begins_is_rejected() {
-    let frame = Message::encode_push(&samples::origin("a"), (5, 4), false, &ItemsWriter::default());
+    let frame = Message::encode_push(&samples::origin("a"), (5, 4), false, &ItemsWriter::default(), &[]);
     assert_eq!(Message::decode(&frame).map(|_| ()), Err(CodecError::Invalid("to")));
 }

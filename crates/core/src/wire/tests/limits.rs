@@ -19,7 +19,7 @@ fn assert_accepted(sample: &Sample) {
 }
 
 fn pushed(contents: Vec<Content>) -> Sample {
-    Sample::Push { origin: samples::origin("a"), from: 0, to: 1, contents }
+    Sample::Push { origin: samples::origin("a"), from: 0, to: 1, contents, evidence: Vec::new() }
 }
 
 fn record(change: impl FnOnce(&mut Record)) -> Sample {
@@ -91,7 +91,8 @@ fn counters_of_messages_are_bounded() {
     assert_bound("incarnation", COUNTER_MAX, |n| {
         Sample::Plain(Plain::Reject(RejectReason::Identity, Some(numbered(n).incarnation)))
     });
-    let push = |from, to| Sample::Push { origin: samples::origin("a"), from, to, contents: Vec::new() };
+    let push =
+        |from, to| Sample::Push { origin: samples::origin("a"), from, to, contents: Vec::new(), evidence: Vec::new() };
     assert_bound("to", COUNTER_MAX, |n| push(0, n));
     assert_rejected(
         &push(COUNTER_MAX + 1, COUNTER_MAX + 1),

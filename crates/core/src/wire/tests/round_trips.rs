@@ -63,11 +63,12 @@ proptest! {
     #[test]
     fn pushes_round_trip(sample in samples::push()) {
         let frame = sample.encode();
-        let Message::Push { origin, from, to, receipt, items } = Message::decode(&frame).unwrap() else {
+        let Message::Push { origin, from, to, receipt, items, evidence: found } = Message::decode(&frame).unwrap() else {
             panic!("a push was decoded as something else");
         };
-        let Sample::Push { origin: sent, from: after, to: until, contents } = &sample else { unreachable!() };
+        let Sample::Push { origin: sent, from: after, to: until, contents, evidence } = &sample else { unreachable!() };
         prop_assert_eq!((&origin, &from, &to, receipt), (sent, after, until, *until % 2 == 0));
+        prop_assert_eq!(&found, evidence);
         assert_same_items(&items, contents);
     }
 
@@ -131,7 +132,7 @@ fn the_longest_texts_and_the_most_pairs_round_trip() {
         (0..4096).map(|i| (format!("{i:04}"), "v".to_owned())).collect();
     record.metadata = crate::member::Metadata::from_map(&pairs);
     let contents = [samples::Content::Stated(Box::new(record))];
-    let frame = Message::encode_push(&samples::origin("a"), (0, 1), false, &samples::written(&contents));
+    let frame = Message::encode_push(&samples::origin("a"), (0, 1), false, &samples::written(&contents), &[]);
     let decoded = Message::decode(&frame).unwrap();
     assert!(walk(&decoded) > 64 * 1024);
     let Message::Push { items, .. } = decoded else { panic!("a push was decoded as something else") };

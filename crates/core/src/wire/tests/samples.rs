@@ -20,6 +20,7 @@ pub(super) enum Sample {
         from: u64,
         to: u64,
         contents: Vec<Content>,
+        evidence: Vec<EvidenceItem>,
     },
     Chunk {
         exchange: u64,
@@ -87,8 +88,8 @@ impl Sample {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Sample::Plain(plain) => plain.message().encode(),
-            Sample::Push { origin, from, to, contents } => {
-                Message::encode_push(origin, (*from, *to), *to % 2 == 0, &written(contents))
+            Sample::Push { origin, from, to, contents, evidence } => {
+                Message::encode_push(origin, (*from, *to), *to % 2 == 0, &written(contents), evidence)
             }
             Sample::Chunk { exchange, index, full, contents, end, reply, evidence } => {
                 let end = end.as_ref().map(|(context, floor)| (context, floor));
@@ -384,12 +385,9 @@ pub(super) fn plain() -> impl Strategy<Value = Plain> {
 }
 
 pub(super) fn push() -> impl Strategy<Value = Sample> {
-    (origin_id(), counter(), counter(), contents()).prop_map(|(origin, a, b, contents)| Sample::Push {
-        origin,
-        from: a.min(b),
-        to: a.max(b),
-        contents,
-    })
+    (origin_id(), counter(), counter(), contents(), vec(evidence(), 0..4)).prop_map(
+        |(origin, a, b, contents, evidence)| Sample::Push { origin, from: a.min(b), to: a.max(b), contents, evidence },
+    )
 }
 
 pub(super) fn chunk() -> impl Strategy<Value = Sample> {

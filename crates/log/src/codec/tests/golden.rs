@@ -13,20 +13,20 @@ use crate::time::LogTime;
 use std::time::Duration;
 
 #[track_caller]
-fn assert_golden(command: &Command, golden: &str) {
+pub(super) fn assert_golden(command: &Command, golden: &str) {
     let golden: String = golden.split_whitespace().collect();
     assert_eq!(hex(&command.encode()), golden);
     assert_eq!(Command::decode(&command.encode().into()).as_ref(), Ok(command));
 }
 
-fn epoch() -> Epoch {
+pub(super) fn epoch() -> Epoch {
     Epoch::new(300, 2)
 }
 
 /// Version, tag, session, number, differences to abandon_below and previous, epoch, deadline.
-const REQUEST: &str = "02 01 07 ac02 00 01 ac02 02 00";
+pub(super) const REQUEST: &str = "02 01 07 ac02 00 01 ac02 02 00";
 
-fn request(body: Body) -> Command {
+pub(super) fn request(body: Body) -> Command {
     Command::Request(Request::new(LogSessionId(7), 300, epoch(), body))
 }
 

@@ -1,8 +1,8 @@
 //! Decoding of arbitrary bytes neither panics nor accepts invalid commands.
 
 use super::samples;
-use crate::codec::{CodecError, Writer};
-use crate::command::{Body, Command, DurableClient, Open, Put, Request};
+use crate::codec::{COMMAND_VERSION, CodecError, Writer};
+use crate::command::{Body, Command, DurableClient, Op, Open, Put, Request, TXN_OPERATIONS_MAX, Txn, TxnPut};
 use crate::id::{Epoch, LogSessionId, RequestId};
 use bytes::Bytes;
 use convoke_base::codec::COUNTER_MAX;
@@ -23,11 +23,11 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_do_not_panic(tags in (0..3u8, 0..7u8), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(tags in (0..8u8, 0..13u8), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes);
-        let _ = decode(&[&[1, tags.0], &bytes[..]].concat());
+        let _ = decode(&[&[COMMAND_VERSION, tags.0], &bytes[..]].concat());
         // A valid prefix reaches the bodies.
-        let _ = decode(&[&[1, 1, 7, 9, 0, 1, 1, 1, 0, tags.1], &bytes[..]].concat());
+        let _ = decode(&[&[COMMAND_VERSION, 1, 7, 9, 0, 1, 1, 1, 0, tags.1], &bytes[..]].concat());
     }
 
     #[test]
@@ -95,6 +95,23 @@ fn a2_malformed_numbers_are_rejected() {
     assert_eq!(end(request(3, 0, 0)), Err(CodecError::Invalid("previous")));
     assert_eq!(end(request(3, 4, 1)), Err(CodecError::TooLarge { what: "abandon_below", found: 4, limit: 3 }));
     assert!(matches!(end(request(u64::MAX, 0, 1)), Err(CodecError::TooLarge { what: "number", .. })));
+}
+
+#[test]
+fn t1_a_transaction_with_too_many_operations_is_not_appended() {
+    let put = |number: usize| Op::Put(TxnPut::new(format!("k{number}"), "v"));
+    let txn = |operations: usize| Txn { then: (0..operations).map(put).collect(), ..Txn::default() };
+    let command = |txn| Command::Request(Request::new(LogSessionId(7), 3, Epoch::new(1, 1), Body::Txn(txn)));
+    assert!(command(txn(TXN_OPERATIONS_MAX)).encode_checked().is_ok());
+    for (part, txn) in [
+        ("then", txn(TXN_OPERATIONS_MAX + 1)),
+        ("operations", Txn { otherwise: vec![put(1)], ..txn(TXN_OPERATIONS_MAX) }),
+        ("operations", Txn::default()),
+        ("key", Txn { then: vec![put(1), put(1)], ..Txn::default() }),
+    ] {
+        let error = command(txn).encode_checked().unwrap_err();
+        assert_eq!(error.part(), Some(part), "{error}");
+    }
 }
 
 /// A client can send these, and no replica could decode them: in the log they would stop all replicas, after every

@@ -12,15 +12,15 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-fn counter() -> impl Strategy<Value = u64> {
+pub(super) fn counter() -> impl Strategy<Value = u64> {
     prop_oneof![1..200u64, 1..=COUNTER_MAX]
 }
 
-fn epoch() -> impl Strategy<Value = Epoch> {
+pub(super) fn epoch() -> impl Strategy<Value = Epoch> {
     (counter(), any::<u64>()).prop_map(|(term, leader)| Epoch::new(term, leader))
 }
 
-fn bytes() -> impl Strategy<Value = Bytes> {
+pub(super) fn bytes() -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from)
 }
 
@@ -64,7 +64,8 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn request() -> impl Strategy<Value = Request> {
     let numbers = counter().prop_flat_map(|number| (Just(number), 1..=number, 0..number));
-    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), any::<bool>(), body()).prop_map(
+    let body = prop_oneof![body(), super::coordination_samples::body()];
+    (counter(), numbers, epoch(), prop::option::of(any::<u64>()), any::<bool>(), body).prop_map(
         |(session, (number, abandon_below, previous), epoch, deadline, last, body)| {
             let deadline = deadline.map(LogTime::from_micros);
             Request { session: LogSessionId(session), number, abandon_below, previous, epoch, deadline, last, body }
@@ -88,5 +89,6 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         1 => (epoch(), counter(), counter()).prop_map(|(epoch, session, activity)| {
             Command::Expire(Expire { epoch, session: LogSessionId(session), activity })
         }),
+        1 => super::coordination_samples::command(),
     ]
 }

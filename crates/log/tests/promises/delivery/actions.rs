@@ -205,6 +205,7 @@ impl World {
         let replica = self.rng.usize(..SERVERS);
         let mut around = Surroundings {
             configuration: self.cluster.servers[replica].machine.configuration(),
+            machine: &self.cluster.servers[replica].machine,
             other,
             next_replica: &mut self.next_replica,
             value: self.tick,

@@ -1,18 +1,29 @@
 //! Random bodies of requests.
 
 use super::client::Client;
-use convoke_log::command::{Body, Delete, GroupChange, Put, ReplicaLocation};
-use convoke_log::keys::KeyRange;
+use convoke_log::command::{
+    Acquire, Body, Compare, Delete, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName, Op, Place, Put,
+    Release, ReplicaLocation, Txn, TxnPut,
+};
+use convoke_log::keys::{KeyRange, Query};
 use convoke_log::machine::Configuration;
-use convoke_log::{ReplicaId, RequestId};
+use convoke_log::{Level, LockPlace, Machine, ReplicaId, RequestId};
 use fastrand::Rng;
+use std::time::Duration;
 
 pub(super) const KEYS: [&str; 3] = ["a", "b", "c"];
+
+/// The lock that all clients compete for.
+pub(super) fn lock() -> LockName {
+    LockName::lock("l")
+}
 
 /// State of the world that clients need for their bodies.
 pub(super) struct Surroundings<'a> {
     /// The configuration of some replica.
     pub(super) configuration: &'a Configuration,
+    /// The state of the same replica, for leases and locks.
+    pub(super) machine: &'a Machine,
     /// A request of another client.
     pub(super) other: Option<RequestId>,
     pub(super) next_replica: &'a mut u64,
@@ -26,6 +37,9 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
         let record = client.seen.as_ref().and_then(|keys| keys.get(key.as_bytes()).cloned());
         record.map_or(0, |record| record.modify_revision)
     };
+    if around.machine.level() >= Level::COORDINATION && rng.u32(..4) < 3 {
+        return coordination(rng, around);
+    }
     match rng.u32(..100) {
         0..40 => Body::Put(Put {
             key: key.into(),
@@ -43,6 +57,28 @@ pub(super) fn choose(rng: &mut Rng, client: &Client, around: &mut Surroundings<'
         76..79 => around.other.map_or(Body::delete(key), Body::Fence),
         79..98 => Body::Membership(change(rng, around)),
         _ => client.session.map_or(Body::delete(key), Body::End),
+    }
+}
+
+/// Leases, one lock, and transactions on keys of their own, which the history of plain keys does not contain.
+fn coordination(rng: &mut Rng, around: &Surroundings<'_>) -> Body {
+    let leases: Vec<LeaseId> = around.machine.leases().map(|lease| lease.id).collect();
+    let holder = around.machine.places(&lock()).next().and_then(LockPlace::fence);
+    let lease = |rng: &mut Rng| leases.get(rng.usize(..leases.len().max(1))).copied();
+    let put = |lease| Op::Put(TxnPut { lease, ..TxnPut::new("t", around.value.to_string()) });
+    match (rng.u32(..10), lease(rng)) {
+        (0..6, lease) if lease.is_none() || leases.len() < 2 => {
+            let term = LeaseTerm::Ttl(Duration::from_millis(rng.u64(2_000..20_000)));
+            Body::Grant(Grant { term, end: EndBehavior::Delete })
+        }
+        (0..6, Some(lease)) => Body::Acquire(Acquire { wait: rng.u32(..4) > 0, ..Acquire::new(lock(), lease) }),
+        (6, Some(lease)) => Body::Release(Release { name: lock(), place: Place::Lease(lease) }),
+        (7, Some(lease)) => Body::Revoke(lease),
+        (8, lease) => Body::Txn(Txn { then: vec![put(lease), Op::Read(Query::prefix(""))], ..Txn::default() }),
+        (_, _) => {
+            let compares = vec![Compare::Lock { name: lock(), fence: holder.unwrap_or(1) }];
+            Body::Txn(Txn { compares, then: vec![put(None)], otherwise: Vec::new() })
+        }
     }
 }
 

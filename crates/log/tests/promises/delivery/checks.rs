@@ -37,6 +37,7 @@ pub(super) struct Checks {
     /// Current and removed replicas.
     replicas: (BTreeSet<u64>, BTreeSet<u64>),
     log_time: LogTime,
+    coordination: super::coordination::Coordination,
     pub(super) tally: Tally,
 }
 
@@ -44,11 +45,14 @@ pub(super) struct Checks {
 pub(super) struct Seen {
     revision: u64,
     configuration: u64,
+    /// Leases, and places in locks.
+    held: [usize; 2],
 }
 
 impl Seen {
     pub(super) fn of(machine: &Machine) -> Self {
-        Seen { revision: machine.keys().revision(), configuration: machine.configuration().number }
+        let held = [machine.lease_count(), machine.place_count()];
+        Seen { revision: machine.keys().revision(), configuration: machine.configuration().number, held }
     }
 }
 
@@ -81,7 +85,12 @@ impl Checks {
         self.log_time = self.log_time.max(entry.stamp);
         let (Some(applied), Some(command)) = (applied, &entry.command) else { return Ok(()) };
         let after = Seen::of(machine);
-        let changed = after.revision != before.revision || after.configuration != before.configuration;
+        let changed = after.revision != before.revision
+            || after.configuration != before.configuration
+            || after.held != before.held;
+        for what in self.coordination.applied(at, command, applied, machine, self.log_time)? {
+            self.count(what);
+        }
         match (command, &applied.reply) {
             (Command::Request(request), Reply::Request(answer)) => {
                 let ends = (request.last || matches!(request.body, Body::End(_))) && !applied.ended.is_empty();

@@ -8,7 +8,7 @@ use super::{Check, Violation};
 use convoke_base::Time;
 use convoke_log::leader::Leadership;
 use convoke_log::machine::Applied;
-use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
+use convoke_log::{Command, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -56,6 +56,7 @@ pub(super) struct Cluster {
     pub(super) now: Time,
     pub(super) mutation: Mutation,
     limits: LogLimits,
+    pub(super) level: Level,
     /// The committed entries.
     truth: Vec<LogEntry>,
 }
@@ -93,21 +94,21 @@ impl Server {
 }
 
 impl Cluster {
-    pub(super) fn new(limits: LogLimits, mutation: Mutation, rng: &mut fastrand::Rng) -> Self {
+    pub(super) fn new(limits: LogLimits, level: Level, mutation: Mutation, rng: &mut fastrand::Rng) -> Self {
         let servers = (0..SERVERS)
             .map(|_| Server {
                 log: Vec::new(),
                 term: 0,
                 lead: None,
                 commit: 0,
-                machine: Machine::new(limits.clone()).unwrap().with_mutation(mutation),
+                machine: Machine::created(limits.clone(), level).unwrap().with_mutation(mutation),
                 snapshot: None,
                 clock: Duration::from_millis(rng.u64(..1_000_000)),
                 asleep_until: Time::ZERO,
                 running: Duration::ZERO,
             })
             .collect();
-        Cluster { servers, now: Time::ZERO, mutation, limits, truth: Vec::new() }
+        Cluster { servers, now: Time::ZERO, mutation, limits, level, truth: Vec::new() }
     }
 
     pub(super) fn leaders(&self) -> Vec<usize> {
@@ -234,7 +235,7 @@ impl Cluster {
     pub(super) fn restart(&mut self, at: usize) -> Check {
         let machine = match &self.servers[at].snapshot {
             Some(bytes) => restore(bytes)?,
-            None => Machine::new(self.limits.clone()).unwrap(),
+            None => Machine::created(self.limits.clone(), self.level).unwrap(),
         };
         let server = &mut self.servers[at];
         server.machine = machine.with_mutation(self.mutation);

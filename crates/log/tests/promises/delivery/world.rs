@@ -11,7 +11,7 @@ use convoke_log::command::Body;
 use convoke_log::keys::Keys;
 use convoke_log::leader::{KeepAlive, NotAppended};
 use convoke_log::machine::{ApplyRejection, Fate, Opened, Reply, RequestAnswer};
-use convoke_log::{Command, LogLimits, LogSessionId, LogTime, Mutation, RequestId};
+use convoke_log::{Command, Level, LogLimits, LogSessionId, LogTime, Mutation, RequestId};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -75,7 +75,8 @@ impl World {
             window: 4,
             ..LogLimits::default()
         };
-        let cluster = Cluster::new(limits, mutation, &mut rng);
+        let level = if seed % 2 == 1 { Level::COORDINATION } else { Level::FIRST };
+        let cluster = Cluster::new(limits, level, mutation, &mut rng);
         let clients = (0..CLIENTS).map(|id| Client::new(id, &mut rng)).collect();
         World {
             rng,
@@ -150,7 +151,12 @@ impl World {
             return Ok(());
         }
         for command in lead.state.due(clock, &server.machine) {
-            let Command::Expire(expire) = &command else { panic!("the log is at level 1: {command:?}") };
+            let Command::Expire(expire) = &command else {
+                self.checks.count("end of a lease proposed");
+                server.append(now, command.clone());
+                self.sent.extend((0..SERVERS).map(|to| Sent { to, what: Wire::Command(command.clone()) }));
+                continue;
+            };
             self.checks.count("expiry proposed");
             let lead = server.lead.as_ref().expect("it leads");
             let kept_alive_at = lead.kept_alive_at.get(&expire.session).copied().unwrap_or(lead.elected);

@@ -126,6 +126,7 @@ impl AttachStream {
                 self.unanswered -= results.len();
                 self.attach.answered(results);
             }
+            Delivery::Unreplicated => self.attach.unreplicated(),
             Delivery::Notice(notice) => self.attach.notice(notice),
             // The heartbeats of this stream request an answer, which reports the rejection.
             Delivery::HeartbeatRejected { .. } => {}

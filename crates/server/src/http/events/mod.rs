@@ -43,7 +43,7 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
     let filter = convert::filter(&query.filter)?;
-    let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
+    let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.http_watchers)?;
     let nonce = surface.node.status().await.map_err(rejected)?.incarnation.nonce;
     let position = sse::last_event_id(&headers).map(|last| HistoryPosition::read(nonce, last?));
     let keep_alive = surface.config.timeouts.keep_alive;

@@ -118,7 +118,10 @@ impl HeldEntry {
                 Poll::Ready(Some(Delivery::Notice(notice))) => self.entry.notice(notice),
                 Poll::Ready(Some(Delivery::Closed(_)) | None) => self.entry.closed(),
                 Poll::Ready(Some(
-                    Delivery::Answers(_) | Delivery::Heartbeat { .. } | Delivery::HeartbeatRejected { .. },
+                    Delivery::Answers(_)
+                    | Delivery::Unreplicated
+                    | Delivery::Heartbeat { .. }
+                    | Delivery::HeartbeatRejected { .. },
                 )) => {}
             }
         }

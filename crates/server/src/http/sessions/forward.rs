@@ -6,12 +6,12 @@ use crate::http::http_error::HttpError;
 use crate::http::peer_client::PeerError;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
-use ::http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
 use convoke_core::version::REQUEST_MAX;
-use convoke_http_session::{ClientOrder, SessionPosition};
+use convoke_http_session::{ClientOrder, SessionPosition, TOKENS_MAX};
 use convoke_proto::Error;
 use http_body_util::Full;
 use std::sync::Arc;
@@ -29,10 +29,18 @@ pub(super) const TOKEN: HeaderName = HeaderName::from_static("convoke-session-to
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OrderHeaders {
     number: Option<HeaderValue>,
-    token: Option<HeaderValue>,
+    /// Separated by commas.
+    tokens: Option<HeaderValue>,
 }
 
 impl OrderHeaders {
+    fn new(headers: &HeaderMap) -> Self {
+        // Several headers of one name mean the same as one header with a list.
+        let tokens: Vec<&[u8]> = headers.get_all(TOKEN).iter().map(HeaderValue::as_bytes).collect();
+        let joined = (!tokens.is_empty()).then(|| HeaderValue::from_bytes(&tokens.join(&b","[..])));
+        OrderHeaders { number: headers.get(NUMBER).cloned(), tokens: joined.and_then(Result::ok) }
+    }
+
     /// Parses the headers.
     pub(super) fn client_order(&self) -> Result<ClientOrder, Error> {
         let number = self.number.as_ref().map(|value| {
@@ -42,15 +50,16 @@ impl OrderHeaders {
                 Error { limit: Some(REQUEST_MAX), ..invalid("Convoke-Session-Request", message) }
             })
         });
-        let position = self.token.as_ref().map(|value| {
-            let position = value.to_str().ok().and_then(|text| SessionPosition::parse(text.trim()));
-            position.ok_or_else(|| {
-                let message =
-                    "Convoke-Session-Token is not a token; copy it unchanged from the last answer, or omit it";
+        let positions = self.tokens.as_ref().map(|value| {
+            let positions = value.to_str().ok().and_then(SessionPosition::parse_all);
+            positions.ok_or_else(|| {
+                let message = format!(
+                    "Convoke-Session-Token is not a list of up to {TOKENS_MAX} tokens; copy them unchanged from answers, or omit it"
+                );
                 invalid("Convoke-Session-Token", message)
             })
         });
-        Ok(ClientOrder { number: number.transpose()?, position: position.transpose()? })
+        Ok(ClientOrder { number: number.transpose()?, positions: positions.transpose()?.unwrap_or_default() })
     }
 }
 
@@ -73,7 +82,8 @@ impl Raw {
     pub(super) fn as_heartbeat(&self, session: &str) -> Raw {
         let uri = format!("/api/v1/sessions/{session}/heartbeat");
         let uri = Uri::try_from(uri).unwrap_or_default();
-        let order = OrderHeaders { number: None, token: self.order.client_order().ok().and(self.order.token.clone()) };
+        let order =
+            OrderHeaders { number: None, tokens: self.order.client_order().ok().and(self.order.tokens.clone()) };
         Raw { method: Method::PUT, uri, if_match: None, order, body: Bytes::new(), ..self.clone() }
     }
 }
@@ -88,10 +98,7 @@ impl FromRequest<Arc<Surface>> for Raw {
             method: parts.method,
             uri: parts.uri,
             if_match: parts.headers.get(header::IF_MATCH).cloned(),
-            order: OrderHeaders {
-                number: parts.headers.get(NUMBER).cloned(),
-                token: parts.headers.get(TOKEN).cloned(),
-            },
+            order: OrderHeaders::new(&parts.headers),
             forwarded: parts.headers.contains_key(FORWARDED),
             body: body::read(surface, body).await?,
         })
@@ -120,7 +127,7 @@ pub(crate) async fn ask_node(
     if let Some(expected) = &raw.if_match {
         headers.insert(header::IF_MATCH, expected.clone());
     }
-    for (name, value) in [(NUMBER, &raw.order.number), (TOKEN, &raw.order.token)] {
+    for (name, value) in [(NUMBER, &raw.order.number), (TOKEN, &raw.order.tokens)] {
         if let Some(value) = value {
             headers.insert(name, value.clone());
         }

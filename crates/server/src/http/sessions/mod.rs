@@ -7,7 +7,7 @@ mod serve;
 pub(crate) use entries::Sessions;
 
 use super::body::parse;
-use super::extract::{JsonBody, Nothing, Query, Segments, Switch};
+use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use crate::convert::{member_spec, millis, version};
 use crate::error::{invalid, rejected};
@@ -74,7 +74,7 @@ pub(crate) async fn create(
 pub(crate) async fn heartbeat(
     State(surface): Shared,
     Segments(session): Segments<String>,
-    query: QueryParams<Nothing>,
+    query: QueryParams<NoFields>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
     run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Heartbeat), &raw).await
@@ -84,16 +84,16 @@ pub(crate) async fn heartbeat(
 pub(crate) async fn close(
     State(surface): Shared,
     Segments(session): Segments<String>,
-    query: QueryParams<Nothing>,
+    query: QueryParams<NoFields>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
     run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Close), &raw).await
 }
 
 /// Rejects a query or a body for requests that take neither.
-fn without_arguments(query: QueryParams<Nothing>, raw: &Raw) -> Result<(), Error> {
+fn without_arguments(query: QueryParams<NoFields>, raw: &Raw) -> Result<(), Error> {
     query.map_err(HttpError::into_error)?;
-    parse::<Nothing>(&raw.body).map(drop)
+    parse::<NoFields>(&raw.body).map(drop)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -153,7 +153,7 @@ pub(crate) async fn update(
 pub(crate) async fn unregister(
     State(surface): Shared,
     Segments((session, id)): Segments<(String, String)>,
-    query: QueryParams<Nothing>,
+    query: QueryParams<NoFields>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
     run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Unregister(id)), &raw).await

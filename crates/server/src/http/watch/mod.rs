@@ -39,7 +39,7 @@ pub(crate) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
     let filter = convert::filter(&query.filter)?;
-    let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.watchers)?;
+    let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.http_watchers)?;
     let scope = Scope::of(&filter);
     let (position, held, reset) = resume(scope, &headers);
     let resume = match &position {

@@ -122,18 +122,57 @@ fn closing_unregisters_everything_even_across_a_loss() {
     story.session.close(story.now, &mut story.out);
     assert!(matches!(story.sent().pop(), Some(ToNode::Close(_))));
     story.lose();
-    assert!(!story.out.contains(&Effect::Closed));
+    assert!(!story.out.contains(&Effect::Closed { replicated: true }));
     let attach = story.connect();
     assert_eq!((ids(&attach).len(), attach.unregistered.len()), (0, 1));
     story.accept(&attach);
     assert!(matches!(story.sent().pop(), Some(ToNode::Close(_))));
-    story.receive(FromNode::Closed(v1::Closed { error: None }));
-    assert!(story.out.contains(&Effect::Closed));
+    story.receive(FromNode::Closed(v1::Closed::default()));
+    assert!(story.out.contains(&Effect::Closed { replicated: true }));
     assert_eq!(story.session.next_wake(), None);
     assert_eq!(
         story.session.register(MemberSpec::new("m", "s"), false, None).unwrap_err().code,
         ErrorCode::FailedPrecondition
     );
+}
+
+/// C13: the node has no connection to the others, and another one has.
+#[test]
+fn a_close_that_one_node_has_is_repeated_at_another() {
+    let unreplicated = || FromNode::Closed(v1::Closed { error: None, unreplicated: true });
+    for second in [FromNode::Closed(v1::Closed::default()), unreplicated()] {
+        let (mut story, _) = Story::attached(&["m1"]);
+        story.session.close(story.now, &mut story.out);
+        story.receive(unreplicated());
+        assert!(!story.out.iter().any(|effect| matches!(effect, Effect::Closed { .. })));
+        let attach = story.connect();
+        assert_eq!((ids(&attach).len(), &attach.unregistered[..]), (0, &["m1".to_owned()][..]));
+        story.accept(&attach);
+        assert!(matches!(story.sent().pop(), Some(ToNode::Close(_))));
+        let replicated = second != unreplicated();
+        story.receive(second);
+        assert!(story.out.contains(&Effect::Closed { replicated }));
+        assert_eq!(story.session.next_wake(), None);
+    }
+}
+
+#[test]
+fn a_close_without_members_is_not_repeated() {
+    let (mut story, _) = Story::attached(&[]);
+    story.session.close(story.now, &mut story.out);
+    story.receive(FromNode::Closed(v1::Closed { error: None, unreplicated: true }));
+    assert!(story.out.contains(&Effect::Closed { replicated: true }));
+}
+
+#[test]
+fn a_close_that_one_node_has_ends_although_no_other_answers() {
+    let (mut story, _) = Story::attached(&["m1"]);
+    story.session.close(story.now, &mut story.out);
+    story.receive(FromNode::Closed(v1::Closed { error: None, unreplicated: true }));
+    story.now += 5 * SECOND;
+    story.session.wake(story.now, &mut story.out);
+    assert!(story.out.contains(&Effect::Closed { replicated: false }));
+    assert_eq!(story.session.next_wake(), None);
 }
 
 #[test]
@@ -142,5 +181,5 @@ fn closing_without_members_needs_no_node() {
     let (operation, _) = story.register("m1");
     story.session.close(story.now, &mut story.out);
     assert_eq!(story.code(operation), Some(ErrorCode::NotRegistered));
-    assert!(story.out.contains(&Effect::Closed));
+    assert!(story.out.contains(&Effect::Closed { replicated: true }));
 }

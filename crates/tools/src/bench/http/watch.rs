@@ -6,14 +6,14 @@ use super::super::members::{client, close, registered};
 use super::super::report::Report;
 use super::super::watch::{AT, FILTER, LATE, MEMBERS, change};
 use super::connection::{Events, request};
-use crate::args::{BenchCommon, WatchHttpLoad};
+use crate::args::{BenchCommon, HttpWatchLoad};
 use convoke_cli::{CommandError, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Changes at the first node, sent to watchers at all of them.
-pub(in crate::bench) async fn fan_out(common: &BenchCommon, load: &WatchHttpLoad) -> Result<Report> {
+pub(in crate::bench) async fn fan_out(common: &BenchCommon, load: &HttpWatchLoad) -> Result<Report> {
     let cluster = Cluster::of(common).await?;
     let writer = client(cluster.address(0)).await?;
     let registrations = registered(std::slice::from_ref(&writer), MEMBERS, 1).await?.pop().unwrap_or_default();
@@ -34,7 +34,7 @@ pub(in crate::bench) async fn fan_out(common: &BenchCommon, load: &WatchHttpLoad
         workers.spawn(count_events(watcher, tally.clone()));
     }
     workers.spawn(change(registrations, tally.clone(), load.rate, load.burst));
-    let report = measure(&cluster, "watch-http", &tally, workers).await?;
+    let report = measure(&cluster, "http-watch", &tally, workers).await?;
     close(vec![writer]).await?;
     let report = report.figure("watchers", "Watchers", load.watchers.into(), "");
     Ok(report.figure("burst", "Changes at once", load.burst.into(), ""))

@@ -5,7 +5,7 @@ use super::world::World;
 use crate::ErrorCode;
 use crate::log::Options;
 use convoke_proto::v1::fate::Kind;
-use convoke_proto::v1::submit_request::Message as Asked;
+use convoke_proto::v1::submit_request::Message as SubmitMessage;
 use std::time::Duration;
 
 /// Steps of a run with three calls; the link fails with everything in flight, and another leader takes over.
@@ -15,17 +15,17 @@ fn step(world: &mut World, lane: u64, at: usize) {
     match at {
         0 => world.link_up(),
         1 => drop(world.issue(lane, "k1").unwrap()),
-        2 | 3 => drop(world.arrive() | world.hear()),
+        2 | 3 => drop(world.arrive() | world.deliver_answer()),
         4 => drop(world.issue(lane, "k2").unwrap()),
         5 => drop(world.issue(lane, "k3").unwrap()),
         6 => drop(world.arrive()),
         7 => drop(world.arrive()),
-        8 => drop(world.hear()),
+        8 => drop(world.deliver_answer()),
         9 => world.link_down(),
         10 => world.elect(),
         11 => world.link_up(),
         _ if at.is_multiple_of(2) => drop(world.arrive()),
-        _ => drop(world.hear()),
+        _ => drop(world.deliver_answer()),
     }
 }
 
@@ -127,7 +127,7 @@ fn abandoned_calls_are_not_sent_again() {
     world.abandon(first);
     let sent = world.copies.len();
     world.link_up();
-    let again = world.copies[sent..].iter().any(|copy| matches!(copy.message, Some(Asked::Request(_))));
+    let again = world.copies[sent..].iter().any(|copy| matches!(copy.message, Some(SubmitMessage::Request(_))));
     assert!(!again);
 }
 
@@ -150,7 +150,7 @@ fn a_timeout_is_reported_as_not_sent_or_unknown() {
     // Rejected by the leader: that copy did nothing, but the network may have duplicated it.
     world.busy = usize::MAX;
     let rejected = world.issue(lane, "c").unwrap();
-    while world.arrive() | world.hear() {}
+    while world.arrive() | world.deliver_answer() {}
     world.busy = 0;
     world.link_down();
     world.tick(Duration::from_secs(2));
@@ -244,7 +244,7 @@ fn at_most_a_window_of_calls_is_in_flight() {
     }
     assert_eq!(world.wire.len(), 2);
     world.arrive();
-    world.hear();
+    world.deliver_answer();
     assert_eq!(world.wire.len(), 2);
     world.settle();
     assert!((0..5).all(|number| world.puts(&format!("k{number}")) == 1));
@@ -254,8 +254,8 @@ impl World {
     /// Opens a session and sends all waiting calls.
     fn settle_open(&mut self) {
         self.link_up();
-        while !self.wire.iter().any(|message| matches!(message.message, Some(Asked::Request(_)))) {
-            assert!(self.arrive() | self.hear(), "a message is in flight");
+        while !self.wire.iter().any(|message| matches!(message.message, Some(SubmitMessage::Request(_)))) {
+            assert!(self.arrive() | self.deliver_answer(), "a message is in flight");
         }
     }
 }

@@ -47,7 +47,7 @@ fn run(seed: u64) {
                 }
             }
             5..9 => drop(world.arrive()),
-            9..12 => drop(world.hear()),
+            9..12 => drop(world.deliver_answer()),
             12 if random.bool() => world.link_down(),
             12 => {
                 world.link_down();

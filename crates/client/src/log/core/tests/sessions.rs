@@ -6,7 +6,7 @@ use crate::ErrorCode;
 use crate::log::Options;
 use convoke_log::LogSessionId;
 use convoke_proto::v1;
-use convoke_proto::v1::submit_request::Message as Asked;
+use convoke_proto::v1::submit_request::Message as SubmitMessage;
 use std::time::Duration;
 
 /// Ends the session as an expiry does.
@@ -73,16 +73,16 @@ fn an_idle_session_is_kept_alive_and_a_lost_one_is_noticed() {
     world.settle();
     for _ in 0..3 {
         world.tick(Duration::from_secs(3));
-        assert!(matches!(world.wire.front().unwrap().message, Some(Asked::KeepAlive(_))));
+        assert!(matches!(world.wire.front().unwrap().message, Some(SubmitMessage::KeepAlive(_))));
         assert_eq!(world.wire.len(), 1);
         world.arrive();
-        world.hear();
+        world.deliver_answer();
     }
     let session = world.core.session(lane).unwrap();
     expire(&mut world, session);
     world.tick(Duration::from_secs(3));
     world.arrive();
-    world.hear();
+    world.deliver_answer();
     let next = world.issue(lane, "b").unwrap();
     world.settle();
     assert!(world.done[&next].is_ok(), "nothing was on its way: the next call has a new session");
@@ -141,7 +141,7 @@ fn a_handle_that_writes_once_commits_two_entries() {
         let call = world.issue_last(lane, "a").unwrap();
         world.link_up();
         while lost && world.puts("a") == 0 {
-            assert!(world.arrive() | world.hear());
+            assert!(world.arrive() | world.deliver_answer());
         }
         if lost {
             world.link_down();
@@ -320,11 +320,11 @@ fn answers_to_keep_alives_do_not_hide_unanswered_requests() {
     world.issue(lane, "b").unwrap();
     world.wire.clear();
     world.tick(Duration::from_secs(4));
-    let keep_alive = world.wire.iter().any(|sent| matches!(sent.message, Some(Asked::KeepAlive(_))));
+    let keep_alive = world.wire.iter().any(|sent| matches!(sent.message, Some(SubmitMessage::KeepAlive(_))));
     assert!(keep_alive, "{:?}", world.wire);
     let kept = world.now;
     assert_eq!(world.core.unanswered_since(), Some(sent));
-    while world.arrive() && world.hear() {}
+    while world.arrive() && world.deliver_answer() {}
     assert_eq!(world.core.unanswered_since(), Some(sent), "the request still waits");
     // Without a request, a keep-alive that is not answered counts.
     world.link_down();

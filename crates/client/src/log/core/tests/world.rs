@@ -8,7 +8,7 @@ use convoke_log::machine::{ApplyRejection, Fate, Outcome, Reply};
 use convoke_log::{Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, ReplicaId, RequestId};
 use convoke_proto::v1;
 use convoke_proto::v1::fate::Kind;
-use convoke_proto::v1::submit_request::Message as Asked;
+use convoke_proto::v1::submit_request::Message as SubmitMessage;
 use convoke_proto::v1::submit_response::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl World {
     pub(super) fn arrive(&mut self) -> bool {
         let Some(request) = self.wire.pop_front() else { return false };
         let tag = request.tag;
-        let message = if self.busy > 0 && matches!(request.message, Some(Asked::Request(_))) {
+        let message = if self.busy > 0 && matches!(request.message, Some(SubmitMessage::Request(_))) {
             self.busy -= 1;
             rejected(ErrorCode::ResourceExhausted)
         } else {
@@ -151,7 +151,7 @@ impl World {
     }
 
     /// Delivers the next answer.
-    pub(super) fn hear(&mut self) -> bool {
+    pub(super) fn deliver_answer(&mut self) -> bool {
         let Some(answer) = self.answers.pop_front() else { return false };
         if let Some(link) = self.link {
             let mut out = Output::default();
@@ -174,7 +174,7 @@ impl World {
             if self.link.is_none() {
                 self.link_up();
             }
-            let moved = self.arrive() | self.hear();
+            let moved = self.arrive() | self.deliver_answer();
             if !moved {
                 if self.core.waiting() == 0 {
                     return;
@@ -189,9 +189,9 @@ impl World {
     fn serve(&mut self, request: v1::SubmitRequest) -> Message {
         let asked = request.message.unwrap();
         let (log, secret, session) = match &asked {
-            Asked::KeepAlive(sent) => (sent.log, &sent.secret, Some(sent.session)),
-            Asked::Open(sent) => (sent.log, &sent.secret, None),
-            Asked::Request(sent) => (sent.log, &sent.secret, Some(sent.session)),
+            SubmitMessage::KeepAlive(sent) => (sent.log, &sent.secret, Some(sent.session)),
+            SubmitMessage::Open(sent) => (sent.log, &sent.secret, None),
+            SubmitMessage::Request(sent) => (sent.log, &sent.secret, Some(sent.session)),
         };
         let secret = u128::from_le_bytes(secret.as_slice().try_into().unwrap());
         let session = session.and_then(|session| self.machine.session(LogSessionId(session)));
@@ -199,17 +199,17 @@ impl World {
             return rejected(ErrorCode::SessionGone);
         }
         let command = match asked {
-            Asked::KeepAlive(sign) => {
+            SubmitMessage::KeepAlive(sign) => {
                 let open = self.machine.session(LogSessionId(sign.session)).is_some();
                 let state = if open { v1::kept_alive::State::Kept } else { v1::kept_alive::State::Unknown };
                 return Message::KeptAlive(v1::KeptAlive { state: state.into() });
             }
-            Asked::Open(open) => Command::Open(Open {
+            SubmitMessage::Open(open) => Command::Open(Open {
                 client: (!open.client.is_empty())
                     .then(|| DurableClient { name: open.client.into(), replaces: open.replaces.map(LogSessionId) }),
                 ..Open::new(epoch(open.epoch), Duration::from_millis(open.ttl_ms), secret)
             }),
-            Asked::Request(request) => Command::Request(Request {
+            SubmitMessage::Request(request) => Command::Request(Request {
                 session: LogSessionId(request.session),
                 number: request.number,
                 abandon_below: request.abandon_below,

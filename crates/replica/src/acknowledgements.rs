@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Replicas in one table.
 const REPLICAS_MAX: u64 = 1024;
 
-/// What a replica has acknowledged. Indexes count from 1; 0 means none.
+/// The data that a replica has acknowledged. Indexes count from 1; 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The newest leader that it followed, or that it was.
@@ -73,7 +73,7 @@ impl Seen {
 
 /// The evidence that this replica has, and what its leader reports besides.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
+pub(crate) struct AcknowledgementTable {
     seen: Mutex<BTreeMap<u64, Seen>>,
     /// Whether the evidence has changed since it was last saved.
     unsaved: AtomicBool,
@@ -84,9 +84,9 @@ pub(crate) struct Witness {
     pub(crate) hashes: Arc<StateHashes>,
 }
 
-impl Witness {
+impl AcknowledgementTable {
     pub(crate) fn new(hashes: Arc<StateHashes>) -> Self {
-        Witness { hashes, ..Witness::default() }
+        AcknowledgementTable { hashes, ..AcknowledgementTable::default() }
     }
 
     pub(crate) fn of(&self, replica: u64) -> Option<Seen> {
@@ -211,21 +211,21 @@ mod tests {
 
     #[test]
     fn m6_evidence_grows_follows_the_newest_leader_and_survives_on_disk() {
-        let witness = Witness::default();
-        witness.record(2, Seen { leader: leader(3), matched: 20, committed: 15 });
-        witness.record(2, Seen { leader: leader(2), matched: 90, committed: 10 });
-        witness.record(2, Seen { leader: leader(3), matched: 18, committed: 17 });
-        assert_eq!(witness.of(2), Some(Seen { leader: leader(3), matched: 20, committed: 17 }));
-        witness.record(2, Seen { leader: leader(4), matched: 18, committed: 0 });
+        let acknowledgements = AcknowledgementTable::default();
+        acknowledgements.record(2, Seen { leader: leader(3), matched: 20, committed: 15 });
+        acknowledgements.record(2, Seen { leader: leader(2), matched: 90, committed: 10 });
+        acknowledgements.record(2, Seen { leader: leader(3), matched: 18, committed: 17 });
+        assert_eq!(acknowledgements.of(2), Some(Seen { leader: leader(3), matched: 20, committed: 17 }));
+        acknowledgements.record(2, Seen { leader: leader(4), matched: 18, committed: 0 });
         let newest = Seen { leader: leader(4), matched: 18, committed: 17 };
-        assert_eq!(witness.of(2), Some(newest));
-        let saved = witness.take_unsaved().unwrap();
-        assert_eq!(witness.take_unsaved(), None);
-        let after_restart = Witness::default();
+        assert_eq!(acknowledgements.of(2), Some(newest));
+        let saved = acknowledgements.take_unsaved().unwrap();
+        assert_eq!(acknowledgements.take_unsaved(), None);
+        let after_restart = AcknowledgementTable::default();
         after_restart.load(&saved).unwrap();
         assert_eq!((after_restart.all(), after_restart.take_unsaved()), (vec![(2, newest)], None));
         assert!(after_restart.load(&saved[..saved.len() - 1]).is_err());
-        witness.retain(|replica| replica != 2);
-        assert_eq!(witness.of(2), None);
+        acknowledgements.retain(|replica| replica != 2);
+        assert_eq!(acknowledgements.of(2), None);
     }
 }

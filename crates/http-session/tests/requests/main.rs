@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a panic is the message")]
 
+mod parallel;
+
 use convoke_core::member::{Liveness, MetadataUpdate};
 use convoke_core::node::{
     ClientOperation, ConnId, Coverage, Notice, OperationResult, PeerState, Reattach, SessionOwner, Start,
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
+const NOW: Time = Time::from_secs(61);
 
 fn secret(random: u8, liveness: Liveness) -> Secret {
     Secret::new(Some("shop"), liveness, 0, &creator(), [random; 16])
@@ -39,7 +42,8 @@ fn settings() -> Settings {
 }
 
 fn ordered(operation: SessionOperation, number: Option<u64>, position: Option<SessionPosition>) -> RequestFlow {
-    RequestFlow::new(secret(1, Liveness::Normal), operation, ClientOrder { number, position }, false, settings())
+    let order = ClientOrder { number, positions: position.into_iter().collect() };
+    RequestFlow::new(secret(1, Liveness::Normal), operation, order, false, settings())
 }
 
 /// A write of another node.
@@ -100,32 +104,49 @@ impl Shell {
     }
 
     fn drive(&mut self, mut request: RequestFlow) -> Step {
-        let now = Time::from_secs(61);
-        let mut step = request.begin();
+        let step = request.begin();
+        self.go_on(&mut request, step)
+    }
+
+    /// Carries out the steps until the end.
+    fn go_on(&mut self, request: &mut RequestFlow, mut step: Step) -> Step {
         loop {
-            step = match step {
-                Step::Enter { .. } | Step::Reenter => request.entered(now, &mut self.entry),
-                Step::Attach(attaching) => {
-                    let reattach: Reattach = attaching.with(3);
-                    self.conn += 1;
-                    let result = self.node.reattach(now, 0, ConnId(self.conn), &reattach, &mut self.out);
-                    request.attached(now, &mut self.entry, result)
-                }
+            step = match self.until_submitted(request, step) {
                 Step::Submit(calls) => {
-                    let results: Vec<_> = calls.into_iter().flatten().map(|call| self.call(now, &call)).collect();
+                    let results = self.execute(calls);
                     request.answered(results, self.node.last_dot(), false)
-                }
-                Step::AskOwner { client, nonce, creator } => {
-                    request.owner(now, self.node.owner_of_session(&client, nonce, Some(&creator)))
-                }
-                Step::Search { dots, search } => {
-                    let (coverage, kept) = self.node.search(now, &dots, search, &mut self.out).unwrap();
-                    request.searched(now, coverage, kept)
                 }
                 other => {
                     self.position = request.position().clone();
                     return other;
                 }
+            }
+        }
+    }
+
+    fn execute(&mut self, calls: [Option<ClientOperation>; 2]) -> Vec<Result<Option<Version>, Rejection>> {
+        calls.into_iter().flatten().map(|call| self.call(NOW, &call)).collect()
+    }
+
+    /// Carries out the steps until the calls are submitted.
+    fn until_submitted(&mut self, request: &mut RequestFlow, mut step: Step) -> Step {
+        loop {
+            step = match step {
+                Step::Enter { .. } | Step::Reenter => request.entered(NOW, &mut self.entry),
+                Step::Attach(attaching) => {
+                    let reattach: Reattach = attaching.with(3);
+                    self.conn += 1;
+                    let result = self.node.reattach(NOW, 0, ConnId(self.conn), &reattach, &mut self.out);
+                    request.attached(NOW, &mut self.entry, result)
+                }
+                Step::AskOwner { client, nonce, creator } => {
+                    request.owner(NOW, self.node.owner_of_session(&client, nonce, Some(&creator)))
+                }
+                Step::Search { dots, search } => {
+                    let (coverage, kept) = self.node.search(NOW, &dots, search, &mut self.out).unwrap();
+                    request.searched(NOW, coverage, kept)
+                }
+                other => return other,
             }
         }
     }
@@ -305,9 +326,9 @@ fn a_lower_number_changes_nothing_and_an_equal_one_returns_the_first_result() {
     let Step::Finish { result: Ok(first), .. } = first else { panic!("{first:?}") };
     let again = shell.drive(ordered(patch("again"), Some(5), None));
     assert!(matches!(again, Step::Finish { result: Ok(answer), .. } if answer.reply == first.reply));
-    assert_eq!(rejection(shell.drive(ordered(patch("4"), Some(4), None))), ErrorCode::StaleClaim);
+    assert_eq!(rejection(shell.drive(ordered(patch("4"), Some(4), None))), ErrorCode::StaleRequest);
     shell.drive(ordered(SessionOperation::Unregister("m".to_owned()), Some(6), None));
-    assert_eq!(rejection(shell.drive(ordered(register("m"), Some(3), None))), ErrorCode::StaleClaim);
+    assert_eq!(rejection(shell.drive(ordered(register("m"), Some(3), None))), ErrorCode::StaleRequest);
     assert!(shell.node.member("m").is_none());
 }
 
