@@ -229,8 +229,8 @@ impl Follower {
                         return;
                     }
                     Ended::Lost(error) => {
-                        let members = error.log.map(|log| log.members).unwrap_or_default();
-                        self.handle.shared().peers().learn(&members);
+                        let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
+                        self.handle.shared().peers().learn(&replicas);
                     }
                 }
                 if self.keys.next != before {

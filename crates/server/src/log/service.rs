@@ -42,7 +42,7 @@ impl LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
         let backups = Arc::new(Semaphore::new(BACKUPS_MAX));
-        let watches_max = config.limits.watchers;
+        let watches_max = config.limits.http_watchers;
         let watches = Arc::new(Semaphore::new(watches_max.min(Semaphore::MAX_PERMITS)));
         let timeout = config.timeouts.request;
         LogService { handle, directory, links, links_max, backups, watches, watches_max, timeout, stage }
