@@ -34,7 +34,7 @@ const JSON: [&str; 22] = [
 ];
 
 /// Messages whose bytes are shared and not copied.
-const BYTES: [&str; 11] = [
+const BYTES: [&str; 13] = [
     "PutKey",
     "DeleteKeys",
     "KeyRange",
@@ -46,6 +46,8 @@ const BYTES: [&str; 11] = [
     "TxnPut",
     "TxnDelete",
     "KeyQuery",
+    "KeyWatch",
+    "KeyEvent",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -142,6 +142,52 @@ fn transactions_and_older_revisions_from_the_command_line() {
     assert_eq!(status["sessions"], 0, "every command has ended its log session");
 }
 
+/// Returns the first lines of a command that runs until its output is closed.
+fn first_lines(arguments: &[&str], count: usize, begin: impl FnOnce()) -> Vec<String> {
+    use std::io::{BufRead, BufReader};
+    let mut child = convoke(arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    begin();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines = lines.take(count).map(Result::unwrap).collect();
+    until("a watch ends when nobody reads it", || child.try_wait().unwrap().is_some());
+    lines
+}
+
+#[test]
+fn a_watch_of_keys_from_the_command_line() {
+    let node =
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    let at = ["--addr", &node.clients, "--timeout", "30s"];
+    let run = |arguments: &[&str]| drop(output(&[arguments, &at].concat()));
+    run(&["kv", "put", "config/a", "1"]);
+    run(&["kv", "put", "other", "1"]);
+    run(&["kv", "put", "config/a", "2"]);
+    run(&["kv", "delete", "config/a"]);
+    let watch = [&["kv", "watch", "config/", "--from", "1"], &at[..]].concat();
+    let lines = first_lines(&watch, 3, || {});
+    assert_eq!(
+        lines,
+        ["       1  put     config/a = 1", "       3  put     config/a = 2", "       4  delete  config/a"]
+    );
+    let lines = first_lines(&[&watch[..], &["--json"]].concat(), 2, || {});
+    let put: Value = serde_json::from_str(&lines[1]).unwrap();
+    assert_eq!((&put["event"], &put["revision"], &put["key"]), (&"put".into(), &3.into(), &"config/a".into()));
+    // The command runs once for each change, and gets the value on stdin.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("seen");
+    let script = format!("echo $CONVOKE_EVENT $CONVOKE_KEY $CONVOKE_REVISION $(cat) >> {}", file.display());
+    let command = [&watch[..], &["--", "sh", "-c", &script]].concat();
+    let mut child = convoke(&command).spawn().unwrap();
+    let expected = "put config/a 1 1\nput config/a 3 2\ndelete config/a 4\n";
+    until("the command has seen all changes", || std::fs::read_to_string(&file).is_ok_and(|seen| seen == expected));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let failed = convoke(&[&watch[..], &["--", "false"]].concat()).output().unwrap();
+    assert!(failure(&failed, 1).contains("false failed for put at revision 1"), "{failed:?}");
+    let compacted = fails(&[&["kv", "watch", "config/", "--from", "99"][..], &at].concat(), 2);
+    assert!(compacted.contains("revision 99 does not exist yet"), "{compacted}");
+}
+
 /// A value from stdin is stored unchanged.
 #[test]
 fn values_from_stdin() {

@@ -40,6 +40,10 @@ const TXN: &[Element] = &[leaf(1), leaf(2), leaf(3)];
 const LOG_REQUEST: &[Element] = &[message(10, 0, TXN)];
 const SUBMIT_REQUEST: &[Element] = &[message(3, 0, LOG_REQUEST)];
 const READ_REQUEST: &[Element] = &[message(7, 0, TXN)];
+const KEY_WATCH_REQUEST: &[Element] = &[leaf(2)];
+
+/// Largest number of watches of keys on one stream.
+pub const KEY_WATCHES_MAX: usize = 128;
 
 /// Largest number of compares and operations that are decoded. A transaction may have fewer; the log rejects the others
 /// with the reason.
@@ -59,6 +63,11 @@ pub(crate) fn in_submit_request(bytes: &[u8], max: usize) -> Option<usize> {
 /// The same for the compares and operations in an encoded `ReadRequest`.
 pub(crate) fn in_read_request(bytes: &[u8], max: usize) -> Option<usize> {
     count(bytes, READ_REQUEST, max)
+}
+
+/// The same for the watches in an encoded `KeyWatchRequest`.
+pub(crate) fn in_key_watch_request(bytes: &[u8], max: usize) -> Option<usize> {
+    count(bytes, KEY_WATCH_REQUEST, max)
 }
 
 fn count(mut bytes: &[u8], elements: &[Element], max: usize) -> Option<usize> {

@@ -332,6 +332,39 @@ pub struct KeyList {
     pub more: bool,
 }
 
+/// Data of the event `put` of a watch of keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPut {
+    pub revision: u64,
+    /// Whether the watch has no further event of this revision.
+    pub last: bool,
+    #[serde(flatten)]
+    pub record: KeyValue,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev: Option<KeyValue>,
+}
+
+/// Data of the event `delete` of a watch of keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyDeleted {
+    pub revision: u64,
+    pub last: bool,
+    pub key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub key_base64: Option<Vec<u8>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev: Option<KeyValue>,
+}
+
+/// Data of the event `reset` of a watch of keys: changes may be missing. Read the keys at `revision`; the stream
+/// continues after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchReset {
+    /// `compacted`: the history no longer contains the position. `log`: the position belongs to another log.
+    pub reason: String,
+    pub revision: u64,
+}
+
 /// Response to a put or a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyWritten {

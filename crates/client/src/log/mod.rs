@@ -19,6 +19,7 @@ mod query;
 mod read;
 mod search;
 mod txn;
+mod watch;
 
 pub use self::ambassador::Ambassador;
 pub use self::kv::{Kv, Write};
@@ -28,5 +29,6 @@ pub use self::pending::{PendingWrite, Written};
 pub use self::query::{KeyPage, Query, Sort};
 pub use self::read::Consistency;
 pub use self::txn::{Compare, Op, OpResult, PendingTxn, Relation, Txn, TxnAnswer, TxnBuilder};
+pub use self::watch::{KeyChange, KeyWatch, KeyWatchEvent, ResetReason, WatchKeys};
 pub use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
 pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};

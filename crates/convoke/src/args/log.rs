@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use convoke_cli::{ConnectArgs, Inspect, timeout};
 use convoke_proto::v1::RequestId;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,6 +75,27 @@ pub(crate) enum KvCommand {
         read: ReadArgs,
         #[command(flatten)]
         at: AtRevision,
+    },
+    /// Show changes of keys, one per line, or run a command for each
+    Watch {
+        /// Prefix of the keys
+        #[arg(default_value = "")]
+        prefix: String,
+        /// Watch this key only, not a prefix
+        #[arg(long, conflicts_with = "prefix")]
+        key: Option<String>,
+        /// First revision to show [default: after the current one]
+        #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(u64).range(1..))]
+        from: Option<u64>,
+        /// Show previous values
+        #[arg(long)]
+        prev: bool,
+        /// Continue at replicas that know no leader
+        #[arg(long)]
+        stale: bool,
+        /// Command to run for each change, with the value on stdin
+        #[arg(last = true, value_name = "CMD")]
+        command: Vec<OsString>,
     },
     /// Run a transaction; exit 5 if a compare does not hold
     Txn {

@@ -7,6 +7,7 @@ mod read;
 mod settling;
 mod status;
 mod submit;
+mod watch;
 
 pub use backup::Backup;
 pub use members::Edit;

@@ -1,5 +1,6 @@
 //! `convoke.v1.Log`: the node's own replica. It rejects requests that only the leader can serve.
 
+use super::key_watch::{self, KeyWatchStream};
 use crate::error::{invalid, no_log_plane};
 use crate::log::{
     LogService, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_range_at, read_txn, record,
@@ -38,6 +39,7 @@ type Answer<T> = Result<Response<T>, Status>;
 impl log_server::Log for Log {
     type SubmitStream = SubmitStream;
     type BackupStream = BackupStream;
+    type WatchStream = KeyWatchStream;
 
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
         let named = named(&request)?;
@@ -67,6 +69,15 @@ impl log_server::Log for Log {
         let what = request.what.ok_or_else(|| invalid("what", "one of key, range, query, txn and peek is required"))?;
         let machine = self.service()?.read(consistency).await?;
         Ok(Response::new(read_state(&machine, what, request.revision)?))
+    }
+
+    async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
+        let named = named(&request)?;
+        let service = self.service()?;
+        let request = request.into_inner();
+        service.check_conflict(request.log.map(Into::into).or(named))?;
+        service.check_named(request.log)?;
+        Ok(Response::new(key_watch::watch(service, request).await?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {

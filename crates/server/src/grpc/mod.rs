@@ -3,6 +3,7 @@
 mod admin;
 mod attach;
 mod health;
+mod key_watch;
 mod log;
 mod measure;
 mod registry;

@@ -7,6 +7,7 @@ mod events;
 mod extract;
 mod http_error;
 mod kv;
+mod kv_watch;
 mod log;
 mod named_log;
 mod node_reads;

@@ -1,6 +1,6 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
-use super::{discovery, events, kv, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers};
+use super::{discovery, events, kv, kv_watch, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -99,6 +99,7 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/kv/{*key}" with query => kv::get,
         PUT "/api/v1/kv/{*key}" with query takes raw => kv::put,
         DELETE "/api/v1/kv/{*key}" with query => kv::delete,
+        GET "/api/v1/kv-watch" with query => kv_watch::watch,
         POST "/api/v1/txn" with query takes json => txn::txn,
         GET "/api/v1/log/status" => log::status,
         POST "/api/v1/log/members" takes json => log::members,

@@ -6,6 +6,7 @@
 
 mod convert;
 mod directory;
+mod feed;
 mod ids;
 mod local;
 mod service;
@@ -15,11 +16,12 @@ mod txn;
 
 pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
 pub use directory::Directory;
+pub(crate) use feed::{Feed, Step, WantedWatch, wanted};
 pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use service::LogService;
 pub(crate) use submit::SubmitStream;
-pub(crate) use txn::{read_key_at, read_keys, read_range_at, read_txn};
+pub(crate) use txn::{compacted_error, read_key_at, read_keys, read_range_at, read_txn};
 
 use crate::config::Config;
 use crate::error::no_log_plane;

@@ -24,6 +24,8 @@ pub(crate) struct LogService {
     links: Arc<Semaphore>,
     links_max: usize,
     backups: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    watches_max: usize,
     /// Timeout of a read or a resolve.
     pub(super) timeout: Duration,
     /// Stage of the server; `None` without a server.
@@ -40,7 +42,10 @@ impl LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
         let backups = Arc::new(Semaphore::new(BACKUPS_MAX));
-        LogService { handle, directory, links, links_max, backups, timeout: config.timeouts.request, stage }
+        let watches_max = config.limits.http_watchers;
+        let watches = Arc::new(Semaphore::new(watches_max.min(Semaphore::MAX_PERMITS)));
+        let timeout = config.timeouts.request;
+        LogService { handle, directory, links, links_max, backups, watches, watches_max, timeout, stage }
     }
 
     /// Acquires a permit for one more ambassador.
@@ -50,17 +55,24 @@ impl LogService {
 
     /// Waits until a link to the leader of an epoch is no longer usable: another replica leads, or the server closes.
     pub(crate) async fn link_unusable(&self, epoch: Epoch) {
-        let closing = async {
-            match self.stage.clone() {
-                Some(mut stage) => drop(stage.wait_for(|stage| *stage == Stage::Closing).await),
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = self.handle.deposed(epoch) => {}
-            () = closing => {}
+            () = self.closing() => {}
         }
+    }
+
+    /// Waits until the server closes.
+    pub(crate) async fn closing(&self) {
+        match self.stage.clone() {
+            Some(mut stage) => drop(stage.wait_for(|stage| *stage == Stage::Closing).await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Acquires a permit for one more stream of watches of keys.
+    pub(crate) fn enter_watch(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Gates::enter(&self.watches, "watches of keys", self.watches_max)
     }
 
     /// Returns the reason, with the current leader.

@@ -1,10 +1,10 @@
 //! `convoke kv`
 
-use super::{ambassador, or_explain, txn};
+use super::{ambassador, or_explain, txn, watch};
 use crate::args::{Consistency, KvArgs, KvCommand};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
-use convoke_client::log::{self, KeyValue, Kv, Options, Query, Write, Written};
+use convoke_client::log::{self, KeyValue, Kv, Options, Query, WatchKeys, Write, Written};
 use convoke_proto::json;
 use convoke_proto::{Error, ErrorCode};
 use std::io::Read;
@@ -72,6 +72,16 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
                 }
                 (false, false) => self::list(connect, kv, list, *limit, json).await,
             }
+        }
+        KvCommand::Watch { prefix, key, from, prev, stale, command } => {
+            let mut keys = match key {
+                Some(key) => WatchKeys::key(key.clone()),
+                None => WatchKeys::prefix(prefix.clone()),
+            };
+            keys = from.iter().fold(keys, |keys, from| keys.from(*from));
+            keys = if *prev { keys.previous() } else { keys };
+            keys = if *stale { keys.stale() } else { keys };
+            watch::watch(kv, keys, command, json).await
         }
         KvCommand::Txn { file } => txn::txn(connect, kv, file.as_deref(), json).await,
     }

@@ -9,6 +9,7 @@ mod sessions;
 mod status;
 mod txn;
 mod txn_text;
+mod watch;
 
 pub(crate) use keys::kv;
 
