@@ -273,6 +273,11 @@ impl RequestFlow {
         &self.position
     }
 
+    /// Whether no reachable node has all writes that the client knows. The session forgets the lost ones (C11).
+    pub fn has_lost_writes(&self) -> bool {
+        self.lost_writes
+    }
+
     /// Returns the first step.
     pub fn begin(&self) -> Step {
         Step::Enter { make: matches!(self.stage, Stage::Creating) }

@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Of two tokens that a node returned for a session, the greater one covers the other (C11). A node that did not execute
-    /// a request returns the tokens of the request.
+    /// a request returns the tokens of the request. Writes that are reported as lost are in no later token.
     pub(super) fn http_check_token(&mut self, host: usize, task: &Task) {
         let (Body::Request { order, .. }, Some(found)) = (&task.message.body, &task.found) else { return };
         let token = task.request.position();
@@ -69,9 +69,10 @@ impl World {
             return;
         }
         self.http.checks += 1;
+        let loses = task.request.has_lost_writes() || self.http_loses_writes(host, found.entry);
         let issued = self.http.issued.entry(found.entry).or_default();
-        if token.dots().len() == DOTS_MAX {
-            // Older writes may have been dropped.
+        if loses || token.dots().len() == DOTS_MAX {
+            // Lost writes, or older ones, may have been dropped.
             issued.clear();
             return;
         }

@@ -552,6 +552,12 @@ impl World {
         }
     }
 
+    /// Whether another request of a session is about to report lost writes.
+    pub(super) fn http_loses_writes(&mut self, host: usize, entry: u64) -> bool {
+        let of_entry = |task: &Task| task.found.as_ref().is_some_and(|found| found.entry == entry);
+        self.http_node(host).tasks.values().any(|task| of_entry(task) && task.request.has_lost_writes())
+    }
+
     fn http_finish(
         &mut self,
         host: usize,

@@ -168,16 +168,16 @@ async fn list(connect: &ConnectArgs, kv: &Kv, list: List, limit: u64, as_json: b
 }
 
 fn show(record: &KeyValue, palette: Palette) -> String {
-    facts(
-        &[
-            ("Key", printable(&record.key, usize::MAX)),
-            ("Value", printable(&record.value, 1_000)),
-            ("Revision", format!("{} (created at {})", record.mod_revision, record.create_revision)),
-            ("Version", record.version.to_string()),
-            ("Lease", if record.lease > 0 { record.lease.to_string() } else { "none".to_owned() }),
-        ],
-        palette,
-    )
+    let mut shown = vec![
+        ("Key", printable(&record.key, usize::MAX)),
+        ("Value", printable(&record.value, 1_000)),
+        ("Revision", format!("{} (created at {})", record.mod_revision, record.create_revision)),
+        ("Version", record.version.to_string()),
+    ];
+    if record.lease > 0 {
+        shown.push(("Lease", record.lease.to_string()));
+    }
+    facts(&shown, palette)
 }
 
 /// Returns text on one line. Bytes that are not text are escaped, and long text is truncated.
