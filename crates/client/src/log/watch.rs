@@ -83,6 +83,7 @@ impl WatchKeys {
 
 /// An event of a watch of keys.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "most events are changes")]
 pub enum KeyWatchEvent {
     Change(KeyChange),
     /// All changes up to this revision were returned.
