@@ -50,6 +50,9 @@ impl World {
     /// Sends a second request with the same tokens, sometimes: a heartbeat, an update of another member, or an update that
     /// is rejected. It goes to the same node or to another one.
     pub(super) fn http_maybe_parallel(&mut self, client: usize, host: usize, main: Option<&Op>) {
+        if !self.http.sends_in_parallel {
+            return;
+        }
         let c = &self.http.clients[client];
         let ordered = c.ordered && !c.scripted && c.secret.is_some() && c.settings.liveness != Liveness::Fast;
         if !ordered || c.parallel.is_some() || self.http.rng.u32(..PARALLEL_ONE_IN) != 0 {
