@@ -50,6 +50,30 @@ async fn v3_a_rolling_upgrade_raises_the_level_when_the_last_replica_supports_it
     client.put(&hosts, "k", "3").await;
 }
 
+/// It may start an earlier version next.
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_replica_that_does_not_answer_now_holds_the_level_back() {
+    let disks = Disks::new();
+    let mut hosts = together_with(&disks, &["a", "b", "c"], |config| config.supported = Level::FIRST).await;
+    for place in 0..3 {
+        let mut config = hosts.remove(place).stop().await;
+        config.supported = Level::SUPPORTED;
+        hosts.insert(place, Host::start(config).await);
+        leader(&hosts).await;
+    }
+    eventually("the leader has an answer of all replicas", async || {
+        let obstacle = hosts[leader(&hosts).await].handle().status().level_obstacle;
+        obstacle.is_some_and(|obstacle| obstacle.contains("all replicas support level 2"))
+    })
+    .await;
+    let silent = (leader(&hosts).await + 1) % 3;
+    let node = hosts[silent].node().to_owned();
+    hosts.remove(silent).stop().await;
+    let held = hosts[leader(&hosts).await].handle().upgrade().await;
+    let Err(ChangeError::HeldBack { why, .. }) = held else { panic!("{held:?}") };
+    assert!(why.contains(&format!("node {node} has not answered")), "{why}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn v1_a_request_of_a_higher_level_is_not_appended() {
     let disks = Disks::new();
