@@ -25,7 +25,7 @@ pub enum Unauthenticated {
 }
 
 /// Everything that authentication needs. It is replaced as a whole when a file changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     /// The cluster: audience of its own tokens.
     pub cluster: String,

@@ -128,23 +128,16 @@ impl Pattern {
     fn covers(&self, resource: Resource<'_>) -> bool {
         match (self, resource) {
             (_, Resource::Log | Resource::Cluster) => true,
-            (
-                Pattern::Exact(own),
-                Resource::Service(name)
-                | Resource::Client(name)
-                | Resource::Node(name)
-                | Resource::Lock(name)
-                | Resource::Election(name),
-            ) => **own == *name,
-            (
-                Pattern::Prefix(own),
-                Resource::Service(name)
-                | Resource::Client(name)
-                | Resource::Node(name)
-                | Resource::Lock(name)
-                | Resource::Election(name),
-            ) => name.starts_with(&**own),
-            (Pattern::Exact(own), Resource::Key(key)) => own.as_bytes() == key,
+            (Pattern::Exact(own), Resource::Service(name) | Resource::Client(name) | Resource::Node(name)) => {
+                **own == *name
+            }
+            (Pattern::Prefix(own), Resource::Service(name) | Resource::Client(name) | Resource::Node(name)) => {
+                name.starts_with(&**own)
+            }
+            (Pattern::Exact(own), Resource::Key(name) | Resource::Lock(name) | Resource::Election(name)) => {
+                own.as_bytes() == name
+            }
+            (Pattern::Prefix(own), Resource::Lock(name) | Resource::Election(name)) => name.starts_with(own.as_bytes()),
             (Pattern::Prefix(own), Resource::Key(key) | Resource::KeyPrefix(key)) => key.starts_with(own.as_bytes()),
             // The range of one key contains it and nothing else.
             (Pattern::Exact(own), Resource::KeyRange { from, until: Some(until) }) => {
@@ -180,7 +173,8 @@ impl Grant {
     }
 
     pub fn allows(&self, verb: Verb, resource: Resource<'_>) -> bool {
-        self.concerns(verb, resource.kind()) && self.target.as_ref().is_none_or(|target| target.pattern.covers(resource))
+        self.concerns(verb, resource.kind())
+            && self.target.as_ref().is_none_or(|target| target.pattern.covers(resource))
     }
 
     /// Whether the grant allows the verb for any resource of the kind.

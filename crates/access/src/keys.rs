@@ -22,7 +22,9 @@ const PUBLIC_LABEL: &str = "PUBLIC KEY";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("the file contains no Ed25519 private key in PEM form; `convoke init` and `convoke token keygen` write one")]
+    #[error(
+        "the file contains no Ed25519 private key in PEM form; `convoke init` and `convoke token keygen` write one"
+    )]
     NotPrivate,
     #[error("the file contains no Ed25519 public key in PEM form")]
     NotPublic,

@@ -143,10 +143,7 @@ impl Issuer {
     }
 }
 
-fn read_issuer(
-    text: IssuerText,
-    read: &mut impl FnMut(&str) -> Result<String, String>,
-) -> Result<Issuer, PolicyError> {
+fn read_issuer(text: IssuerText, read: &mut impl FnMut(&str) -> Result<String, String>) -> Result<Issuer, PolicyError> {
     let IssuerText { name, issuer, audience, jwks: file, max_token_ttl_ms, subject } = text;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 32 || !name.chars().all(plain) || RESERVED.contains(&name.as_str()) {
@@ -155,8 +152,7 @@ fn read_issuer(
     if subject.len() > RULES_MAX {
         return Err(PolicyError::TooMany(RULES_MAX, "subject rules"));
     }
-    let content = read(&file)
-        .map_err(|why| PolicyError::KeyFile { issuer: name.clone(), file: file.clone(), why })?;
+    let content = read(&file).map_err(|why| PolicyError::KeyFile { issuer: name.clone(), file: file.clone(), why })?;
     let keys = KeySet::from_jwks(&content).map_err(|why| PolicyError::Keys { issuer: name.clone(), file, why })?;
     let subjects = subject.into_iter().map(|text| {
         let grants = rule(&format!("issuer {name}, subject {:?}", text.name), &text.name, &text.grants)?;

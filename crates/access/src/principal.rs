@@ -109,7 +109,10 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Denied { principal, verb, resource } = self;
         if self.is_anonymous() {
-            return write!(f, "this request needs a token with the grant `{verb} {resource}`: send Authorization: Bearer TOKEN");
+            return write!(
+                f,
+                "this request needs a token with the grant `{verb} {resource}`: send Authorization: Bearer TOKEN"
+            );
         }
         write!(f, "principal {principal} may not {verb} {resource}; the grant `{verb} {resource}` would allow it")
     }

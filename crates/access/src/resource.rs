@@ -17,8 +17,8 @@ pub enum Resource<'a> {
         from: &'a [u8],
         until: Option<&'a [u8]>,
     },
-    Lock(&'a str),
-    Election(&'a str),
+    Lock(&'a [u8]),
+    Election(&'a [u8]),
     Log,
     Cluster,
 }
@@ -44,8 +44,8 @@ impl<'a> Resource<'a> {
             Kind::Client => Resource::Client(name),
             Kind::Node => Resource::Node(name),
             Kind::Key => Resource::Key(name.as_bytes()),
-            Kind::LockName => Resource::Lock(name),
-            Kind::Election => Resource::Election(name),
+            Kind::LockName => Resource::Lock(name.as_bytes()),
+            Kind::Election => Resource::Election(name.as_bytes()),
             Kind::Log => Resource::Log,
             Kind::Cluster => Resource::Cluster,
         }
@@ -72,12 +72,10 @@ impl fmt::Display for Resource<'_> {
         let kind = self.kind();
         match self {
             Resource::Log | Resource::Cluster => write!(f, "{kind}"),
-            Resource::Service(name)
-            | Resource::Client(name)
-            | Resource::Node(name)
-            | Resource::Lock(name)
-            | Resource::Election(name) => write!(f, "{kind}:{name}"),
-            Resource::Key(key) => write!(f, "{kind}:{}", key.escape_ascii()),
+            Resource::Service(name) | Resource::Client(name) | Resource::Node(name) => write!(f, "{kind}:{name}"),
+            Resource::Key(key) | Resource::Lock(key) | Resource::Election(key) => {
+                write!(f, "{kind}:{}", key.escape_ascii())
+            }
             Resource::KeyPrefix(prefix) => write!(f, "{kind}:{}*", prefix.escape_ascii()),
             Resource::KeyRange { from, until } => {
                 // The narrowest grant that covers a range is the common prefix of its ends.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// Longest subject.
-const SUBJECT_BYTES_MAX: usize = 256;
+const SUBJECT_BYTES_MAX: usize = 384;
 const TOKEN_ID_BYTES_MAX: usize = 128;
 
 /// The text of a token: a secret. `Debug` does not show it.
@@ -145,7 +145,8 @@ impl<'a> Parts<'a> {
             return Err(malformed("the header has critical extensions"));
         }
         let claims = serde_json::from_slice(&decode(claims)?);
-        let claims: Claims = claims.map_err(|_| malformed("iss, sub, aud, iat or exp is missing or has the wrong type"))?;
+        let claims: Claims =
+            claims.map_err(|_| malformed("iss, sub, aud, iat or exp is missing or has the wrong type"))?;
         Ok(Parts { header, claims, signed: signed.as_bytes(), signature: decode(signature)? })
     }
 

@@ -89,7 +89,10 @@ fn wrong_key_sets_and_policies_are_refused_with_what_is_wrong() {
         (r#"{"keys":[]}"#, "there is no key"),
         (r#"{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}"#, "only RSA, EC with P-256"),
         (r#"{"keys":[{"kty":"RSA","kid":"a","n":"AAAA","e":"AQAB"}]}"#, "at least 2048 bits"),
-        (r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","alg":"HS256","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#, "its algorithm"),
+        (
+            r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","alg":"HS256","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+            "its algorithm",
+        ),
     ] {
         let error = KeySet::from_jwks(jwks).unwrap_err().to_string();
         assert!(error.contains(words), "{jwks}: {error}");

@@ -17,7 +17,8 @@ fn principal(id: &str, subject: &str, issued_at: u64) -> Principal {
 fn a_revocation_concerns_its_token_or_the_older_tokens_of_its_principal() {
     let mut set = RevocationSet::default();
     set.add(of_token(1, 500)).unwrap();
-    set.add(Revocation { key: RevocationKey::Principal("token/bob".into()), issued_until: 50, keep_until: 500 }).unwrap();
+    set.add(Revocation { key: RevocationKey::Principal("token/bob".into()), issued_until: 50, keep_until: 500 })
+        .unwrap();
     for (principal, revoked) in [
         (principal("1", "alice", 10), true),
         (principal("2", "alice", 10), false),

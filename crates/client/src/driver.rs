@@ -5,6 +5,7 @@ use crate::client::CloseOutcome;
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
 use crate::session::{ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session};
+use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,6 +63,7 @@ pub(crate) struct Driver {
     connection_events: ConnectionEvents,
     events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
+    token: Option<TokenSource>,
     waiting: BTreeMap<OperationId, Waiting>,
     /// Some callers have stopped waiting.
     abandoned: Arc<AtomicBool>,
@@ -78,6 +80,7 @@ impl Driver {
         states: watch::Sender<ConnectionState>,
         links: watch::Sender<Option<Link>>,
         abandoned: Arc<AtomicBool>,
+        token: Option<TokenSource>,
     ) -> Driver {
         let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
         Driver {
@@ -89,6 +92,7 @@ impl Driver {
             connection_events,
             events,
             connection: None,
+            token,
             waiting: BTreeMap::new(),
             abandoned,
             standings: BTreeMap::new(),
@@ -227,7 +231,13 @@ impl Driver {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Connect { connection, address, attach } => {
-                self.connection = Some(Connection::open(connection, address, attach, self.connection_events.clone()));
+                self.connection = Some(Connection::open(
+                    connection,
+                    address,
+                    attach,
+                    self.token.clone(),
+                    self.connection_events.clone(),
+                ));
             }
             Effect::Disconnect { connection } => {
                 self.connection.take_if(|held| held.id == connection);

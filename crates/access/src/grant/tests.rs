@@ -8,7 +8,8 @@ fn grants(texts: &[&str]) -> GrantList {
 
 #[test]
 fn a_grant_covers_its_names_and_no_others() {
-    let held = grants(&["read service:orders*", "read service:web", "put key:config/", "read key:a", "observe cluster"]);
+    let held =
+        grants(&["read service:orders*", "read service:web", "put key:config/", "read key:a", "observe cluster"]);
     for (verb, resource, allowed) in [
         (Verb::Read, Resource::Service("orders"), true),
         (Verb::Read, Resource::Service("orders-eu"), true),

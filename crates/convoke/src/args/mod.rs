@@ -1,5 +1,6 @@
 //! The command line. The modules of the commands interpret it.
 
+mod access;
 mod client;
 mod log;
 mod node;
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use convoke_cli::Inspect;
 use std::path::PathBuf;
 
+pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, TokenCommand, VerifyArgs};
 pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of};
 pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
@@ -54,6 +56,12 @@ pub(crate) enum Command {
     Kv(KvArgs),
     /// Operate the replicated log: group, backups, request outcomes
     Log(LogArgs),
+    /// Issue, inspect and verify tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Name clusters and their credentials
+    #[command(subcommand)]
+    Context(ContextCommand),
     #[cfg(feature = "tools")]
     #[command(flatten)]
     Tool(convoke_tools::Tool),

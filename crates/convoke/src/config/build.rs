@@ -55,7 +55,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
         allowed_hosts: settings.allowed_hosts.clone(),
-        dns: settings.dns.enabled.then(|| convoke_dns::Config {
+        auth: auth(settings),
+        dns: dns_enabled(loaded).then(|| convoke_dns::Config {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,
             ttl: settings.dns.ttl.into(),
@@ -140,6 +141,25 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     })?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
+}
+
+/// Returns the settings of access control, if it is on.
+fn auth(settings: &Settings) -> Option<convoke_server::AuthConfig> {
+    let auth = &settings.auth;
+    let file = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
+    auth.enabled.then(|| convoke_server::AuthConfig {
+        cluster: settings.cluster.clone(),
+        keys: auth.keys.clone(),
+        policy: file(&auth.policy),
+        anonymous: auth.anonymous.clone(),
+        max_token_ttl: auth.max_token_ttl.into(),
+        node_token: file(&auth.node_token),
+    })
+}
+
+/// DNS cannot authenticate its clients: with access control it must be asked for.
+fn dns_enabled(loaded: &Loaded) -> bool {
+    loaded.settings.dns.enabled && (!loaded.settings.auth.enabled || loaded.source("dns.enabled").is_some())
 }
 
 /// When this node may create a log (FD1 to FD4).

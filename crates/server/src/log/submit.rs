@@ -4,8 +4,10 @@
 use super::LogService;
 use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_epoch};
 use super::txn::results;
+use crate::access::{Caller, authorize_request};
 use crate::error::invalid;
 use crate::traces;
+use convoke_access::{Resource, Verb};
 use convoke_log::command::{Body, DurableClient, Open};
 use convoke_log::leader::KeepAlive;
 use convoke_log::machine::Fate;
@@ -34,14 +36,28 @@ type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
 /// Requests as they arrive, over the network or from the node's own ambassador.
 pub(crate) type Incoming = Pin<Box<dyn Stream<Item = Result<v1::SubmitRequest, Status>> + Send>>;
 
+/// Who sends the requests of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    /// IP address of the client, if it is known.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) caller: Caller,
+}
+
+impl Sender {
+    /// The ambassador of this node.
+    pub(crate) fn own_node() -> Sender {
+        Sender { address: None, caller: Caller::unrestricted() }
+    }
+}
+
 pub(crate) struct SubmitStream {
     incoming: Incoming,
     service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
-    /// IP address of the client, if it is known.
-    client: Option<IpAddr>,
+    sender: Sender,
     /// Completes when the link is no longer usable. In a separate set, which polls it only after a wake-up, because a
     /// link is polled for every message.
     unusable: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -60,7 +76,7 @@ impl SubmitStream {
     pub(crate) fn open(
         service: &Arc<LogService>,
         incoming: Incoming,
-        client: Option<IpAddr>,
+        sender: Sender,
         named: Option<u128>,
     ) -> Result<Self, Error> {
         service.check_conflict(named)?;
@@ -78,7 +94,7 @@ impl SubmitStream {
             undecided: FuturesUnordered::new(),
             ready,
             epoch,
-            client,
+            sender,
             unusable,
             over: false,
             explain_end: false,
@@ -89,7 +105,7 @@ impl SubmitStream {
 
     /// Submits a message. The first poll does it, so it must happen before the next message is read.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
-        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.client));
+        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.sender.clone()));
         match deciding.as_mut().poll(context) {
             Poll::Ready(response) => self.ready.push_back(response),
             Poll::Pending => self.undecided.push(deciding),
@@ -129,17 +145,17 @@ impl Stream for SubmitStream {
     }
 }
 
-async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, client: Option<IpAddr>) -> v1::SubmitResponse {
+async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, sender: Sender) -> v1::SubmitResponse {
     let message = match request.message {
         Some(ClientRequest::Request(submitted)) => {
             let span = traces::log_request(&request.traceparent);
-            let answer = submit(&service, submitted).instrument(span.clone()).await;
+            let answer = submit(&service, &sender.caller, submitted).instrument(span.clone()).await;
             if let Err(error) = &answer {
                 traces::rejected(&span, error.code.as_str());
             }
             answer
         }
-        Some(ClientRequest::Open(open)) => open_session(&service, open, client).await,
+        Some(ClientRequest::Open(open)) => open_session(&service, open, &sender).await,
         Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
         None => Err(invalid("message", "one of open, request and keep_alive is required")),
     };
@@ -147,7 +163,9 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, client: Op
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
 }
 
-async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message, Error> {
+async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) -> Result<Message, Error> {
+    // Decided before the request is proposed: replicas that apply it do not know the caller.
+    authorize_request(caller, &request)?;
     let (log, owner) = (log_id(request.log)?, owner(&request.secret)?);
     let request = body(request)?;
     let id = request.id();
@@ -171,8 +189,11 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     }
 }
 
-async fn open_session(service: &LogService, open: v1::OpenSession, address: Option<IpAddr>) -> Result<Message, Error> {
+async fn open_session(service: &LogService, open: v1::OpenSession, sender: &Sender) -> Result<Message, Error> {
     let v1::OpenSession { epoch, ttl_ms, client, replaces, log, secret, node } = open;
+    if !client.is_empty() {
+        sender.caller.check(Verb::Open, Resource::Client(&client))?;
+    }
     service.handle.check_log(log_id(log)?).map_err(|why| service.rejected(&why))?;
     let client =
         (!client.is_empty()).then(|| DurableClient { name: client.into(), replaces: replaces.map(LogSessionId) });
@@ -181,7 +202,7 @@ async fn open_session(service: &LogService, open: v1::OpenSession, address: Opti
         ttl: Duration::from_millis(ttl_ms),
         owner: owner(&secret)?,
         client,
-        opener: service.opener(&node, address),
+        opener: service.opener(&node, sender),
     };
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),
