@@ -207,7 +207,7 @@ fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Co
         E::Zero { name } => Some(*name),
         E::Public { .. } => Some("bind"),
         E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
-        E::Bind { .. } | E::Dns(_) => None,
+        E::Bind { .. } | E::Dns(_) | E::Auth(_) => None,
     };
     rejected(loaded, &error.to_string(), field, "", OF_SERVER)
 }

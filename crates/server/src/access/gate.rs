@@ -10,6 +10,7 @@ use convoke_access::{
     Authority, CertificateIdentity, CertificateRole, Credentials, Kind, Principal, Resource, RevocationSet, TokenError,
     TokenText, Unauthenticated, Verb,
 };
+use convoke_dns::Shown;
 use convoke_proto::{Error, ErrorCode};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +63,8 @@ impl Permission {
 }
 
 /// Verifies credentials. Without access control every caller is unrestricted.
-#[derive(Debug, Default)]
-pub(crate) struct Gate(Option<Enabled>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Option<Arc<Enabled>>);
 
 #[derive(Debug)]
 struct Enabled {
@@ -89,14 +90,14 @@ impl Gate {
     pub(crate) fn open(config: Option<&AuthConfig>) -> Result<Gate, AuthError> {
         let Some(config) = config else { return Ok(Gate(None)) };
         let authority = files::load(config)?;
-        Ok(Gate(Some(Enabled {
+        Ok(Gate(Some(Arc::new(Enabled {
             config: config.clone(),
             authority: ArcSwap::from_pointee(authority),
             revocations: ArcSwap::default(),
             changes: watch::Sender::new(0),
             verified: Mutex::default(),
             stale: AtomicBool::new(false),
-        })))
+        }))))
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -171,11 +172,10 @@ impl Gate {
         }
     }
 
-    /// Returns the grants of callers without credentials, for DNS. `None` without access control.
-    pub(crate) fn anonymous(&self) -> Option<Caller> {
-        let enabled = self.0.as_ref()?;
-        let anonymous = enabled.authority.load().authenticate(Credentials::default(), unix_seconds()).ok()?;
-        Some(Caller::new(Arc::new(anonymous), None))
+    /// DNS cannot authenticate: it shows what callers without credentials may read.
+    pub(crate) fn shown_by_dns(&self) -> Shown {
+        let Some(enabled) = self.0.clone() else { return Shown::default() };
+        Shown::only(move |service| enabled.authority.load().anonymous.allows(Verb::Read, Resource::Service(service)))
     }
 }
 
