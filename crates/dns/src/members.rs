@@ -86,8 +86,7 @@ impl Rotation {
         choices: &'a [Choice],
         shown: impl Fn(&str) -> bool,
     ) -> Option<Found<'a>> {
-        let gather =
-            |service: &str, choice| if shown(service) { self.gather(node, service, choice) } else { None };
+        let gather = |service: &str, choice| if shown(service) { self.gather(node, service, choice) } else { None };
         choices.iter().find_map(|choice| {
             let lower = choice.service.to_ascii_lowercase();
             let found = gather(&choice.service, choice);

@@ -91,7 +91,14 @@ impl Bound {
         let shutdown = config.timeouts.shutdown;
         let (stage, stages) = watch::channel(Stage::Serving);
         let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
-        let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())), gate);
+        let surface = Surface::new(
+            config,
+            address,
+            node.clone(),
+            log,
+            dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())),
+            gate,
+        );
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn(net::accept(listener, surface.clone(), stages));
         Server { address, surface, shutdown, stage, accepting, following }

@@ -20,14 +20,9 @@ pub(crate) struct Gatherer {
 
 impl Gatherer {
     /// `addresses` must not be empty, and all must be valid.
-    pub(crate) fn new(
-        addresses: Vec<String>,
-        patience: Duration,
-        token: Option<&TokenSource>,
-    ) -> Result<Gatherer> {
-        let node = |address: String| {
-            NodeChannel::lazy_with(&address, patience, token.cloned()).map(|node| (address, node))
-        };
+    pub(crate) fn new(addresses: Vec<String>, patience: Duration, token: Option<&TokenSource>) -> Result<Gatherer> {
+        let node =
+            |address: String| NodeChannel::lazy_with(&address, patience, token.cloned()).map(|node| (address, node));
         let nodes = addresses.into_iter().map(node).collect::<Result<_>>()?;
         Ok(Gatherer { nodes, current: 0, patience })
     }
