@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use convoke_cli::Inspect;
 use std::path::PathBuf;
 
-pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, TokenCommand, VerifyArgs};
+pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
 pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of};
 pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     Kv(KvArgs),
     /// Operate the replicated log: group, backups, request outcomes
     Log(LogArgs),
-    /// Issue, inspect and verify tokens
+    /// Issue, inspect, verify and revoke tokens
     #[command(subcommand)]
     Token(TokenCommand),
     /// Name clusters and their credentials
