@@ -90,7 +90,13 @@ impl Bound {
         let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
         let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
         let following = tokio::spawn(surface.clone().follow());
-        let accepting = tokio::spawn(net::accept(listener, surface.clone(), stages));
+        let accepting = tokio::spawn({
+            let surface = surface.clone();
+            async move {
+                surface.health.publish(surface.node.phase()).await;
+                net::accept(listener, surface, stages).await;
+            }
+        });
         Server { address, surface, shutdown, stage, accepting, following }
     }
 }
