@@ -322,7 +322,8 @@ impl Follower {
                         let (key, record) = match event.change {
                             Some(Change::Put(record)) => (record.key.clone(), Some(record)),
                             Some(Change::Delete(key)) => (key, None),
-                            None => continue,
+                            // A watch of keys selects no locks.
+                            Some(Change::Lock(_)) | None => continue,
                         };
                         let (revision, last, previous) = (position.revision, event.last, event.previous);
                         let change = KeyChange { revision, last, key, record, previous };
@@ -339,6 +340,8 @@ impl Follower {
         let mut query = match self.keys.which.clone() {
             Which::Key(key) => super::Query::key(key),
             Which::Range(range) => super::Query::range(range.from, range.until),
+            // A lock has no keys.
+            Which::Lock(_) => return Ok(Vec::new()),
         };
         let mut records = Vec::new();
         loop {
