@@ -95,7 +95,12 @@ impl Elections {
 
     /// Returns an election with its candidates; `None` if there are none.
     pub async fn show(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<Option<LockInfo>, Error> {
-        Ok(self.read(Some(name.into()), Bytes::new(), 0, consistency).await?.locks.into_iter().next())
+        Ok(self.show_page(name, consistency).await?.locks.into_iter().next())
+    }
+
+    /// Returns a page with one election, or none, and the log time of the state.
+    pub async fn show_page(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<LockPage, Error> {
+        self.read(Some(name.into()), Bytes::new(), 0, consistency).await
     }
 
     /// Returns elections after a name, in the order of their names. 0 as the limit means 1,000.

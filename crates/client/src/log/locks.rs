@@ -198,7 +198,12 @@ impl Locks {
 
     /// Returns one lock with its queue; `None` if nobody holds it or waits for it.
     pub async fn show(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<Option<LockInfo>, Error> {
-        Ok(self.read(Some(name.into()), Bytes::new(), 0, consistency).await?.locks.into_iter().next())
+        Ok(self.show_page(name, consistency).await?.locks.into_iter().next())
+    }
+
+    /// Returns a page with one lock, or none, and the log time of the state.
+    pub async fn show_page(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<LockPage, Error> {
+        self.read(Some(name.into()), Bytes::new(), 0, consistency).await
     }
 
     /// Returns locks after a name, in the order of their names. 0 as the limit means 1,000.
