@@ -78,7 +78,7 @@ impl World {
 
     pub(super) fn issue_body(&mut self, lane: LaneId, body: Body, last: bool) -> Result<CallId, Error> {
         let mut out = Output::default();
-        let issuing = Issuing { body, deadline: None, last };
+        let issuing = Issuing { last, ..Issuing::new(body) };
         let call = self.core.issue(self.now, lane, issuing, String::new(), &mut out);
         self.carry_out(out);
         call
