@@ -117,8 +117,8 @@ impl Term {
     }
 
     /// Returns the log time that the next entry of this leader would have.
-    pub(crate) fn log_time(&self, now: Time) -> Option<LogTime> {
-        self.leadership.as_ref().map(|leadership| leadership.stamper.stamp(now))
+    pub(crate) fn log_time(&mut self, now: Time) -> Option<LogTime> {
+        self.leadership.as_mut().map(|leadership| leadership.stamper.stamp(now))
     }
 
     /// Returns the commands that end leases of members that are gone (LE7).
