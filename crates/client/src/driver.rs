@@ -59,6 +59,7 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     states: watch::Sender<ConnectionState>,
     links: watch::Sender<Option<Link>>,
+    heartbeat_timeout: watch::Sender<Duration>,
     connection_events: ConnectionEvents,
     events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
@@ -77,6 +78,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         states: watch::Sender<ConnectionState>,
         links: watch::Sender<Option<Link>>,
+        heartbeat_timeout: watch::Sender<Duration>,
         abandoned: Arc<AtomicBool>,
     ) -> Driver {
         let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
@@ -86,6 +88,7 @@ impl Driver {
             commands,
             states,
             links,
+            heartbeat_timeout,
             connection_events,
             events,
             connection: None,
@@ -116,6 +119,8 @@ impl Driver {
                 () = sleep => {}
             }
             self.work(Session::wake);
+            let timeout = self.session.heartbeat_timeout();
+            self.heartbeat_timeout.send_if_modified(|known| std::mem::replace(known, timeout) != timeout);
         }
     }
 

@@ -57,6 +57,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Drain(arguments) => block_on(client::drain(&arguments)),
         Command::Undrain(arguments) => block_on(client::undrain(&arguments)),
         Command::Kv(arguments) => block_on(client::kv(&arguments)),
+        Command::Lease(arguments) => block_on(client::lease(&arguments)),
+        Command::Lock(arguments) => return block_on(client::lock(&arguments)).map(ExitCode::from),
+        Command::Elect(arguments) => return block_on(client::elect(&arguments)).map(ExitCode::from),
         Command::Log(arguments) => block_on(client::log(&arguments)),
         #[cfg(feature = "tools")]
         Command::Tool(tool) => return convoke_tools::run(tool, config::keys::variable_of).map(ExitCode::from),
