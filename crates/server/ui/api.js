@@ -11,6 +11,8 @@ export class ApiError extends Error {
     this.field = error?.field ?? "";
     /** In a filter: `{line, column}`, counted from 1. */
     this.position = error?.position ?? null;
+    /** With COMPACTED: the oldest revision of history. */
+    this.known = error?.known ?? 0;
   }
 }
 
@@ -19,12 +21,12 @@ export async function errorOf(response) {
   return new ApiError(response.status, body?.error);
 }
 
-async function request(path, signal) {
+async function request(path, signal, method = "GET") {
   const signals = [AbortSignal.timeout(TIMEOUT)];
   if (signal) signals.push(signal);
   let response;
   try {
-    response = await fetch(path, { signal: AbortSignal.any(signals), cache: "no-store" });
+    response = await fetch(path, { method, signal: AbortSignal.any(signals), cache: "no-store" });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, { message: "the node does not respond" });
@@ -34,4 +36,5 @@ async function request(path, signal) {
 }
 
 export const get = async (path, signal) => (await request(path, signal)).json();
+export const send = async (method, path, signal) => (await request(path, signal, method)).json();
 export const getText = async (path, signal) => (await request(path, signal)).text();
