@@ -85,3 +85,18 @@ fn unknown_outcomes_taken_for_failures_are_detected() {
 fn retries_under_new_numbers_are_detected() {
     found(Mutant::RetriesAreNew, 1..30);
 }
+
+#[test]
+fn writes_of_former_holders_of_a_lock_are_detected() {
+    found(Mutant::WritesUnguarded, 1..30);
+}
+
+#[test]
+fn ignored_losses_of_a_lock_are_detected() {
+    found(Mutant::LossIgnored, 1..30);
+}
+
+#[test]
+fn lost_events_of_a_watch_are_detected() {
+    found(Mutant::EventsLost, 1..4);
+}
