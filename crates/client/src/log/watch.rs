@@ -326,7 +326,7 @@ impl Follower {
         let mut query = match self.keys.which.clone() {
             Which::Key(key) => super::Query::key(key),
             Which::Range(range) => super::Query::range(range.from, range.until),
-            // Not created here; an election is observed in another way.
+            // A lock has no keys.
             Which::Lock(_) => return Ok(Vec::new()),
         };
         let mut records = Vec::new();

@@ -3,10 +3,11 @@
 use super::key_watch::{self, KeyWatchStream};
 use crate::error::{invalid, no_log_plane};
 use crate::log::{
-    LogService, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_range_at, read_txn, record,
-    request_id, wire_epoch,
+    LogService, Page, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_leases, read_locks,
+    read_range_at, read_txn, record, request_id, wire_epoch,
 };
 use crate::service::ClientConnection;
+use convoke_log::command::LeaseId;
 use convoke_log::{LogSessionId, Machine};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
@@ -66,9 +67,11 @@ impl log_server::Log for Log {
         if let Some(What::Peek(id)) = &request.what {
             self.service()?.check_named(id.log)?;
         }
-        let what = request.what.ok_or_else(|| invalid("what", "one of key, range, query, txn and peek is required"))?;
+        let what =
+            request.what.ok_or_else(|| invalid("what", "a key, a range or something else to read is required"))?;
         let machine = self.service()?.read(consistency).await?;
-        Ok(Response::new(read_state(&machine, what, request.revision)?))
+        let left = |lease| self.service().ok().and_then(|service| service.handle.lease_left(lease));
+        Ok(Response::new(read_state(&machine, what, request.revision, left)?))
     }
 
     async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
@@ -131,7 +134,12 @@ fn named<T>(request: &Request<T>) -> Result<Option<u128>, Error> {
     Ok(Some(log.into()))
 }
 
-fn read_state(machine: &Machine, what: What, revision: u64) -> Result<v1::ReadResponse, Error> {
+fn read_state(
+    machine: &Machine,
+    what: What,
+    revision: u64,
+    left: impl Fn(LeaseId) -> Option<Duration>,
+) -> Result<v1::ReadResponse, Error> {
     let mut response = v1::ReadResponse {
         revision: machine.keys().revision(),
         applied: machine.applied().index,
@@ -146,12 +154,20 @@ fn read_state(machine: &Machine, what: What, revision: u64) -> Result<v1::ReadRe
         What::Key(key) => read_key_at(machine, key, revision)?,
         What::Range(range) => read_range_at(machine, range, revision)?,
         What::Query(query) => read_keys(machine, query, revision)?,
-        What::Txn(_) | What::Peek(_) if revision > 0 => {
+        What::Txn(_) | What::Peek(_) | What::Leases(_) | What::Locks(_) if revision > 0 => {
             return Err(invalid("revision", "only keys can be read at an older revision"));
         }
         What::Txn(txn) => {
             let (succeeded, revision, results) = read_txn(machine, txn)?;
             return Ok(v1::ReadResponse { succeeded: Some(succeeded), revision, results: Some(results), ..response });
+        }
+        What::Leases(wanted) => {
+            let Page { found: leases, more } = read_leases(machine, &wanted, left)?;
+            return Ok(v1::ReadResponse { leases, more, log_time_us: machine.log_time().as_micros(), ..response });
+        }
+        What::Locks(wanted) => {
+            let Page { found: locks, more } = read_locks(machine, wanted)?;
+            return Ok(v1::ReadResponse { locks, more, log_time_us: machine.log_time().as_micros(), ..response });
         }
         What::Peek(id) => {
             response.fate = Some(fate(&machine.peek(request_id(Some(id))?)));

@@ -5,6 +5,7 @@
 //! replica cannot answer, the ambassador sends them to the leader.
 
 mod convert;
+mod coordination;
 mod directory;
 mod feed;
 mod ids;
@@ -15,6 +16,7 @@ mod submit;
 mod txn;
 
 pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
+pub(crate) use coordination::{Page, lock_event, read_leases, read_locks};
 pub use directory::Directory;
 pub(crate) use feed::{Feed, Step, WantedWatch, wanted};
 pub use ids::registered_logs;

@@ -3,16 +3,17 @@
 
 use super::LogService;
 use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_epoch};
+use super::coordination::lock_name;
 use super::txn::results;
 use crate::error::invalid;
 use crate::traces;
-use convoke_log::command::{Body, DurableClient, Open};
-use convoke_log::leader::KeepAlive;
+use convoke_log::command::{Body, DurableClient, LeaseId, Open};
+use convoke_log::leader::{KeepAlive, PlaceState};
 use convoke_log::machine::Fate;
 use convoke_log::{Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as ClientRequest;
 use convoke_proto::v1::submit_response::Message;
-use convoke_proto::{Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::{Consistency, LogRejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
@@ -28,6 +29,11 @@ use tracing::Instrument;
 
 /// Largest number of undecided requests of one link. At this number, the link is not read.
 const UNDECIDED_MAX: usize = 8_192;
+/// Largest number of places in locks that one link waits for; further ones are rejected. They may wait for any time, so
+/// they must not stop the link from being read.
+const AWAITING_MAX: usize = 10_000;
+/// Largest number of leases in one keep-alive.
+const KEPT_MAX: usize = 1_000;
 
 type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
 
@@ -38,6 +44,8 @@ pub(crate) struct SubmitStream {
     incoming: Incoming,
     service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
+    /// Clients that wait for a change of their place in a lock. Not answered when the link ends.
+    awaiting: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
     /// IP address of the client, if it is known.
@@ -76,6 +84,7 @@ impl SubmitStream {
             incoming,
             service: service.clone(),
             undecided: FuturesUnordered::new(),
+            awaiting: FuturesUnordered::new(),
             ready,
             epoch,
             client,
@@ -89,9 +98,19 @@ impl SubmitStream {
 
     /// Submits a message. The first poll does it, so it must happen before the next message is read.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
+        let awaits = matches!(request.message, Some(ClientRequest::AwaitPlace(_)));
+        if awaits && self.awaiting.len() >= AWAITING_MAX {
+            let message =
+                format!("this link waits for {AWAITING_MAX} places in locks, which is its limit; open another");
+            let error =
+                Error::new(ErrorCode::ResourceExhausted, message).field("await_place").limit(AWAITING_MAX as u64);
+            let message = Some(Message::Rejected(error.into()));
+            return self.ready.push_back(v1::SubmitResponse { tag: request.tag, message });
+        }
         let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.client));
         match deciding.as_mut().poll(context) {
             Poll::Ready(response) => self.ready.push_back(response),
+            Poll::Pending if awaits => self.awaiting.push(deciding),
             Poll::Pending => self.undecided.push(deciding),
         }
     }
@@ -119,12 +138,16 @@ impl Stream for SubmitStream {
             return Poll::Ready(Some(Ok(response)));
         }
         match Pin::new(&mut this.undecided).poll_next(context) {
-            Poll::Ready(Some(response)) => Poll::Ready(Some(Ok(response))),
+            Poll::Ready(Some(response)) => return Poll::Ready(Some(Ok(response))),
             Poll::Ready(None) if std::mem::take(&mut this.explain_end) => {
-                Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())))
+                return Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())));
             }
-            Poll::Ready(None) if this.over => Poll::Ready(this.unreadable.take().map(Err)),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            Poll::Ready(None) if this.over => return Poll::Ready(this.unreadable.take().map(Err)),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        match Pin::new(&mut this.awaiting).poll_next(context) {
+            Poll::Ready(Some(response)) if !this.over => Poll::Ready(Some(Ok(response))),
+            _ => Poll::Pending,
         }
     }
 }
@@ -141,7 +164,9 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, client: Op
         }
         Some(ClientRequest::Open(open)) => open_session(&service, open, client).await,
         Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
-        None => Err(invalid("message", "one of open, request and keep_alive is required")),
+        Some(ClientRequest::LeaseKeepAlive(request)) => keep_leases(&service, request).await,
+        Some(ClientRequest::AwaitPlace(request)) => await_place(&service, request).await,
+        None => Err(invalid("message", "an open, a request or another message is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
@@ -191,13 +216,48 @@ async fn open_session(service: &LogService, open: v1::OpenSession, address: Opti
 }
 
 fn keep_alive(service: &LogService, request: &v1::KeepAlive) -> Result<Message, Error> {
-    use v1::kept_alive::State;
     service.check(log_id(request.log)?, LogSessionId(request.session), owner(&request.secret)?)?;
     let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
-    let state = match alive.map_err(|why| service.rejected(&why))? {
+    let state = kept(alive.map_err(|why| service.rejected(&why))?);
+    Ok(Message::KeptAlive(v1::KeptAlive { state: state.into() }))
+}
+
+fn kept(state: KeepAlive) -> v1::kept_alive::State {
+    use v1::kept_alive::State;
+    match state {
         KeepAlive::Kept => State::Kept,
         KeepAlive::Expiring => State::Expiring,
         KeepAlive::Unknown => State::Unknown,
+    }
+}
+
+async fn keep_leases(service: &LogService, request: v1::LeaseKeepAlive) -> Result<Message, Error> {
+    service.handle.check_log(log_id(request.log)?).map_err(|why| service.rejected(&why))?;
+    let epoch = convert::epoch(request.epoch)?;
+    let count = request.leases.len();
+    if count == 0 || count > KEPT_MAX {
+        let message = format!("a keep-alive names 1 to {KEPT_MAX} leases, not {count}");
+        return Err(invalid("leases", message).limit(KEPT_MAX as u64));
+    }
+    let leases: Vec<LeaseId> = request.leases.into_iter().map(LeaseId).collect();
+    let answer = service.handle.keep_leases(epoch, &leases).await.map_err(|why| service.rejected(&why))?;
+    let leases = answer.into_iter().map(|found| v1::LeaseKept {
+        lease: found.lease.0,
+        state: kept(found.state).into(),
+        left_ms: u64::try_from(found.left.as_millis()).unwrap_or(u64::MAX),
+    });
+    Ok(Message::LeasesKept(v1::LeasesKept { leases: leases.collect() }))
+}
+
+async fn await_place(service: &LogService, request: v1::AwaitPlace) -> Result<Message, Error> {
+    service.handle.check_log(log_id(request.log)?).map_err(|why| service.rejected(&why))?;
+    let epoch = convert::epoch(request.epoch)?;
+    let place = (lock_name(request.name, request.election), LeaseId(request.lease));
+    let known = match request.fence {
+        0 => PlaceState::Waiting,
+        fence => PlaceState::Held { fence },
     };
-    Ok(Message::KeptAlive(v1::KeptAlive { state: state.into() }))
+    let found = service.handle.await_place(epoch, place, known).await.map_err(|why| service.rejected(&why))?;
+    let fence = if let PlaceState::Held { fence } = found { fence } else { 0 };
+    Ok(Message::PlaceChanged(v1::PlaceChanged { fence }))
 }
