@@ -29,7 +29,8 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<Vec<(&'static 
         within(&guarded, &terms).map_err(|what| format!("guarded writes: {}: {what}", lock_name(lock)))?;
         done.push(("guarded writes", guarded.len() as u64));
         let beliefs: Vec<_> = record.beliefs.iter().filter(|belief| belief.lock == lock).copied().collect();
-        certain(&beliefs, &terms, &record.jumps).map_err(|what| format!("certain holders: {}: {what}", lock_name(lock)))?;
+        certain(&beliefs, &terms, &record.jumps)
+            .map_err(|what| format!("certain holders: {}: {what}", lock_name(lock)))?;
         done.push(("certain holders", beliefs.len() as u64));
     }
     let (watched, keys) = (&record.watched, key_events(machine));
@@ -143,16 +144,14 @@ fn same(watched: &[Watched], expected: &[Watched]) -> Result<(), String> {
 /// The changes of the election: at most one for each revision.
 fn leaders(machine: &Machine) -> Vec<Observed> {
     let mut changes: Vec<Observed> = Vec::new();
-    let mut leader = None;
     for (revision, event) in lock_events(machine, &LockName::election(ELECTION)) {
-        match event.change {
-            LockChange::Granted { value, .. } => leader = Some((event.fence, value.to_vec())),
-            LockChange::Proclaimed { value } => leader = Some((event.fence, value.to_vec())),
-            LockChange::Released => leader = None,
-        }
+        let leader = match event.change {
+            LockChange::Granted { value, .. } | LockChange::Proclaimed { value } => Some((event.fence, value.to_vec())),
+            LockChange::Released => None,
+        };
         changes.pop_if(|(before, _)| *before == revision);
         if changes.last().and_then(|(_, leader)| leader.clone()) != leader {
-            changes.push((revision, leader.clone()));
+            changes.push((revision, leader));
         }
     }
     changes
@@ -166,7 +165,9 @@ fn observed(observed: &[Observed], changes: &[Observed]) -> Result<(), String> {
         return Err(format!("the observer started with {first:?} at revision {start} instead of {state:?}"));
     }
     let later: Vec<_> = changes.iter().filter(|(revision, _)| revision > start).collect();
-    if let Some(at) = (0..later.len().max(observed.len() - 1)).find(|at| later.get(*at).copied() != observed.get(at + 1)) {
+    if let Some(at) =
+        (0..later.len().max(observed.len() - 1)).find(|at| later.get(*at).copied() != observed.get(at + 1))
+    {
         return Err(format!("change {at} is {:?} instead of {:?}", observed.get(at + 1), later.get(at)));
     }
     Ok(())

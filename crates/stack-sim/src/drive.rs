@@ -1,9 +1,9 @@
 //! Drives a run: a period with faults, then recovery, then the final checks.
 
 use crate::checks;
-use crate::coordination;
 use crate::clients::{Worker, probe_writer};
 use crate::cluster::Cluster;
+use crate::coordination;
 use crate::lockers::{LEASE_TTL, LOCKERS, Locker, observe_election, watch_keys};
 use crate::plan::Plan;
 use crate::record::micros;
@@ -170,7 +170,9 @@ impl Run<'_> {
         let Some(machine) = self.cluster.machine() else { return Err("no replica runs at the end".to_owned()) };
         let mut record = self.shared.recorder.lock();
         let coordination = coordination::check(&record, &machine)?;
-        for (name, count) in checks::check(&record, coordination::key_revisions(&machine))?.into_iter().chain(coordination) {
+        for (name, count) in
+            checks::check(&record, coordination::key_revisions(&machine))?.into_iter().chain(coordination)
+        {
             *record.stats.checks.entry(name).or_default() += count;
         }
         *record.stats.checks.entry("replicas agree").or_default() += 1;

@@ -7,7 +7,7 @@ use crate::plan::Mutant;
 use crate::record::{AcknowledgedWrite, now};
 use crate::world::Shared;
 use convoke_client::log::{
-    Acquire, Kv, KeyWatchEvent, LeaseTerms, LockGuard, Locks, PendingWrite, WatchKeys, Write, Written,
+    Acquire, KeyWatchEvent, Kv, LeaseTerms, LockGuard, Locks, PendingWrite, WatchKeys, Write, Written,
 };
 use convoke_client::{Error, ErrorCode};
 use std::sync::Arc;
@@ -88,7 +88,11 @@ impl Locker {
             match tokio::time::timeout(patience, pending).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    self.shared.recorder.fault(now(), Fault::WaiterLeaves, &format!("client {} leaves {lock}", self.id));
+                    self.shared.recorder.fault(
+                        now(),
+                        Fault::WaiterLeaves,
+                        &format!("client {} leaves {lock}", self.id),
+                    );
                     return;
                 }
             }
