@@ -64,6 +64,8 @@ impl World {
         if !ordered || c.parallel.is_some() || self.http.rng.u32(..PARALLEL_ONE_IN) != 0 {
             return;
         }
+        // After the faults, the check of all members waits for the last write and its replication.
+        let may_write = self.faults.active || main.is_some();
         let c = &self.http.clients[client];
         let main = main.and_then(Op::id);
         let ids = c.members.keys().filter(|id| Some(*id) != main && !is_contested(id));
@@ -71,7 +73,7 @@ impl World {
         let value = format!("{:x}", self.http.rng.u32(..));
         let (id, operation) = match (self.http.rng.u32(..3), self.http.rng.choice(ids)) {
             (0, _) => (None, SessionOperation::Heartbeat),
-            (1, Some(id)) => (Some(id.clone()), update(&id, &value)),
+            (1, Some(id)) if may_write => (Some(id.clone()), update(&id, &value)),
             _ => (None, update("unregistered", &value)),
         };
         let host = if self.http.rng.bool() { host } else { self.http_next_host(host) };
