@@ -34,7 +34,7 @@ const JSON: [&str; 22] = [
 ];
 
 /// Messages whose bytes are shared and not copied.
-const BYTES: [&str; 13] = [
+const BYTES: [&str; 22] = [
     "PutKey",
     "DeleteKeys",
     "KeyRange",
@@ -48,6 +48,15 @@ const BYTES: [&str; 13] = [
     "KeyQuery",
     "KeyWatch",
     "KeyEvent",
+    "AcquireLock",
+    "ReleaseLock",
+    "Proclaim",
+    "AwaitPlace",
+    "LockQuery",
+    "Lease",
+    "Lock",
+    "LockHolder",
+    "LockEvent",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

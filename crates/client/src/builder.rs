@@ -1,14 +1,14 @@
 //! Settings of a client.
 
-use crate::client::{Client, Inner, LogAccess};
+use crate::client::{Client, Inner, LogAccess, Process};
 use crate::connection::endpoint;
 use crate::driver::Driver;
 use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
 use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, Liveness};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -97,6 +97,7 @@ impl Builder {
             timeout: self.heartbeat_timeout,
         };
         let id = identity.client.clone();
+        let nonce = identity.nonce;
         let start = Instant::now();
         let log = LogAccess::new(seeds.clone(), self.token.clone());
         let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
@@ -104,9 +105,13 @@ impl Builder {
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
         let (links, link) = watch::channel(None);
         let abandoned = Arc::<AtomicBool>::default();
-        tokio::spawn(Driver::new(session, start, receiver, states, links, abandoned.clone(), self.token).run());
+        let (heartbeat, heartbeat_timeout) = watch::channel(session.heartbeat_timeout());
+        let process = Process { nonce, heartbeat_timeout, registered: Mutex::default() };
+        tokio::spawn(
+            Driver::new(session, start, receiver, states, links, heartbeat, abandoned.clone(), self.token).run(),
+        );
         let operation_timeout = self.operation_timeout;
-        let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log };
+        let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log, process };
         Ok(Client { inner: Arc::new(inner) })
     }
 

@@ -5,8 +5,8 @@ use crate::connect::TokenConnect;
 use crate::connection::Link;
 use crate::driver::{Command, Reply};
 use crate::follow::{self, CallbackGuard};
-use crate::log::{Ambassador, Kv, Options};
-use crate::registration::Registration;
+use crate::log::{Ambassador, Elections, Kv, LeaseTerms, Locks, MemberBinding, Options};
+use crate::registration::{Registration, Standing};
 use crate::token::{AuthorizedChannel, TokenSource};
 use crate::view::View;
 use crate::watch::Watch;
@@ -15,7 +15,7 @@ use convoke_proto::v1;
 use convoke_proto::v1::registry_client::RegistryClient;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
@@ -48,6 +48,36 @@ pub(crate) struct Inner {
     /// Set when a caller has dropped its future. The driver then looks for operations without a waiting caller.
     pub(crate) abandoned: Arc<AtomicBool>,
     pub(crate) log: LogAccess,
+    pub(crate) process: Process,
+}
+
+/// The identity of this process in the registry, and its registrations.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) nonce: u64,
+    /// As the node of the last attach set it.
+    pub(crate) heartbeat_timeout: watch::Receiver<Duration>,
+    /// Members in the order of their registration.
+    pub(crate) registered: Mutex<Vec<(String, watch::Receiver<Standing>)>>,
+}
+
+impl Process {
+    /// Remembers a registration. Those that have ended are forgotten.
+    fn registered(&self, id: &str, standing: watch::Receiver<Standing>) {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.retain(|(known, standing)| known != id && standing.borrow().ended.is_none());
+        registered.push((id.to_owned(), standing));
+    }
+
+    pub(crate) fn unregistered(&self, id: &str) {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != id);
+    }
+
+    /// Returns the first member that is registered.
+    fn member(&self) -> Option<String> {
+        let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.iter().find(|(_, standing)| standing.borrow().ended.is_none()).map(|(id, _)| id.clone())
+    }
 }
 
 /// The ambassador of the log, created when it is first used.
@@ -57,6 +87,15 @@ pub(crate) struct LogAccess {
     token: Option<TokenSource>,
     runtime: tokio::runtime::Handle,
     ambassador: OnceLock<Ambassador>,
+}
+
+impl Inner {
+    /// Returns the terms of a lease that ends with a registration of this process.
+    pub(crate) fn lease_terms(&self, member: String) -> LeaseTerms {
+        let registration = format!("{:016x}", self.process.nonce);
+        let binding = MemberBinding { member, client: self.id.clone(), registration };
+        LeaseTerms::member(binding, *self.process.heartbeat_timeout.borrow())
+    }
 }
 
 impl LogAccess {
@@ -116,6 +155,7 @@ impl Client {
     async fn register_with(&self, spec: MemberSpec, takeover: bool) -> Result<Registration, Error> {
         let (id, timeout) = (spec.id.clone(), self.inner.operation_timeout);
         let registered = send_command(self, |reply| Command::Register { spec, takeover, timeout, reply }).await?;
+        self.inner.process.registered(&id, registered.standing.clone());
         Ok(Registration::new(self.clone(), id, registered.registration, registered.standing))
     }
 
@@ -197,6 +237,30 @@ impl Client {
     pub fn kv(&self) -> Kv {
         let options = Options { timeout: self.inner.operation_timeout, ..Options::default() };
         self.log().kv_with(options)
+    }
+
+    /// Returns locks and semaphores, acquired with leases of 10 s that this client keeps alive.
+    ///
+    /// [`Registration::lease_terms`](crate::Registration::lease_terms) ties them to a member instead.
+    pub fn locks(&self) -> Locks {
+        self.coordination().locks()
+    }
+
+    /// Returns elections. If this client has registered a member, its candidacies end with that registration, so one
+    /// heartbeat does for both. Otherwise candidates hold leases of 10 s.
+    pub fn elections(&self) -> Elections {
+        let inner = Arc::downgrade(&self.inner);
+        let terms = move || {
+            let inner = inner.upgrade();
+            let bound = inner.as_ref().and_then(|inner| Some((inner, inner.process.member()?)));
+            bound.map_or_else(Locks::default_terms, |(inner, member)| inner.lease_terms(member))
+        };
+        Elections::new(Locks::new(self.coordination().leases(), Arc::new(terms)))
+    }
+
+    /// Releases are sent whatever the operation timeout is, so these handles have none.
+    fn coordination(&self) -> Kv {
+        self.log().kv()
     }
 
     /// Returns the ambassador shared by all handles of this client: fates of requests, status, membership, and handles

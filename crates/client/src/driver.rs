@@ -60,6 +60,7 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     states: watch::Sender<ConnectionState>,
     links: watch::Sender<Option<Link>>,
+    heartbeat_timeout: watch::Sender<Duration>,
     connection_events: ConnectionEvents,
     events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
@@ -79,6 +80,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         states: watch::Sender<ConnectionState>,
         links: watch::Sender<Option<Link>>,
+        heartbeat_timeout: watch::Sender<Duration>,
         abandoned: Arc<AtomicBool>,
         token: Option<TokenSource>,
     ) -> Driver {
@@ -89,6 +91,7 @@ impl Driver {
             commands,
             states,
             links,
+            heartbeat_timeout,
             connection_events,
             events,
             connection: None,
@@ -120,6 +123,8 @@ impl Driver {
                 () = sleep => {}
             }
             self.work(Session::wake);
+            let timeout = self.session.heartbeat_timeout();
+            self.heartbeat_timeout.send_if_modified(|known| std::mem::replace(known, timeout) != timeout);
         }
     }
 

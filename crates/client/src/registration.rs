@@ -2,6 +2,7 @@
 
 use crate::client::{Client, send_command};
 use crate::driver::Command;
+use crate::log::LeaseTerms;
 use crate::session::RegistrationId;
 use crate::{Error, Update};
 use tokio::sync::watch;
@@ -56,9 +57,19 @@ impl Registration {
         send_command(&self.client, |reply| Command::Update { id, registration, update, timeout, reply }).await
     }
 
+    /// Returns the terms of a lease that ends with this registration, for
+    /// [`Locks::with_terms`](crate::log::Locks::with_terms) and [`Leases::grant`](crate::log::Leases::grant).
+    ///
+    /// The service then has one heartbeat for being found and for holding locks. No ttl protects a holder: only the
+    /// fence does.
+    pub fn lease_terms(&self) -> LeaseTerms {
+        self.client.inner.lease_terms(self.id.clone())
+    }
+
     /// Unregisters the member. The operation is performed even if the future is dropped.
     pub async fn unregister(self) -> Result<(), Error> {
         self.check()?;
+        self.client.inner.process.unregistered(&self.id);
         let (id, registration, timeout) = (self.id.clone(), self.registration, self.client.operation_timeout());
         send_command(&self.client, |reply| Command::Unregister { id, registration, timeout, reply }).await.map(drop)
     }

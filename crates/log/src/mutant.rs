@@ -72,6 +72,7 @@ convoke_base::mutants! {
     LeasePlacesStay: "LO4", "the end of a lease does not release its locks";
     GuardIgnored: "LO6", "a guarded write does not check the fence";
     DelayIgnored: "LO7", "a lock is handed over without its delay";
+    LossNotReported: "LO9", "a client is not told that it lost its place in a lock";
     LockEventsMissing: "EL1", "changes of a leader are not in history";
     PlacesUnlimited: "Q1", "a lock may have any number of waiters";
     BarrierWithoutFloor: "LR4", "a barrier read does not raise the volatile floor";

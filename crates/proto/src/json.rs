@@ -3,9 +3,14 @@
 //! Types for user input reject unknown fields. Types for responses of a node ignore them, because the node may
 //! be newer than the reader.
 
+mod coordination;
 mod txn;
 
 pub use convoke_filter::Status;
+pub use coordination::{
+    ElectedLeader, Election, ElectionList, LeaderChange, Lease, LeaseList, Lock, LockHolder, LockList, LockPlace,
+    LogClock,
+};
 pub use txn::{
     Compare, Delete, Get, Operand, Operation, OperationResult, Put, Relation, Sort, TXN_OPERATIONS_MAX, Target, Txn,
     TxnAnswer, lease_id,

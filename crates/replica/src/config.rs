@@ -87,6 +87,8 @@ pub struct ReplicaLimits {
     pub proposals: usize,
     /// Reads in progress at a leader; further ones are rejected.
     pub reads: usize,
+    /// Clients that wait for a change of their place in a lock, at a leader; further ones are rejected.
+    pub awaited_places: usize,
     /// Size of one encoded command.
     pub command_bytes: usize,
     /// Bytes of entries per message to another replica.
@@ -112,6 +114,7 @@ impl Default for ReplicaLimits {
         ReplicaLimits {
             proposals: 8_192,
             reads: 8_192,
+            awaited_places: 100_000,
             command_bytes: 9 * 1024 * 1024,
             append_bytes: 512 * 1024,
             appends_in_flight: 16,

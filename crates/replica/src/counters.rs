@@ -24,6 +24,20 @@ convoke_counters::atomic_counters! {
         reads_local,
         /// Keep-alives of log sessions confirmed.
         keep_alives,
+        /// Keep-alives of leases confirmed.
+        lease_keep_alives,
+        /// Leadership rounds for keep-alives of leases.
+        leadership_rounds,
+        /// Leases that this replica proposed to end because they were not kept alive.
+        lease_expiries,
+        /// Leases that this replica proposed to end because their member was gone.
+        member_leases_ended,
+        /// Leases granted, in the entries that this replica applied.
+        leases_granted,
+        /// Permits of locks and elections granted, in the entries that this replica applied.
+        lock_grants,
+        /// Clients that this replica told about a change of their place in a lock.
+        places_reported,
         /// Terms led by this replica.
         terms_led,
         /// Log session expiries proposed by this replica.

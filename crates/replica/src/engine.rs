@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
 use crate::handle::Settling;
+use crate::keep_alives::KeepAlives;
 use crate::raft::{self, LeaderId, Proposal, Raft, WriteResult};
 use crate::rejection::LogRejection;
 use crate::state::State;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     queue: mpsc::UnboundedSender<Queued>,
     proposals: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
+    pub(crate) keep_alives: KeepAlives,
     /// Whether a leader had recent contact with a majority.
     quorum: AtomicBool,
     /// When this replica last accepted a message from a leader.
@@ -92,6 +94,7 @@ impl Engine {
                 queue,
                 proposals,
                 reads,
+                keep_alives: KeepAlives::default(),
                 quorum,
                 led: Mutex::default(),
                 group_after_removal: Mutex::default(),

@@ -13,7 +13,7 @@ use crate::state::{Snapshots, State, StateMachine};
 use crate::store::disk::{Directory, Disk};
 use crate::store::identity::Identity;
 use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
-use crate::{evidence, housekeeping, term_watch};
+use crate::{evidence, housekeeping, keep_alives, term_watch};
 use convoke_log::command::ReplicaLocation;
 use convoke_log::{Level, LimitsError, Machine, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -290,7 +290,8 @@ async fn launch(plane: &Arc<Plane>, identity: Identity) -> Result<(), StartError
     let local = LocalReplica { identity: Arc::new(identity), engine };
     plane.spawn(engine::forward(raft, queued));
     plane.spawn(term_watch::watch(plane.clone(), local.engine.clone()));
-    plane.spawn(term_watch::expire_sessions(local.engine.clone()));
+    plane.spawn(term_watch::propose_due(local.engine.clone()));
+    plane.spawn(keep_alives::confirm(local.engine.clone()));
     plane.spawn(housekeeping::keep(local.engine.clone()));
     plane.spawn(evidence::keep(plane.clone(), local.engine.clone()));
     plane.spawn(driver::drive(plane.clone(), local.clone()));

@@ -1,9 +1,10 @@
-//! Leader duties: detects the end of a term and expires silent sessions.
+//! Leader duties: detects the end of a term, and proposes what is due: expiries and ends of lock delays.
 
 use crate::counters::add;
 use crate::engine::Engine;
 use crate::plane::Plane;
 use crate::raft;
+use convoke_log::Command;
 use openraft::async_runtime::watch::WatchReceiver;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +44,8 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
     }
 }
 
-/// Proposes the expiry of silent sessions (LS6), and checks for a majority.
-pub(crate) async fn expire_sessions(engine: Arc<Engine>) {
+/// Proposes the expiry of silent sessions and leases (LS6, LE3) and the end of lock delays (LO7), and checks for a majority.
+pub(crate) async fn propose_due(engine: Arc<Engine>) {
     loop {
         engine.update_quorum();
         let state = &engine.state;
@@ -53,7 +54,11 @@ pub(crate) async fn expire_sessions(engine: Arc<Engine>) {
             Some((commands, wake)) => {
                 for command in commands {
                     match engine.propose(&command) {
-                        Ok(_) => add(&engine.counting.session_expiries, 1),
+                        Ok(_) => match command {
+                            Command::EndLease(_) => add(&engine.counting.lease_expiries, 1),
+                            Command::Expire(_) => add(&engine.counting.session_expiries, 1),
+                            _ => {}
+                        },
                         // Retry after another ttl. Otherwise the leader would wait for the result for the rest of the
                         // term, and the session would neither expire nor be renewed.
                         Err(_) => state.term().not_expired(state.now(), &command),

@@ -100,7 +100,13 @@ impl Bound {
             gate,
         );
         let following = tokio::spawn(surface.clone().follow());
-        let accepting = tokio::spawn(net::accept(listener, surface.clone(), stages));
+        let accepting = tokio::spawn({
+            let surface = surface.clone();
+            async move {
+                surface.health.publish(surface.node.phase()).await;
+                net::accept(listener, surface, stages).await;
+            }
+        });
         Server { address, surface, shutdown, stage, accepting, following }
     }
 }

@@ -13,6 +13,8 @@ export class ApiError extends Error {
     this.field = error?.field ?? "";
     /** In a filter: `{line, column}`, counted from 1. */
     this.position = error?.position ?? null;
+    /** With COMPACTED: the oldest revision of history. */
+    this.known = error?.known ?? 0;
   }
 }
 
@@ -21,13 +23,13 @@ export async function errorOf(response) {
   return new ApiError(response.status, body?.error);
 }
 
-async function request(path, signal) {
+async function request(path, signal, method = "GET") {
   const signals = [AbortSignal.timeout(TIMEOUT)];
   if (signal) signals.push(signal);
   const headers = credentials();
   let response;
   try {
-    response = await fetch(path, { headers, signal: AbortSignal.any(signals), cache: "no-store" });
+    response = await fetch(path, { method, headers, signal: AbortSignal.any(signals), cache: "no-store" });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, { message: "the node does not respond" });
@@ -35,11 +37,12 @@ async function request(path, signal) {
   if (response.status === 401) {
     await signIn(headers, (await errorOf(response)).message);
     if (signal?.aborted) throw new ApiError(401, null);
-    return request(path, signal);
+    return request(path, signal, method);
   }
   if (!response.ok) throw await errorOf(response);
   return response;
 }
 
 export const get = async (path, signal) => (await request(path, signal)).json();
+export const send = async (method, path, signal) => (await request(path, signal, method)).json();
 export const getText = async (path, signal) => (await request(path, signal)).text();

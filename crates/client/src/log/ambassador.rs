@@ -1,5 +1,7 @@
 //! The I/O shell around the core: one lock, one link, one task.
 
+use super::clock::Clock;
+use super::coordination::Listeners;
 use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output, Secret};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
@@ -38,7 +40,7 @@ pub struct Ambassador {
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    start: Instant,
+    clock: Clock,
     pub(super) connect: Arc<dyn Connect>,
     /// The link to the current leader.
     pub(super) linked: watch::Sender<Option<Linked>>,
@@ -68,8 +70,9 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-struct State {
-    core: Core,
+pub(super) struct State {
+    pub(super) core: Core,
+    pub(super) listeners: Listeners,
     waiting: HashMap<CallId, oneshot::Sender<Result<Decided, Error>>>,
     /// Messages to the leader. The core bounds their number.
     outgoing: Option<mpsc::UnboundedSender<v1::SubmitRequest>>,
@@ -144,8 +147,8 @@ impl Ambassador {
         }
         let core = Core::new(fastrand::Rng::new(), secret);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { core, waiting: HashMap::new(), outgoing: None }),
-            start: Instant::now(),
+            state: Mutex::new(State { core, listeners: Listeners::default(), waiting: HashMap::new(), outgoing: None }),
+            clock: Clock::start(),
             connect,
             linked: watch::Sender::new(None),
             link_requested: Notify::new(),
@@ -208,7 +211,7 @@ fn secret(fallback: &mut fastrand::Rng) -> Secret {
 
 impl Shared {
     pub(super) fn now(&self) -> ClientTime {
-        self.start.elapsed()
+        self.clock.now()
     }
 
     pub(super) fn lane(&self, options: Options) -> LaneId {
@@ -228,11 +231,7 @@ impl Shared {
         if let Ok(call) = &issued {
             state.waiting.insert(*call, reply);
         }
-        let cut_off = state.outgoing.is_none();
-        drop(state);
-        if cut_off {
-            self.request_link();
-        }
+        self.search_if_cut_off(state);
         issued.map(|call| (call, answer))
     }
 
@@ -247,12 +246,17 @@ impl Shared {
         let ending = self.decide(&mut state, |core, now, out| core.close(now, lane, timeout, out));
         let (reply, answer) = oneshot::channel();
         state.waiting.insert(ending.filter(|_| timeout.is_some())?, reply);
+        self.search_if_cut_off(state);
+        Some(answer)
+    }
+
+    /// Starts a search for the leader if there is no link.
+    pub(super) fn search_if_cut_off(&self, state: MutexGuard<'_, State>) {
         let cut_off = state.outgoing.is_none();
         drop(state);
         if cut_off {
             self.request_link();
         }
-        Some(answer)
     }
 
     /// Waits until every session that is ending has ended.
@@ -276,7 +280,11 @@ impl Shared {
         self.decide(&mut self.lock(), decide)
     }
 
-    fn decide<T>(&self, state: &mut State, decide: impl FnOnce(&mut Core, ClientTime, &mut Output) -> T) -> T {
+    pub(super) fn decide<T>(
+        &self,
+        state: &mut State,
+        decide: impl FnOnce(&mut Core, ClientTime, &mut Output) -> T,
+    ) -> T {
         let mut out = Output::default();
         let before = state.core.next_wake();
         let value = decide(&mut state.core, self.now(), &mut out);
@@ -288,7 +296,8 @@ impl Shared {
     }
 
     /// Runs under the lock, so that messages leave in the order of the core's decisions. It never waits.
-    fn carry_out(&self, state: &mut State, out: Output) {
+    fn carry_out(&self, state: &mut State, mut out: Output) {
+        state.listeners.notify(&mut out);
         if let Some(outgoing) = &state.outgoing {
             for message in out.sends {
                 // If the link has just failed, the core will resend the message.
@@ -364,8 +373,8 @@ impl Shared {
             let state = self.lock();
             (state.core.waiting() > 0 || self.readers.load(Ordering::Acquire) > 0, state.core.keep_alive_interval())
         };
-        let asked = self.start + Duration::from_millis(self.asked_at.load(Ordering::Acquire));
-        if waiting && begun.max(asked).elapsed() < HURRY {
+        let asked = Duration::from_millis(self.asked_at.load(Ordering::Acquire));
+        if waiting && begun.elapsed().min(self.now().saturating_sub(asked)) < HURRY {
             return PAUSE_HURRIED;
         }
         // A session must not expire because its new leader was found too late.
@@ -439,7 +448,7 @@ impl Shared {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

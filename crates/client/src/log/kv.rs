@@ -5,7 +5,7 @@ use super::core::{Body, Issuing, LaneId};
 use super::read::{self, Consistency};
 use super::{KeyPage, KeyValue, Options, PendingWrite, Query};
 use crate::Error;
-use convoke_proto::v1;
+use convoke_proto::v1::{self, compare::Subject, txn_operation::Operation};
 use prost::bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,10 @@ impl Handle {
     pub(super) fn shared(&self) -> &Shared {
         &self.ambassador.shared
     }
+
+    pub(super) fn ambassador_shared(&self) -> &Arc<Shared> {
+        &self.ambassador.shared
+    }
 }
 
 impl Drop for Handle {
@@ -46,10 +50,18 @@ impl Drop for Handle {
 #[must_use]
 pub struct Write {
     change: Change,
-    if_revision: Option<u64>,
+    conditions: Conditions,
+    lease: u64,
     previous: bool,
     deadline: Option<Duration>,
     last: bool,
+}
+
+/// What must hold for a write to take effect.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conditions {
+    pub(super) if_revision: Option<u64>,
+    pub(super) guard: Option<v1::LockGuard>,
 }
 
 #[derive(Clone, Debug)]
@@ -74,13 +86,33 @@ impl Write {
     }
 
     fn new(change: Change) -> Write {
-        Write { change, if_revision: None, previous: false, deadline: None, last: false }
+        Write { change, conditions: Conditions::default(), lease: 0, previous: false, deadline: None, last: false }
     }
 
     /// Requires that the key has this modify revision, or does not exist if it is 0. Otherwise the write fails with
     /// `FAILED_PRECONDITION`, and [`Error::known`](crate::Error) is the revision found. Not supported for prefixes.
     pub fn if_revision(mut self, revision: u64) -> Write {
-        self.if_revision = Some(revision);
+        self.conditions.if_revision = Some(revision);
+        self
+    }
+
+    /// Attaches the key of a put to a lease: it is deleted when the lease ends. A put without a lease detaches its key. No
+    /// effect on deletes.
+    pub fn lease(mut self, lease: u64) -> Write {
+        self.lease = lease;
+        self
+    }
+
+    /// Requires that a lock is held with this fence when the write is applied. Otherwise the write fails with
+    /// `FAILED_PRECONDITION` and field `fence`, however late it arrives.
+    pub fn if_lock(mut self, name: impl Into<Bytes>, fence: u64) -> Write {
+        self.conditions.guard = Some(v1::LockGuard { name: name.into(), fence, election: false });
+        self
+    }
+
+    /// Requires that the leader of an election has this fence when the write is applied (see [`if_lock`](Self::if_lock)).
+    pub fn if_leader(mut self, election: impl Into<Bytes>, fence: u64) -> Write {
+        self.conditions.guard = Some(v1::LockGuard { name: election.into(), fence, election: true });
         self
     }
 
@@ -105,13 +137,50 @@ impl Write {
     }
 
     fn body(self) -> Body {
-        let Write { change, if_revision, previous, .. } = self;
+        if self.lease > 0 || self.conditions.guard.is_some() {
+            return self.txn();
+        }
+        let Write { change, conditions: Conditions { if_revision, .. }, previous, .. } = self;
         let delete = |which| Body::Delete(v1::DeleteKeys { which: Some(which), if_revision, previous });
         match change {
             Change::Put(key, value) => Body::Put(v1::PutKey { key, value, if_revision, previous }),
             Change::Delete(key) => delete(v1::delete_keys::Which::Key(key)),
             Change::DeleteRange(range) => delete(v1::delete_keys::Which::Range(range)),
         }
+    }
+
+    /// Leases and guards exist in transactions only. The branch for a condition that does not hold reads the key, to find
+    /// out which one it was.
+    fn txn(self) -> Body {
+        let Write { change, conditions: Conditions { if_revision, guard }, lease, previous, .. } = self;
+        let (operation, key) = match change {
+            Change::Put(key, value) => {
+                let put = v1::TxnPut { key: key.clone(), value, lease, previous, ..v1::TxnPut::default() };
+                (Operation::Put(put), Some(key))
+            }
+            Change::Delete(key) => {
+                let which = Some(v1::txn_delete::Which::Key(key.clone()));
+                (Operation::Delete(v1::TxnDelete { which, previous }), Some(key))
+            }
+            Change::DeleteRange(range) => {
+                let which = Some(v1::txn_delete::Which::Range(range));
+                (Operation::Delete(v1::TxnDelete { which, previous }), None)
+            }
+        };
+        let mut compares = Vec::new();
+        compares
+            .extend(guard.map(|guard| v1::Compare { subject: Some(Subject::Lock(guard)), ..v1::Compare::default() }));
+        compares.extend(if_revision.zip(key.clone()).map(|(revision, key)| v1::Compare {
+            subject: Some(Subject::Key(key)),
+            relation: v1::compare::Relation::Equal.into(),
+            operand: Some(v1::compare::Operand::ModRevision(revision)),
+        }));
+        let wrap = |operation| v1::TxnOperation { operation: Some(operation) };
+        let read = key.filter(|_| if_revision.is_some()).map(|key| {
+            let query = v1::KeyQuery { which: Some(v1::key_query::Which::Key(key)), ..v1::KeyQuery::default() };
+            wrap(Operation::Read(query))
+        });
+        Body::Txn(v1::Txn { compares, then: vec![wrap(operation)], otherwise: read.into_iter().collect() })
     }
 }
 
@@ -124,7 +193,12 @@ impl Kv {
 
     /// Issues a write. Its order is fixed when this returns, before anything is awaited.
     pub fn write(&self, write: Write) -> PendingWrite {
-        self.issue(Issuing { deadline: write.deadline, last: write.last, body: write.body() })
+        let (deadline, last, conditions) = (write.deadline, write.last, write.conditions.clone());
+        self.issue(Issuing { deadline, last, ..Issuing::new(write.body()) }).under(conditions)
+    }
+
+    pub(super) fn of(handle: &Arc<Handle>) -> Kv {
+        Kv { handle: handle.clone() }
     }
 
     pub(super) fn handle(&self) -> &Arc<Handle> {

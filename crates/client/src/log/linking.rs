@@ -15,6 +15,9 @@ const LEADER_SILENCE: Duration = Duration::from_secs(2);
 /// How often this is checked.
 const SILENCE_CHECK: Duration = Duration::from_millis(500);
 
+/// Timers stop while the machine is suspended, but leases do not, so time is checked this often while there are some.
+const SUSPEND_CHECK: Duration = Duration::from_secs(1);
+
 /// How long the ambassador runs after its last handle was dropped, so that sessions can end.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
@@ -37,7 +40,8 @@ async fn keep_time(shared: &Shared) {
     loop {
         let next = shared.with(|core, now, out| {
             core.tick(now, out);
-            core.next_wake().map(|at| at.saturating_sub(now))
+            let next = core.next_wake().map(|at| at.saturating_sub(now));
+            if core.keeps_leases() { next.map(|next| next.min(SUSPEND_CHECK)) } else { next }
         });
         let waiting = async {
             match next {

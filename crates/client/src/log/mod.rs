@@ -8,13 +8,19 @@
 //! Internally, `core` makes all decisions and the other modules perform I/O.
 
 mod ambassador;
+mod clock;
+mod coordination;
 mod core;
+mod elections;
 mod kv;
+mod leases;
 mod linking;
+mod locks;
 mod operations;
 mod options;
 mod peers;
 mod pending;
+mod places;
 mod query;
 mod read;
 mod search;
@@ -22,7 +28,10 @@ mod txn;
 mod watch;
 
 pub use self::ambassador::Ambassador;
+pub use self::elections::{Elections, Leader, LeaderChange, Leadership, Observer};
 pub use self::kv::{Kv, Write};
+pub use self::leases::{Lease, LeasePage, LeaseTerms, Leases, MemberBinding};
+pub use self::locks::{Acquire, LockGuard, LockPage, Locks};
 pub use self::operations::{EndSessions, ReplicaChange};
 pub use self::options::Options;
 pub use self::pending::{PendingWrite, Written};
@@ -31,4 +40,7 @@ pub use self::read::Consistency;
 pub use self::txn::{Compare, Op, OpResult, PendingTxn, Relation, Txn, TxnAnswer, TxnBuilder};
 pub use self::watch::{KeyChange, KeyWatch, KeyWatchEvent, ResetReason, WatchKeys};
 pub use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
-pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};
+pub use convoke_proto::v1::{
+    Fate, KeyValue, Lease as LeaseInfo, Lock as LockInfo, LockHolder, LogStatusResponse as Status, RequestId,
+    fate::Kind as FateKind,
+};

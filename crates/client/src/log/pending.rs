@@ -2,9 +2,9 @@
 
 use super::ambassador::Shared;
 use super::core::{CallId, Decided};
-use super::kv::Handle;
-use crate::Error;
-use convoke_proto::v1::{Fate, KeyValue, RequestId};
+use super::kv::{Conditions, Handle};
+use crate::{Error, ErrorCode};
+use convoke_proto::v1::{Fate, KeyValue, RequestId, txn_result};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 #[must_use = "a request whose future is dropped is abandoned"]
 pub struct PendingWrite {
     state: State,
+    conditions: Conditions,
     handle: Arc<Handle>,
 }
 
@@ -46,11 +47,47 @@ pub struct Written {
     pub abandoned: Option<(RequestId, Fate)>,
 }
 
-impl From<Decided> for Written {
-    fn from(decided: Decided) -> Written {
-        let Decided { request, fate, abandoned, .. } = decided;
-        let Fate { index, revision, keys, previous, omitted, .. } = fate;
-        Written { request, index, revision, keys, previous, omitted, abandoned }
+impl Written {
+    /// Returns the answer to a write, which was a transaction if it had a lease or a guard.
+    fn of(decided: Decided, conditions: &Conditions) -> Result<Written, Error> {
+        if decided.fate.succeeded == Some(false) {
+            return Err(conditions.failure(decided));
+        }
+        let Decided { request, fate, abandoned, results, .. } = decided;
+        let Fate { index, revision, keys, mut previous, omitted, .. } = fate;
+        for result in results.into_iter().flat_map(|results| results.results) {
+            match result.result {
+                Some(txn_result::Result::Put(put)) => previous.extend(put.previous),
+                Some(txn_result::Result::Delete(delete)) => previous.extend(delete.previous),
+                Some(txn_result::Result::Read(_)) | None => {}
+            }
+        }
+        Ok(Written { request, index, revision, keys, previous, omitted, abandoned })
+    }
+}
+
+impl Conditions {
+    /// Returns the error of a transaction whose compares did not hold.
+    fn failure(&self, decided: Decided) -> Error {
+        let results = decided.results.into_iter().flat_map(|results| results.results);
+        let found = results.into_iter().find_map(|result| match result.result {
+            Some(txn_result::Result::Read(read)) => Some(read.records.first().map_or(0, |record| record.mod_revision)),
+            _ => None,
+        });
+        let error = match (self.if_revision, found, &self.guard) {
+            (Some(required), Some(found), _) if required != found => {
+                let message = format!("the key has modify revision {found}, not {required}");
+                Error { known: Some(found), ..Error::new(ErrorCode::FailedPrecondition, message) }
+            }
+            (_, _, Some(guard)) => {
+                let kind = if guard.election { "election" } else { "lock" };
+                let (name, fence) = (String::from_utf8_lossy(&guard.name), guard.fence);
+                let message = format!("{kind} {name:?} is not held with fence {fence} any more; nothing was changed");
+                Error::new(ErrorCode::FailedPrecondition, message).field("fence")
+            }
+            _ => Error::new(ErrorCode::FailedPrecondition, "the condition of the write does not hold"),
+        };
+        error.request(decided.request)
     }
 }
 
@@ -63,7 +100,12 @@ impl PendingWrite {
             Ok((call, answer)) => State::Waiting { call, answer },
             Err(error) => State::Answered(Box::new(Err(error))),
         };
-        PendingWrite { state, handle }
+        PendingWrite { state, conditions: Conditions::default(), handle }
+    }
+
+    pub(super) fn under(mut self, conditions: Conditions) -> PendingWrite {
+        self.conditions = conditions;
+        self
     }
 
     /// Abandons the request, as dropping it does, and returns its id for `resolve`. Returns `None` if no copy was sent,
@@ -88,6 +130,11 @@ impl PendingWrite {
         self.handle.shared()
     }
 
+    /// Waits for the decision itself.
+    pub(super) async fn decided(mut self) -> Result<Decided, Error> {
+        std::future::poll_fn(|context| self.poll_decided(context)).await
+    }
+
     pub(super) fn poll_decided(&mut self, context: &mut Context<'_>) -> Poll<Result<Decided, Error>> {
         let result = match std::mem::replace(&mut self.state, State::Over) {
             State::Waiting { call, mut answer } => match Pin::new(&mut answer).poll(context) {
@@ -108,7 +155,8 @@ impl Future for PendingWrite {
     type Output = Result<Written, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_decided(context).map_ok(Written::from)
+        let decided = ready!(self.poll_decided(context));
+        Poll::Ready(decided.and_then(|decided| Written::of(decided, &self.conditions)))
     }
 }
 
@@ -128,5 +176,5 @@ impl fmt::Debug for PendingWrite {
 
 /// The ambassador ended with its runtime, or the answer was already taken.
 pub(super) fn gone() -> Error {
-    Error::new(crate::ErrorCode::FailedPrecondition, "the client has been closed, or the answer was already taken")
+    Error::new(ErrorCode::FailedPrecondition, "the client has been closed, or the answer was already taken")
 }

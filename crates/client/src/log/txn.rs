@@ -230,7 +230,15 @@ impl Compare {
 
     /// Requires that a lock is held with this fence now.
     pub fn lock(name: impl Into<Bytes>, fence: u64) -> Compare {
-        let lock = v1::LockGuard { name: name.into(), fence, election: false };
+        Compare::guard(v1::LockGuard { name: name.into(), fence, election: false })
+    }
+
+    /// Requires that the leader of an election has this fence now.
+    pub fn election(name: impl Into<Bytes>, fence: u64) -> Compare {
+        Compare::guard(v1::LockGuard { name: name.into(), fence, election: true })
+    }
+
+    fn guard(lock: v1::LockGuard) -> Compare {
         Compare(v1::Compare { subject: Some(compare::Subject::Lock(lock)), ..v1::Compare::default() })
     }
 
@@ -335,11 +343,8 @@ impl Kv {
             let handle = self.handle().clone();
             return PendingTxn(State::Read(Box::pin(read_txn(handle, txn.txn, Consistency::Barrier))));
         }
-        PendingTxn(State::Write(self.issue(Issuing {
-            deadline: txn.deadline,
-            last: txn.last,
-            body: Body::Txn(txn.txn),
-        })))
+        let (deadline, last) = (txn.deadline, txn.last);
+        PendingTxn(State::Write(self.issue(Issuing { deadline, last, ..Issuing::new(Body::Txn(txn.txn)) })))
     }
 
     /// Executes a read-only transaction with the given consistency. Fails with `INVALID_ARGUMENT` if it changes keys.

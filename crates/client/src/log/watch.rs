@@ -22,8 +22,8 @@ const EVENTS_MAX: usize = 256;
 const PROGRESS: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Pauses before another attempt.
-const PAUSE_BASE: Duration = Duration::from_millis(20);
-const PAUSE_CAP: Duration = Duration::from_secs(2);
+pub(super) const PAUSE_BASE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE_CAP: Duration = Duration::from_secs(2);
 
 /// The keys to watch, and how.
 #[derive(Clone, Debug)]
@@ -185,7 +185,7 @@ impl Kv {
 }
 
 /// Why one stream of a replica ended.
-enum Ended {
+pub(super) enum Ended {
     /// The application dropped the watch.
     Dropped,
     /// Another replica may continue.
@@ -270,35 +270,21 @@ impl Follower {
     }
 
     async fn try_follow(&mut self, address: &str) -> Result<std::convert::Infallible, Ended> {
-        let opening = async {
-            let channel = self.shared().channel(address).await?;
-            let watch = v1::KeyWatch {
-                id: 1,
-                which: Some(self.keys.which.clone()),
-                from: self.keys.next,
-                previous: self.keys.previous,
-                ..v1::KeyWatch::default()
-            };
-            let request = v1::KeyWatchRequest {
-                log: self.keys.log,
-                watches: vec![watch],
-                stale: self.keys.stale,
-                progress_ms: u64::try_from(PROGRESS.as_millis()).unwrap_or(u64::MAX),
-            };
-            let stream = client(self.shared(), channel.clone()).watch(request).await.map_err(Error::from)?;
-            Ok::<_, Error>((channel, stream.into_inner()))
+        let watch = v1::KeyWatch {
+            id: 1,
+            which: Some(self.keys.which.clone()),
+            from: self.keys.next,
+            previous: self.keys.previous,
+            ..v1::KeyWatch::default()
         };
-        let opened = tokio::time::timeout(SILENCE_MAX, opening).await.map_err(|_| silent(address))?;
+        let opened = open_stream(self.shared(), address, watch, self.keys.log, self.keys.stale).await;
         let (channel, mut stream) = match opened {
             Err(error) if error.code == ErrorCode::SessionGone => return Err(self.start_again(ResetReason::OtherLog)),
             Err(error) if error.code == ErrorCode::Compacted => return Err(self.start_again(ResetReason::Compacted)),
             opened => opened?,
         };
         loop {
-            let received = tokio::time::timeout(SILENCE_MAX, stream.message()).await.map_err(|_| silent(address))?;
-            let received = received.map_err(Error::from)?.and_then(|received| received.message);
-            let message = received.ok_or_else(|| silent(address))?;
-            match message {
+            match next_message(&mut stream, address).await? {
                 Message::Started(started) => {
                     self.keys.log = started.log;
                     if let Some(reason) = self.reset {
@@ -322,7 +308,8 @@ impl Follower {
                         let (key, record) = match event.change {
                             Some(Change::Put(record)) => (record.key.clone(), Some(record)),
                             Some(Change::Delete(key)) => (key, None),
-                            None => continue,
+                            // A watch of keys selects no locks.
+                            Some(Change::Lock(_)) | None => continue,
                         };
                         let (revision, last, previous) = (position.revision, event.last, event.previous);
                         let change = KeyChange { revision, last, key, record, previous };
@@ -339,6 +326,8 @@ impl Follower {
         let mut query = match self.keys.which.clone() {
             Which::Key(key) => super::Query::key(key),
             Which::Range(range) => super::Query::range(range.from, range.until),
+            // A lock has no keys.
+            Which::Lock(_) => return Ok(Vec::new()),
         };
         let mut records = Vec::new();
         loop {
@@ -358,6 +347,34 @@ impl Follower {
             }
         }
     }
+}
+
+/// Opens a stream with one watch at a replica.
+pub(super) async fn open_stream(
+    shared: &Shared,
+    address: &str,
+    watch: v1::KeyWatch,
+    log: Option<v1::LogId>,
+    stale: bool,
+) -> Result<(crate::connect::LogChannel, tonic::Streaming<v1::KeyWatchResponse>), Error> {
+    let opening = async {
+        let channel = shared.channel(address).await?;
+        let progress_ms = u64::try_from(PROGRESS.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::KeyWatchRequest { log, watches: vec![watch], stale, progress_ms };
+        let stream = client(shared, channel.clone()).watch(request).await.map_err(Error::from)?;
+        Ok((channel, stream.into_inner()))
+    };
+    tokio::time::timeout(SILENCE_MAX, opening).await.map_err(|_| silent(address))?
+}
+
+/// Returns the next message of a stream. A replica that is silent for too long is left.
+pub(super) async fn next_message(
+    stream: &mut tonic::Streaming<v1::KeyWatchResponse>,
+    address: &str,
+) -> Result<Message, Error> {
+    let received = tokio::time::timeout(SILENCE_MAX, stream.message()).await.map_err(|_| silent(address))?;
+    let received = received.map_err(Error::from)?.and_then(|received| received.message);
+    received.ok_or_else(|| silent(address))
 }
 
 fn silent(address: &str) -> Error {

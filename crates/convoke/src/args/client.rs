@@ -66,6 +66,21 @@ pub(crate) struct DrainArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Member id
+    #[arg(required_unless_present_any = ["lock", "election"], conflicts_with_all = ["lock", "election"])]
+    pub(crate) id: Option<String>,
+    /// Explain a lock instead of a member
+    #[arg(long, value_name = "NAME", conflicts_with = "election")]
+    pub(crate) lock: Option<String>,
+    /// Explain an election instead of a member
+    #[arg(long, value_name = "NAME")]
+    pub(crate) election: Option<String>,
+    #[command(flatten)]
+    pub(crate) inspect: Inspect,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     /// Filter, such as: service == "orders"
     pub(crate) filter: Option<String>,

@@ -39,6 +39,11 @@ pub(crate) enum KvCommand {
         /// Require this modify revision, 0: no such key; exit 5 otherwise
         #[arg(long, value_name = "REVISION")]
         if_revision: Option<u64>,
+        /// Attach the key to this lease, and delete it at the end of it
+        #[arg(long, value_name = "LEASE", value_parser = clap::value_parser!(u64).range(1..))]
+        lease: Option<u64>,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// Delete a key, or all keys with a prefix
     Delete {
@@ -50,6 +55,8 @@ pub(crate) enum KvCommand {
         /// Require this modify revision; exit 5 otherwise
         #[arg(long, value_name = "REVISION")]
         if_revision: Option<u64>,
+        #[command(flatten)]
+        guard: Guard,
     },
     /// List keys in order
     List {
@@ -102,6 +109,19 @@ pub(crate) enum KvCommand {
         /// File with the transaction as text or JSON; stdin if missing or -
         file: Option<PathBuf>,
     },
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Guard {
+    /// Require that this lock is held with --fence; exit 5 otherwise
+    #[arg(long, value_name = "NAME", requires = "fence", conflicts_with = "election")]
+    pub(crate) lock: Option<String>,
+    /// Require that the leader of this election has --fence
+    #[arg(long, value_name = "NAME", requires = "fence")]
+    pub(crate) election: Option<String>,
+    /// Fence of the holder, as CMD of convoke lock gets it
+    #[arg(long, value_name = "N", env = "CONVOKE_FENCE", hide_env_values = true)]
+    pub(crate) fence: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod access;
 mod client;
+mod coordination;
 mod log;
 mod node;
 
@@ -10,8 +11,13 @@ use convoke_cli::Inspect;
 use std::path::PathBuf;
 
 pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
-pub(crate) use client::{DrainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of};
-pub(crate) use log::{Consistency, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
+pub(crate) use client::{
+    DrainArgs, ExplainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of,
+};
+pub(crate) use coordination::{
+    ElectArgs, ElectCommand, ElectRun, LeaseArgs, LeaseCommand, LeaseOf, LockArgs, LockCommand, LockRun,
+};
+pub(crate) use log::{Consistency, Guard, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
 
 const AFTER: &str = "\
@@ -42,8 +48,8 @@ pub(crate) enum Command {
     Members(MembersArgs),
     /// Show one member
     Member(Id),
-    /// Explain a member's status and the evidence for it
-    Explain(Id),
+    /// Explain the status of a member, or the state of a lock
+    Explain(ExplainArgs),
     /// Print changes of members, one per line, until interrupted
     Watch(WatchArgs),
     /// Register a member while this command, or CMD, runs
@@ -54,6 +60,12 @@ pub(crate) enum Command {
     Undrain(DrainArgs),
     /// Read and write keys of the replicated log
     Kv(KvArgs),
+    /// Grant, keep alive, revoke or list leases
+    Lease(LeaseArgs),
+    /// Run CMD while holding a lock, or list, show or release locks
+    Lock(LockArgs),
+    /// Become the leader of an election, run CMD then, or show elections
+    Elect(ElectArgs),
     /// Operate the replicated log: group, backups, request outcomes
     Log(LogArgs),
     /// Issue, inspect, verify and revoke tokens

@@ -7,21 +7,28 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 use tokio::process::{Child, Command};
 
 /// Starts a command with the stdin, stdout and stderr of this one.
 pub(crate) fn spawn(command: &[OsString]) -> Result<Child> {
+    spawn_with(command, &[])
+}
+
+/// Starts a command with additional environment variables.
+pub(crate) fn spawn_with(command: &[OsString], environment: &[(&str, String)]) -> Result<Child> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| CommandError::usage("no command to run: add one after --"))?;
     Command::new(program)
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .spawn()
         .map_err(|error| CommandError::failed(format!("cannot run {}: {error}", program.to_string_lossy())))
 }
 
 /// Waits for the end of the child and forwards signals.
 pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8> {
-    let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    let pid = pid(child);
     loop {
         tokio::select! {
             status = child.wait() => {
@@ -41,6 +48,25 @@ pub(crate) async fn wait(child: &mut Child, signals: &mut Signals) -> Result<u8>
             }
         }
     }
+}
+
+/// Ends the child with SIGTERM, and with SIGKILL after the grace period.
+pub(crate) async fn end(child: &mut Child, grace: Duration, signals: &mut Signals) -> Result<u8> {
+    if let Some(pid) = pid(child) {
+        // Fails if the child has ended meanwhile.
+        let _ = kill_process(pid, Kill::TERM);
+    }
+    match tokio::time::timeout(grace, wait(child, signals)).await {
+        Ok(code) => code,
+        Err(_) => {
+            child.kill().await.map_err(|error| CommandError::failed(format!("cannot kill the command: {error}")))?;
+            wait(child, signals).await
+        }
+    }
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?))
 }
 
 /// Returns whether the child received Ctrl-C from the terminal. A second signal would stop many programs immediately.

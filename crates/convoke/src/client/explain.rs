@@ -1,13 +1,18 @@
-//! `convoke explain`: a member's status and the evidence for it, as the node explains it.
+//! `convoke explain`: a member's status and the evidence for it, as the node explains it. Locks explain themselves.
 
-use crate::args::Id;
+use super::coordination::explain_lock;
+use crate::args::ExplainArgs;
 use convoke_cli::output::{Palette, Style, print, print_json};
 use convoke_cli::{Result, call};
 use convoke_proto::v1::{self, ExplainResponse, Status};
 use std::fmt::Write;
 
-pub(crate) async fn explain(arguments: &Id) -> Result {
-    let request = v1::ExplainRequest { id: arguments.id.clone() };
+pub(crate) async fn explain(arguments: &ExplainArgs) -> Result {
+    let place = arguments.lock.as_ref().map(|name| (name, false));
+    if let Some((name, election)) = place.or(arguments.election.as_ref().map(|name| (name, true))) {
+        return explain_lock(&arguments.inspect, name, election).await;
+    }
+    let request = v1::ExplainRequest { id: arguments.id.clone().unwrap_or_default() };
     let explanation =
         call(&arguments.inspect.connect, async |node| node.admin().explain(request.clone()).await).await?;
     if arguments.inspect.json { print_json(&explanation) } else { print(&render(&explanation, Palette::of_stdout())) }

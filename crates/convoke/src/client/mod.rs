@@ -1,6 +1,7 @@
 //! Commands that send requests to a node.
 
 mod child;
+mod coordination;
 mod explain;
 mod log;
 mod maintain;
@@ -11,6 +12,7 @@ mod services;
 mod status;
 mod watch;
 
+pub(crate) use coordination::{elect, lease, lock};
 pub(crate) use explain::explain;
 pub(crate) use log::{kv, log};
 pub(crate) use maintain::{bootstrap, drain, forget, undrain};

@@ -132,6 +132,13 @@ impl Expiry {
         self.all.get(&what.into()).map(|kept| kept.due.saturating_sub(self.running))
     }
 
+    /// The same at a time. Time that passed since the last call counts, so that a client never hears of more time than
+    /// it has.
+    pub fn left_at(&self, now: Time, what: impl Into<Expirable>) -> Option<Duration> {
+        let left = self.left(what)?;
+        Some(left.saturating_sub(self.counted(now.since(self.last_call))))
+    }
+
     /// Returns commands that expire sessions and leases that were silent for too long. Each is returned once; the
     /// caller must then call `ended` or `not_expired`.
     pub fn due(&mut self, now: Time, machine: &Machine) -> Vec<Command> {

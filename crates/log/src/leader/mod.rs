@@ -4,6 +4,7 @@
 //! does. It provides barrier reads (LR4), expiry (LS6) and log time (LS5). A leader that loses leadership drops this
 //! value; a restarted leader starts a new epoch (E1).
 
+mod awaited;
 mod expiry;
 mod gate;
 mod level;
@@ -11,6 +12,7 @@ mod members;
 mod rounds;
 mod stamper;
 
+pub use awaited::{AwaitFull, AwaitTicket, AwaitedPlaces, PlaceOf, PlaceState};
 pub use expiry::{Expirable, Expiry, KeepAlive};
 pub use gate::{Admission, Barrier, Gate, NotAppended};
 pub use level::{HeldBackBy, LEVEL_WAIT, LevelPace, LevelPolicy, LevelVerdict};

@@ -1,6 +1,6 @@
 //! Answers to the proposer of an entry.
 
-use super::effects::GrantedLock;
+use super::effects::{GrantedLock, LeftPlace};
 use super::outcome::{Field, Outcome};
 use super::session::EndReason;
 use crate::command::{LeaseId, OpResult};
@@ -21,6 +21,8 @@ pub struct Applied {
     pub ended_leases: Vec<LeaseId>,
     /// Permits of locks that this entry granted, at once or to waiters.
     pub granted: Vec<GrantedLock>,
+    /// Places in locks that ended with this entry.
+    pub left: Vec<LeftPlace>,
     /// Log time after the entry, the base for deadlines.
     pub log_time: LogTime,
 }

@@ -16,11 +16,19 @@ pub struct GrantedLock {
     pub fence: u64,
 }
 
+/// A place in a lock that an entry removed: a holder that released its permit, or a waiter that gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftPlace {
+    pub name: LockName,
+    pub lease: LeaseId,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) ended: Vec<(LogSessionId, EndReason)>,
     pub(super) ended_leases: Vec<LeaseId>,
     pub(super) granted: Vec<GrantedLock>,
+    pub(super) left: Vec<LeftPlace>,
     /// Events in order, with their revisions.
     pub(super) events: Vec<(u64, EventChange)>,
     /// The revision of the entry, once it has changed something outside of plain puts and deletes.

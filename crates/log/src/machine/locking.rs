@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::answer::NotEnded;
-use super::effects::{Effects, GrantedLock};
+use super::effects::{Effects, GrantedLock, LeftPlace};
 use super::outcome::{Field, LockAnswer, Reason, Response};
 use crate::command::{Acquire, EndDelay, LeaseId, LockName, Place, Proclaim, Release};
 use crate::history::{EventChange, LockChange, LockEvent};
@@ -40,6 +40,11 @@ impl Machine {
     /// Returns the place of a lease in a lock.
     pub fn place(&self, name: &LockName, lease: LeaseId) -> Option<&LockPlace> {
         self.locks.place(name, lease).map(|place| &**place)
+    }
+
+    /// Returns all places of a lease, in the order of the locks' names.
+    pub fn places_of_lease(&self, lease: LeaseId) -> Vec<Arc<LockPlace>> {
+        self.locks.places_of_lease(lease)
     }
 
     /// Iterates over locks whose delay a leader must end at its time (LO7).
@@ -204,6 +209,7 @@ impl Machine {
     /// Removes a place.
     fn leave(&mut self, place: &LockPlace, effects: &mut Effects) {
         self.locks.remove(place);
+        effects.left.push(LeftPlace { name: place.name().clone(), lease: place.lease });
         if let Some(fence) = place.fence() {
             self.lock_event(place.name(), fence, LockChange::Released, effects);
         }

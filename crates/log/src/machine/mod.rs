@@ -18,7 +18,7 @@ mod sessions;
 mod txn;
 
 pub use answer::{Applied, ApplyRejection, Fate, NotEnded, NotExpired, NotRaised, Opened, Reply, RequestAnswer};
-pub use effects::GrantedLock;
+pub use effects::{GrantedLock, LeftPlace};
 pub use level::REVISION_JUMP;
 pub use membership::Configuration;
 pub(crate) use membership::Membership;
@@ -137,8 +137,8 @@ impl Machine {
             Command::EndDelay(end) => Reply::DelayEnded(self.end_delay(position, end, &mut effects)),
         };
         self.record(&mut effects);
-        let Effects { ended, ended_leases, granted, .. } = effects;
-        Ok(Applied { reply, ended, ended_leases, granted, log_time: self.log_time })
+        let Effects { ended, ended_leases, granted, left, .. } = effects;
+        Ok(Applied { reply, ended, ended_leases, granted, left, log_time: self.log_time })
     }
 
     /// Skips an entry of the engine (A1).

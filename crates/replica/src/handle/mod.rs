@@ -1,6 +1,7 @@
 //! The handle: the interface of a replica, usable from any task and cheap to clone.
 
 mod backup;
+mod leases;
 mod members;
 mod operator;
 mod read;
@@ -10,6 +11,7 @@ mod submit;
 mod watch;
 
 pub use backup::Backup;
+pub use leases::LeaseKept;
 pub use members::Edit;
 pub use read::Consistency;
 pub use settling::Settling;

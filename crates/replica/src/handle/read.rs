@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::raft;
 use crate::rejection::LogRejection;
 use convoke_log::machine::Fate;
-use convoke_log::{Epoch, LogSessionId, Machine, RequestId};
+use convoke_log::{Epoch, LogSessionId, Machine, Position, RequestId};
 use openraft::LinearizerOption;
 use openraft::error::{LinearizableReadError, RaftError};
 use std::sync::Arc;
@@ -80,16 +80,26 @@ impl Engine {
         }
     }
 
-    fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LogRejection> {
+    pub(super) fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, LogRejection> {
         self.reads.try_acquire().map_err(|_| {
             add(&self.counting.requests_rejected_busy, 1);
             LogRejection::Busy { what: "reads", limit: self.config.limits.reads as u64 }
         })
     }
 
-    /// Confirms the leadership of this replica and returns the read index: the commit index, but at least the first
-    /// entry of the term.
+    /// Confirms the leadership of this replica and returns the read index.
     async fn confirm(&self, expected: Option<Epoch>) -> Result<u64, LogRejection> {
+        let read = self.confirm_leadership().await?;
+        if expected.is_some_and(|expected| expected != read.epoch) {
+            return Err(LogRejection::StaleEpoch { current: read.epoch });
+        }
+        add(&self.counting.reads_confirmed, 1);
+        Ok(read.index)
+    }
+
+    /// Confirms the leadership of this replica with a majority, after this call. Returns the position of the last
+    /// committed entry, but at least the first entry of the term.
+    pub(crate) async fn confirm_leadership(&self) -> Result<Position, LogRejection> {
         let fresh = LinearizerOption::new(Some(Duration::ZERO), true)
             .with_wait_timeout(2 * self.config.timers.election_timeout_max);
         let confirmed = match self.raft.get_read_linearizer(fresh).await {
@@ -100,12 +110,7 @@ impl Engine {
             }
             Err(RaftError::Fatal(_)) => return Err(LogRejection::Stopped),
         };
-        let read = raft::position(confirmed.read_log_id().log_id());
-        if expected.is_some_and(|expected| expected != read.epoch) {
-            return Err(LogRejection::StaleEpoch { current: read.epoch });
-        }
-        add(&self.counting.reads_confirmed, 1);
-        Ok(read.index)
+        Ok(raft::position(confirmed.read_log_id().log_id()))
     }
 
     /// Waits until an index is applied.

@@ -11,11 +11,13 @@ pub(crate) use image::Image;
 pub(crate) use snapshots::Snapshots;
 pub(crate) use term::{Term, deposed};
 
+use crate::counters::add;
 use crate::raft::{self, AppliedEntry, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
 use crate::state_hashes::StateHashes;
 use convoke_base::Time;
-use convoke_log::machine::Applied;
-use convoke_log::{Epoch, LogTime, Machine, ReplicaId};
+use convoke_log::command::Body;
+use convoke_log::machine::{Applied, Reply};
+use convoke_log::{Command, Epoch, LogTime, Machine, ReplicaId};
 use futures_util::{Stream, TryStreamExt};
 use openraft::storage::{ApplyResponder, RaftStateMachine};
 use openraft::{OptionalSend, RaftSnapshotBuilder};
@@ -201,7 +203,8 @@ impl StateMachine {
                 let entry =
                     convoke_log::Entry { index: position.index, epoch: position.epoch, stamp: proposal.stamp, command };
                 let applied = machine.apply(&entry).map_err(io::Error::other)?;
-                term.applied(now, &entry.command, &applied, machine);
+                let reported = term.applied(now, &entry.command, &applied, machine);
+                self.count(&entry.command, &applied, reported);
                 effect = Some(applied);
             }
         }
@@ -212,6 +215,23 @@ impl StateMachine {
             term.begin(now, position, highest, machine);
         }
         Ok(effect)
+    }
+
+    fn count(&self, command: &Command, applied: &Applied, reported: usize) {
+        let counting = self.snapshots.counting();
+        let is_grant = matches!(command, Command::Request(request) if matches!(request.body, Body::Grant(_)));
+        // A copy of a grant has the same outcome, at another index.
+        let granted = is_grant && self.is_granted(applied);
+        add(&counting.leases_granted, u64::from(granted));
+        add(&counting.lock_grants, applied.granted.len() as u64);
+        add(&counting.places_reported, reported as u64);
+    }
+
+    /// Returns whether the last entry granted a lease.
+    fn is_granted(&self, applied: &Applied) -> bool {
+        let Reply::Request(answer) = &applied.reply else { return false };
+        let index = self.last.map(|last| raft::position(&last).index);
+        answer.verdict.as_ref().is_ok_and(|outcome| outcome.is_applied() && Some(outcome.index()) == index)
     }
 
     fn leads(&self, epoch: Epoch) -> bool {

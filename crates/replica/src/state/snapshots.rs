@@ -22,6 +22,10 @@ impl Snapshots {
         Snapshots { current: Mutex::new(current), disk, writing: tokio::sync::Mutex::default(), counting }
     }
 
+    pub(crate) fn counting(&self) -> &Counting {
+        &self.counting
+    }
+
     pub(crate) fn current(&self) -> Option<Image> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

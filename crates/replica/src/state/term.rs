@@ -1,17 +1,32 @@
 //! The term that this replica leads, if it leads.
 
 use convoke_base::Time;
-use convoke_log::leader::{Admission, Barrier, KeepAlive, Leadership, LevelPace, LevelVerdict, NotAppended};
+use convoke_log::command::LeaseId;
+use convoke_log::leader::{
+    Admission, AwaitedPlaces, Barrier, KeepAlive, Leadership, LevelPace, LevelVerdict, MemberSeen, NotAppended,
+    PlaceState, RegistryHealth,
+};
 use convoke_log::machine::Applied;
-use convoke_log::{Command, CoordinationLimits, Epoch, Level, LogSessionId, LogTime, Machine, Position, ReplicaId};
-use tokio::sync::watch;
+use convoke_log::{
+    Command, CoordinationLimits, Epoch, Level, LogSessionId, LogTime, Machine, Mutation, Position, ReplicaId,
+};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
 
 /// Volatile state of a leader for its term; empty at other replicas.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Term {
     leadership: Option<Leadership>,
+    /// Clients that wait for a change of their place in a lock (LO9).
+    pub(crate) awaited: AwaitedPlaces<oneshot::Sender<PlaceState>>,
     /// The current epoch, for tasks that wait for its end.
     led: watch::Sender<Option<Epoch>>,
+}
+
+impl Default for Term {
+    fn default() -> Self {
+        Term { leadership: None, awaited: AwaitedPlaces::new(Mutation::none()), led: watch::Sender::default() }
+    }
 }
 
 /// This replica leads no term, or has not applied its first entry.
@@ -39,11 +54,14 @@ impl Term {
 
     pub(crate) fn begin(&mut self, now: Time, first: Position, highest: LogTime, machine: &Machine) {
         self.leadership = Some(Leadership::elected(now, first, highest, machine));
+        self.awaited = AwaitedPlaces::new(Mutation::none());
         self.led.send_replace(self.epoch());
     }
 
     pub(crate) fn end(&mut self) {
         self.leadership = None;
+        // Their clients learn that this replica no longer leads, and ask again.
+        self.awaited = AwaitedPlaces::new(Mutation::none());
         self.led.send_replace(None);
     }
 
@@ -52,10 +70,14 @@ impl Term {
         self.led.subscribe()
     }
 
-    pub(crate) fn applied(&mut self, now: Time, command: &Command, applied: &Applied, machine: &Machine) {
+    /// Records an applied entry. Returns the number of clients that were told about their place in a lock.
+    pub(crate) fn applied(&mut self, now: Time, command: &Command, applied: &Applied, machine: &Machine) -> usize {
         if let Some(leadership) = &mut self.leadership {
             leadership.applied(now, command, applied, machine);
         }
+        let woken = self.awaited.applied(applied, machine);
+        // A client may be gone.
+        woken.into_iter().filter_map(|(client, place)| client.send(place).ok()).count()
     }
 
     pub(crate) fn admit(
@@ -81,6 +103,35 @@ impl Term {
 
     pub(crate) fn keep_alive(&mut self, now: Time, session: LogSessionId) -> Result<KeepAlive, NoTerm> {
         Ok(self.leadership.as_mut().ok_or(NoTerm)?.expiry.renew(now, session))
+    }
+
+    /// Renews a lease. It is kept for its client only after a leadership round that begins later (LE2).
+    pub(crate) fn renew_lease(&mut self, now: Time, lease: LeaseId) -> KeepAlive {
+        self.leadership.as_mut().map_or(KeepAlive::Unknown, |leadership| leadership.expiry.renew(now, lease))
+    }
+
+    /// Returns the time that a lease has left in a term, unless the term is over.
+    pub(crate) fn lease_left(&self, epoch: Epoch, now: Time, lease: LeaseId) -> Option<Duration> {
+        let leadership = self.leadership.as_ref().filter(|leadership| leadership.first().epoch == epoch)?;
+        leadership.expiry.left_at(now, lease)
+    }
+
+    /// Returns the log time that the next entry of this leader would have.
+    pub(crate) fn log_time(&mut self, now: Time) -> Option<LogTime> {
+        self.leadership.as_mut().map(|leadership| leadership.stamper.stamp(now))
+    }
+
+    /// Returns the commands that end leases of members that are gone (LE7).
+    pub(crate) fn members_due(
+        &mut self,
+        now: Time,
+        machine: &Machine,
+        health: RegistryHealth,
+        heartbeat_timeout: Duration,
+        seen: impl Fn(&str) -> MemberSeen,
+    ) -> Vec<Command> {
+        let Some(leadership) = &mut self.leadership else { return Vec::new() };
+        leadership.members.due(now, machine, health, heartbeat_timeout, seen)
     }
 
     pub(crate) fn barrier(

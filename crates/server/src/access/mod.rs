@@ -14,6 +14,7 @@ pub use config::AuthConfig;
 pub use files::AuthError;
 pub(crate) use gate::{FORWARDED, Gate, KnownCaller, ON_BEHALF, Permission, permission};
 pub(crate) use requests::{
-    authorize_query, authorize_read, authorize_request, authorize_txn, authorize_watch, authorize_write,
+    authorize_lease, authorize_lock_read, authorize_place, authorize_query, authorize_read, authorize_request,
+    authorize_txn, authorize_watch, authorize_write,
 };
 pub(crate) use stream_end::StreamEnd;

@@ -2,7 +2,7 @@
 //! request is proposed, on the message as it arrived.
 
 use super::caller::Caller;
-use convoke_access::{Resource, Verb};
+use convoke_access::{Kind, Resource, Verb};
 use convoke_proto::v1::log_request::Body;
 use convoke_proto::v1::read_request::What;
 use convoke_proto::v1::{compare, delete_keys, key_query, key_watch, txn_delete, txn_operation};
@@ -33,6 +33,24 @@ pub(crate) fn authorize_write(caller: &Caller, verb: Verb, named: Resource<'_>, 
     writing(verb, reads).iter().try_for_each(|verb| caller.check(*verb, named))
 }
 
+fn lock(caller: &Caller, verb: Verb, name: &[u8], election: bool) -> Result<(), Error> {
+    caller.check(verb, if election { Resource::Election(name) } else { Resource::Lock(name) })
+}
+
+/// A holder or waiter may read the lock that it uses.
+pub(crate) fn authorize_lock_read(caller: &Caller, name: &[u8], election: bool) -> Result<(), Error> {
+    lock(caller, Verb::Lock, name, election).or_else(|_| lock(caller, Verb::Read, name, election))
+}
+
+/// A lease is of use only with keys, locks or elections.
+pub(crate) fn authorize_lease(caller: &Caller) -> Result<(), Error> {
+    caller.check_any(&[(Verb::Put, Kind::Key), (Verb::Lock, Kind::LockName), (Verb::Lock, Kind::Election)])
+}
+
+pub(crate) fn authorize_place(caller: &Caller, place: &v1::AwaitPlace) -> Result<(), Error> {
+    lock(caller, Verb::Lock, &place.name, place.election)
+}
+
 pub(crate) fn authorize_request(caller: &Caller, request: &v1::LogRequest) -> Result<(), Error> {
     match &request.body {
         // A session is ended by its owner, who knows its secret.
@@ -47,6 +65,10 @@ pub(crate) fn authorize_request(caller: &Caller, request: &v1::LogRequest) -> Re
             }
         }
         Some(Body::Txn(txn)) => authorize_txn(caller, txn),
+        Some(Body::Grant(_) | Body::Revoke(_)) => authorize_lease(caller),
+        Some(Body::Acquire(acquire)) => lock(caller, Verb::Lock, &acquire.name, acquire.election),
+        Some(Body::Release(release)) => lock(caller, Verb::Lock, &release.name, release.election),
+        Some(Body::Proclaim(proclaim)) => lock(caller, Verb::Lock, &proclaim.name, proclaim.election),
     }
 }
 
@@ -58,11 +80,7 @@ pub(crate) fn authorize_txn(caller: &Caller, txn: &v1::Txn) -> Result<(), Error>
             Some(compare::Subject::Key(name)) => key(caller, &[Verb::Read], name)?,
             Some(compare::Subject::Range(wanted)) => range(caller, &[Verb::Read], wanted)?,
             Some(compare::Subject::Lock(lock)) => {
-                let name = if lock.election { Resource::Election(&lock.name) } else { Resource::Lock(&lock.name) };
-                // The holder may compare its own fence.
-                if !caller.may(Verb::Lock, name) {
-                    caller.check(Verb::Read, name)?;
-                }
+                authorize_lock_read(caller, &lock.name, lock.election)?;
             }
         }
     }
@@ -97,6 +115,14 @@ pub(crate) fn authorize_read(caller: &Caller, what: &What) -> Result<(), Error> 
         What::Query(query) => authorize_query(caller, query),
         What::Txn(txn) => authorize_txn(caller, txn),
         What::Peek(_) => Ok(()),
+        What::Leases(query) if query.lease > 0 => {
+            authorize_lease(caller).or_else(|_| caller.check(Verb::Observe, Resource::Log))
+        }
+        What::Leases(_) => caller.check(Verb::Observe, Resource::Log),
+        What::Locks(query) => match &query.name {
+            Some(name) => authorize_lock_read(caller, name, query.election),
+            None => caller.check_all(Verb::Read, if query.election { Kind::Election } else { Kind::LockName }),
+        },
     }
 }
 
@@ -105,5 +131,6 @@ pub(crate) fn authorize_watch(caller: &Caller, watches: &[v1::KeyWatch]) -> Resu
         None => Ok(()),
         Some(key_watch::Which::Key(name)) => key(caller, &[Verb::Read], name),
         Some(key_watch::Which::Range(wanted)) => range(caller, &[Verb::Read], wanted),
+        Some(key_watch::Which::Lock(guard)) => authorize_lock_read(caller, &guard.name, guard.election),
     })
 }

@@ -1,6 +1,6 @@
 //! `Log.Watch`: a feed of key watches as messages.
 
-use crate::log::{Feed, LogService, Step, WantedWatch, record, wanted};
+use crate::log::{Feed, LogService, Step, WantedWatch, lock_event, record, wanted};
 use convoke_log::history::{EventChange, EventPosition, WatchEvent, WatchPage};
 use convoke_proto::v1::key_event::Change;
 use convoke_proto::v1::key_watch_response::Message;
@@ -48,19 +48,18 @@ fn message(step: Step<'_>) -> Message {
 }
 
 fn events(watch: &WantedWatch, page: &WatchPage) -> v1::KeyEvents {
-    let events = page.events.iter().filter_map(|found| event(watch, found)).collect();
+    let events = page.events.iter().map(|found| event(watch, found)).collect();
     v1::KeyEvents { watch: watch.id, events, next: Some(position(page.next)) }
 }
 
-fn event(watch: &WantedWatch, WatchEvent { event, last }: &WatchEvent) -> Option<v1::KeyEvent> {
+fn event(watch: &WantedWatch, WatchEvent { event, last }: &WatchEvent) -> v1::KeyEvent {
     let (change, previous) = match &event.change {
         EventChange::Put { record: found, previous } => (Change::Put(record(found)), previous.as_ref()),
         EventChange::Delete { previous } => (Change::Delete(previous.key().to_vec().into()), Some(previous)),
-        // A watch of keys selects no others.
-        EventChange::Lock(_) => return None,
+        EventChange::Lock(event) => (Change::Lock(lock_event(event)), None),
     };
     let previous = previous.filter(|_| watch.previous).map(|found| record(found));
-    Some(v1::KeyEvent { position: Some(position(event.position)), last: *last, change: Some(change), previous })
+    v1::KeyEvent { position: Some(position(event.position)), last: *last, change: Some(change), previous }
 }
 
 fn position(position: EventPosition) -> v1::EventPosition {

@@ -4,8 +4,8 @@ use super::key_watch::{self, KeyWatchStream};
 use crate::access::{Caller, authorize_read, authorize_watch};
 use crate::error::{invalid, no_log_plane};
 use crate::log::{
-    LogService, Sender, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_range_at, read_txn,
-    record, request_id, wire_epoch,
+    LogService, Page, Sender, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_leases,
+    read_locks, read_range_at, read_txn, record, request_id, wire_epoch,
 };
 use crate::service::ClientConnection;
 use convoke_access::{Resource, Verb};
@@ -108,9 +108,10 @@ impl log_server::Log for Log {
             self.check_owner(&caller, Some(*id), Verb::Observe)?;
             self.service()?.check_named(id.log)?;
         }
-        let what = request.what.ok_or_else(|| invalid("what", "one of key, range, query, txn and peek is required"))?;
+        let what =
+            request.what.ok_or_else(|| invalid("what", "a key, a range or something else to read is required"))?;
         let machine = self.service()?.read(consistency).await?;
-        Ok(Response::new(read_state(&machine, what, request.revision)?))
+        Ok(Response::new(read_state(self.service()?, &machine, what, request.revision)?))
     }
 
     async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
@@ -175,7 +176,7 @@ fn named<T>(request: &Request<T>) -> Result<Option<u128>, Error> {
     Ok(Some(log.into()))
 }
 
-fn read_state(machine: &Machine, what: What, revision: u64) -> Result<v1::ReadResponse, Error> {
+fn read_state(service: &LogService, machine: &Machine, what: What, revision: u64) -> Result<v1::ReadResponse, Error> {
     let mut response = v1::ReadResponse {
         revision: machine.keys().revision(),
         applied: machine.applied().index,
@@ -190,12 +191,20 @@ fn read_state(machine: &Machine, what: What, revision: u64) -> Result<v1::ReadRe
         What::Key(key) => read_key_at(machine, key, revision)?,
         What::Range(range) => read_range_at(machine, range, revision)?,
         What::Query(query) => read_keys(machine, query, revision)?,
-        What::Txn(_) | What::Peek(_) if revision > 0 => {
+        What::Txn(_) | What::Peek(_) | What::Leases(_) | What::Locks(_) if revision > 0 => {
             return Err(invalid("revision", "only keys can be read at an older revision"));
         }
         What::Txn(txn) => {
             let (succeeded, revision, results) = read_txn(machine, txn)?;
             return Ok(v1::ReadResponse { succeeded: Some(succeeded), revision, results: Some(results), ..response });
+        }
+        What::Leases(wanted) => {
+            let Page { found: leases, more } = read_leases(machine, &wanted, |lease| service.handle.lease_left(lease))?;
+            return Ok(v1::ReadResponse { leases, more, log_time_us: log_time(service, machine), ..response });
+        }
+        What::Locks(wanted) => {
+            let Page { found: locks, more } = read_locks(machine, wanted)?;
+            return Ok(v1::ReadResponse { locks, more, log_time_us: log_time(service, machine), ..response });
         }
         What::Peek(id) => {
             response.fate = Some(fate(&machine.peek(request_id(Some(id))?)));
@@ -205,6 +214,11 @@ fn read_state(machine: &Machine, what: What, revision: u64) -> Result<v1::ReadRe
     (response.more, response.count) = (found.more, found.count);
     response.records = found.records.iter().map(|found| record(found)).collect();
     Ok(response)
+}
+
+/// Returns the current log time in microseconds, as far as this replica knows it.
+fn log_time(service: &LogService, machine: &Machine) -> u64 {
+    service.handle.log_time().unwrap_or_else(|| machine.log_time()).as_micros()
 }
 
 /// The state in frames. Frames are produced as fast as the client reads them.

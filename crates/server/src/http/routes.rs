@@ -1,6 +1,8 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
-use super::{discovery, events, kv, kv_watch, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers};
+use super::{
+    discovery, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers,
+};
 use crate::access::{Permission, permission};
 use crate::surface::Surface;
 use ::http::Method;
@@ -15,6 +17,7 @@ pub(crate) struct Route {
     query: bool,
     body: Body,
     probe: bool,
+    waits: bool,
     permission: Permission,
 }
 
@@ -41,34 +44,43 @@ pub(crate) struct RouteInfo {
     pub(crate) body: Body,
     /// Whether load balancers call it, under any host name. Its answer contains no data.
     pub(crate) probe: bool,
+    /// Whether the handler limits its time itself, because a request may wait for long.
+    pub(crate) waits: bool,
     pub(crate) permission: Permission,
 }
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        let Route { path, query, body, probe, permission, .. } = *self;
-        RouteInfo { position, path, query, body, probe, permission }
+        let Route { path, query, body, probe, waits, permission, .. } = *self;
+        RouteInfo { position, path, query, body, probe, waits, permission }
     }
 }
 
-/// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`. `with query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes
-/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers.
+/// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`.
+/// `with query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes
+/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those
+/// that may wait for long.
 macro_rules! routes {
-    ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $probe:ident)? => $handler:path,)+) => {
+    ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
         vec![$(Route {
             method: Method::$method,
             path: $path,
             handler: on(MethodFilter::$method, $handler),
             query: routes!(@query $($query)?),
             body: routes!(@body $method $($body)?),
-            probe: routes!(@probe $($probe)?),
+            probe: routes!(@probe $($kind)?),
+            waits: routes!(@waits $($kind)?),
             permission: permission!($($permission)+),
         },)+]
     };
     (@query query) => { true };
     (@query) => { false };
     (@probe probe) => { true };
+    (@probe waiting) => { false };
     (@probe) => { false };
+    (@waits waiting) => { true };
+    (@waits probe) => { false };
+    (@waits) => { false };
     (@body $method:ident json) => { Body::Json };
     (@body $method:ident raw) => { Body::Raw };
     (@body $method:ident nothing) => { Body::None };
@@ -106,6 +118,21 @@ pub(crate) fn routes() -> Vec<Route> {
         DELETE "/api/v1/kv/{*key}" [Delete Key] with query => kv::delete,
         GET "/api/v1/kv-watch" [Read Key] with query => kv_watch::watch,
         POST "/api/v1/txn" [Put Key | Delete Key | Read Key] with query takes json => txn::txn,
+        GET "/api/v1/leases" [Observe Log] with query => leases::list,
+        POST "/api/v1/leases" [Put Key | Lock LockName | Lock Election] takes json => leases::grant,
+        GET "/api/v1/leases/{id}" [Observe Log | Put Key | Lock LockName | Lock Election] with query => leases::show,
+        DELETE "/api/v1/leases/{id}" [Put Key | Lock LockName | Lock Election] => leases::revoke,
+        PUT "/api/v1/leases/{id}/keep-alive" [Put Key | Lock LockName | Lock Election] takes json => leases::keep_alive,
+        GET "/api/v1/locks" [Read LockName] with query => locks::list,
+        GET "/api/v1/locks/{name}" [Read LockName | Lock LockName] with query => locks::show,
+        POST "/api/v1/locks/{name}" [Lock LockName] takes json as waiting => locks::acquire,
+        DELETE "/api/v1/locks/{name}" [Lock LockName] with query => locks::release,
+        GET "/api/v1/elections" [Read Election] with query => locks::elections,
+        GET "/api/v1/elections/{name}" [Read Election | Lock Election] with query => locks::election,
+        POST "/api/v1/elections/{name}" [Lock Election] takes json as waiting => locks::campaign,
+        PUT "/api/v1/elections/{name}" [Lock Election] takes json => locks::proclaim,
+        DELETE "/api/v1/elections/{name}" [Lock Election] with query => locks::resign,
+        GET "/api/v1/elections/{name}/watch" [Read Election | Lock Election] => locks::watch,
         GET "/api/v1/log/status" [Observe Log] => log::status,
         POST "/api/v1/log/members" [Reconfigure Log] takes json => log::members,
         POST "/api/v1/log/upgrade" [Reconfigure Log] takes json => log::upgrade,

@@ -1,12 +1,13 @@
 //! Conversions between the log's types and the wire types.
 
+use super::coordination::{acquire, grant, proclaim, release};
 use super::txn::{results, txn};
 use crate::error::invalid;
 use convoke_log::codec::CodecError;
-use convoke_log::command::{Body, Delete, DeleteRange, Put, Request};
+use convoke_log::command::{Body, Delete, DeleteRange, LeaseId, Put, Request};
 use convoke_log::keys::{KeyRange, KeyRecord};
 use convoke_log::leader::NotAppended;
-use convoke_log::machine::{ApplyRejection, Fate, Field, Outcome, Reason, Response};
+use convoke_log::machine::{ApplyRejection, Fate, Field, LockAnswer, Outcome, Reason, Response};
 use convoke_log::{Epoch, LogSessionId, LogTime, ReplicaId, RequestId};
 use convoke_proto::v1::fate::Kind;
 use convoke_proto::v1::log_request::Body as WireBody;
@@ -40,13 +41,18 @@ pub(crate) fn request_id(id: Option<v1::RequestId>) -> Result<RequestId, Error> 
 }
 
 pub(crate) fn body(request: v1::LogRequest) -> Result<Request, Error> {
-    let body = match request.body.ok_or_else(|| invalid("body", "one of put, delete, txn and end is required"))? {
+    let body = match request.body.ok_or_else(|| invalid("body", "a put, a delete or another body is required"))? {
         WireBody::Put(put) => {
             Body::Put(Put { key: put.key, value: put.value, if_revision: put.if_revision, previous: put.previous })
         }
         WireBody::Delete(delete) => deletion(delete)?,
         WireBody::End(_) => Body::End(LogSessionId(request.session)),
         WireBody::Txn(wanted) => Body::Txn(txn(wanted)?),
+        WireBody::Grant(wanted) => grant(wanted)?,
+        WireBody::Revoke(wanted) => Body::Revoke(LeaseId(wanted.lease)),
+        WireBody::Acquire(wanted) => acquire(wanted),
+        WireBody::Release(wanted) => release(wanted)?,
+        WireBody::Proclaim(wanted) => proclaim(wanted),
     };
     Ok(Request {
         session: LogSessionId(request.session),
@@ -122,11 +128,8 @@ pub(crate) fn rejection(why: &LogRejection) -> Error {
 
 /// Converts a rejection of the log's state machine.
 fn rejected(why: &ApplyRejection) -> Error {
-    // The log uses microseconds, its clients milliseconds.
-    if let ApplyRejection::OutOfRange { field: Field::Ttl, found, min, max } = *why {
-        let [found, min, max] = [found, min, max].map(|micros| micros / 1_000);
-        let message = format!("ttl_ms is {found}; it must be between {min} and {max}");
-        return Error::new(why.code(), message).field("ttl_ms").limit(max);
+    if let ApplyRejection::OutOfRange { field, found, min, max } = *why {
+        return out_of_range(field, [found, min, max]);
     }
     let error = Error::new(why.code(), why.to_string());
     match why {
@@ -136,13 +139,30 @@ fn rejected(why: &ApplyRejection) -> Error {
             error.field("sessions").limit(*limit)
         }
         ApplyRejection::Invalid { field } => error.field(field.as_str()),
-        ApplyRejection::OutOfRange { field, max, .. } => error.field(field.as_str()).limit(*max),
         ApplyRejection::Level { needed, .. } => error.field("level").limit(needed.0),
         _ => error,
     }
 }
 
+/// The log uses microseconds, its clients milliseconds.
+fn out_of_range(field: Field, numbers: [u64; 3]) -> Error {
+    let (name, [found, min, max]) = match field {
+        Field::Ttl => ("ttl_ms", numbers.map(|micros| micros / 1_000)),
+        Field::Delay => ("delay_ms", numbers.map(|micros| micros / 1_000)),
+        field => (field.as_str(), numbers),
+    };
+    let unit = match field {
+        Field::Name | Field::Value | Field::Member => " bytes",
+        _ => "",
+    };
+    let message = format!("{name} is {found}{unit}; it must be between {min} and {max}");
+    Error::new(convoke_proto::ErrorCode::InvalidArgument, message).field(name).limit(max)
+}
+
 pub(super) fn reason(why: &Reason) -> Error {
+    if let Reason::OutOfRange { field, found, min, max } = *why {
+        return out_of_range(field, [found, min, max]);
+    }
     let error = Error::new(why.code(), why.to_string());
     match why {
         Reason::Precondition { revision } => Error { known: Some(*revision), ..error },
@@ -150,6 +170,9 @@ pub(super) fn reason(why: &Reason) -> Error {
             error.field(field.as_str()).limit(*limit)
         }
         Reason::NoLease(_) => error.field("lease"),
+        Reason::LockHeld { fence } => Error { known: Some(*fence), ..error },
+        Reason::Permits { permits } => error.field("permits").limit(*permits),
+        Reason::NotHeld => error.field("lock"),
         Reason::Invalid { field } => error.field(field.as_str()),
         _ => error,
     }
@@ -188,7 +211,6 @@ fn decided(outcome: &Outcome) -> v1::Fate {
                 }
                 Response::Txn(txn) => (txn.changes, Vec::new(), 0),
                 Response::Revoked { keys } => (*keys, Vec::new(), 0),
-                // No wire message submits these bodies yet.
                 Response::Fenced
                 | Response::Ended
                 | Response::Configured(_)
@@ -198,8 +220,13 @@ fn decided(outcome: &Outcome) -> v1::Fate {
                 | Response::Proclaimed => (0, Vec::new(), 0),
             };
             let succeeded = if let Response::Txn(txn) = response { Some(txn.succeeded) } else { None };
+            let (lease, fence) = match response {
+                Response::Granted(lease) => (lease.0, 0),
+                Response::Lock(LockAnswer::Held { fence }) | Response::Released { fence: Some(fence) } => (0, *fence),
+                _ => (0, 0),
+            };
             let applied = v1::Fate::of(Kind::Applied);
-            v1::Fate { index: *index, revision: *revision, keys, previous, omitted, succeeded, ..applied }
+            v1::Fate { index: *index, revision: *revision, keys, previous, omitted, succeeded, lease, fence, ..applied }
         }
         Outcome::NotApplied { index, reason: why } => {
             v1::Fate { index: *index, reason: Some(reason(why).into()), ..v1::Fate::of(Kind::NotApplied) }

@@ -4,6 +4,7 @@
 
 use super::LogService;
 use super::convert::key_range;
+use super::coordination::lock_name;
 use super::txn::check_level;
 use crate::error::invalid;
 use convoke_log::history::{Compacted, EventPosition, WatchFilter, WatchPage};
@@ -255,10 +256,11 @@ pub(crate) fn wanted(watches: Vec<v1::KeyWatch>) -> Result<Vec<WantedWatch>, Err
     let mut all: Vec<WantedWatch> = Vec::new();
     for (at, watch) in watches.into_iter().enumerate() {
         let field = |name: &str| format!("watches[{at}].{name}");
-        let selection = match watch.which {
-            Some(v1::key_watch::Which::Key(key)) => Selection::Key(key),
-            Some(v1::key_watch::Which::Range(range)) => Selection::Range(key_range(range)),
-            None => return Err(invalid(&field("which"), "a key or a range to watch is required")),
+        let filter = match watch.which {
+            Some(v1::key_watch::Which::Key(key)) => WatchFilter::keys(Selection::Key(key)),
+            Some(v1::key_watch::Which::Range(range)) => WatchFilter::keys(Selection::Range(key_range(range))),
+            Some(v1::key_watch::Which::Lock(lock)) => WatchFilter::lock(lock_name(lock.name, lock.election)),
+            None => return Err(invalid(&field("which"), "a key, a range or a lock to watch is required")),
         };
         if all.iter().any(|other| other.id == watch.id) {
             return Err(invalid(&field("id"), "another watch of the stream has the same id"));
@@ -267,7 +269,7 @@ pub(crate) fn wanted(watches: Vec<v1::KeyWatch>) -> Result<Vec<WantedWatch>, Err
             return Err(invalid(&field("no_deletes"), "a watch without puts and deletes has no events"));
         }
         let from = watch.from.map(|from| EventPosition { revision: from.revision, index: from.index });
-        let filter = WatchFilter { puts: !watch.no_puts, deletes: !watch.no_deletes, ..WatchFilter::keys(selection) };
+        let filter = WatchFilter { puts: !watch.no_puts, deletes: !watch.no_deletes, ..filter };
         all.push(WantedWatch { id: watch.id, filter, from, previous: watch.previous });
     }
     Ok(all)

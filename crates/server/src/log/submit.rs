@@ -3,22 +3,24 @@
 
 use super::LogService;
 use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_epoch};
+use super::coordination::{bound_member, lock_name};
+use super::members::{REGISTRATION_WAIT, not_registered};
 use super::txn::results;
-use crate::access::{Caller, authorize_request};
+use crate::access::{Caller, authorize_lease, authorize_place, authorize_request};
 use crate::error::invalid;
 use crate::traces;
 use convoke_access::{Resource, Verb};
-use convoke_log::command::{Body, DurableClient, Open};
-use convoke_log::leader::KeepAlive;
+use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open};
+use convoke_log::leader::{KeepAlive, PlaceState};
 use convoke_log::machine::Fate;
 use convoke_log::{Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as ClientRequest;
 use convoke_proto::v1::submit_response::Message;
-use convoke_proto::{Error, v1};
+use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::{Consistency, LogRejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +32,11 @@ use tracing::Instrument;
 
 /// Largest number of undecided requests of one link. At this number, the link is not read.
 const UNDECIDED_MAX: usize = 8_192;
+/// Largest number of places in locks that one link waits for; further ones are rejected. They may wait for any time, so
+/// they must not stop the link from being read.
+const AWAITING_MAX: usize = 10_000;
+/// Largest number of leases in one keep-alive.
+const KEPT_MAX: usize = 1_000;
 
 type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
 
@@ -55,6 +62,12 @@ pub(crate) struct SubmitStream {
     incoming: Incoming,
     service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
+    /// Sessions whose grant waits for a registration, with the requests that arrived after it (LE6).
+    held: BTreeMap<u64, VecDeque<v1::SubmitRequest>>,
+    /// Complete with a held session, once its registration has arrived or the wait is over.
+    registering: FuturesUnordered<Pin<Box<dyn Future<Output = u64> + Send>>>,
+    /// Clients that wait for a change of their place in a lock. Not answered when the link ends.
+    awaiting: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
     sender: Sender,
@@ -92,6 +105,9 @@ impl SubmitStream {
             incoming,
             service: service.clone(),
             undecided: FuturesUnordered::new(),
+            held: BTreeMap::new(),
+            registering: FuturesUnordered::new(),
+            awaiting: FuturesUnordered::new(),
             ready,
             epoch,
             sender,
@@ -103,11 +119,60 @@ impl SubmitStream {
         })
     }
 
-    /// Submits a message. The first poll does it, so it must happen before the next message is read.
+    /// Submits a message, unless it must wait for a registration. The requests of a session keep their order.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
+        let Some(ClientRequest::Request(submitted)) = &request.message else { return self.submit(request, context) };
+        let session = submitted.session;
+        if let Some(held) = self.held.get_mut(&session) {
+            return held.push_back(request);
+        }
+        let bound = match &submitted.body {
+            Some(v1::log_request::Body::Grant(grant)) => bound_member(grant),
+            _ => None,
+        };
+        let directory = self.service.directory.clone();
+        let Some(bound) = bound.filter(|bound| !directory.is_registered(bound)) else {
+            return self.submit(request, context);
+        };
+        self.held.insert(session, [request].into());
+        self.registering.push(Box::pin(async move {
+            // After the wait, the grant is rejected.
+            let _ = tokio::time::timeout(REGISTRATION_WAIT, directory.registered(&bound)).await;
+            session
+        }));
+    }
+
+    /// Submits the requests of a session that waited for a registration.
+    fn release(&mut self, session: u64, context: &mut Context<'_>) {
+        let mut held = self.held.remove(&session).unwrap_or_default();
+        if let Some(grant) = held.pop_front() {
+            self.submit(grant, context);
+        }
+        for request in held {
+            self.take(request, context);
+        }
+    }
+
+    /// Returns the number of messages that were read and not answered.
+    fn unanswered(&self) -> usize {
+        self.undecided.len() + self.ready.len() + self.held.values().map(VecDeque::len).sum::<usize>()
+    }
+
+    /// Submits a message. The first poll does it, so it must happen before the next message is read.
+    fn submit(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
+        let awaits = matches!(request.message, Some(ClientRequest::AwaitPlace(_)));
+        if awaits && self.awaiting.len() >= AWAITING_MAX {
+            let message =
+                format!("this link waits for {AWAITING_MAX} places in locks, which is its limit; open another");
+            let error =
+                Error::new(ErrorCode::ResourceExhausted, message).field("await_place").limit(AWAITING_MAX as u64);
+            let message = Some(Message::Rejected(error.into()));
+            return self.ready.push_back(v1::SubmitResponse { tag: request.tag, message });
+        }
         let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.sender.clone()));
         match deciding.as_mut().poll(context) {
             Poll::Ready(response) => self.ready.push_back(response),
+            Poll::Pending if awaits => self.awaiting.push(deciding),
             Poll::Pending => self.undecided.push(deciding),
         }
     }
@@ -122,7 +187,7 @@ impl Stream for SubmitStream {
             // An idle client would not notice by itself and would keep the connection open.
             (this.over, this.explain_end) = (true, true);
         }
-        while !this.over && this.undecided.len() + this.ready.len() < UNDECIDED_MAX {
+        while !this.over && this.unanswered() < UNDECIDED_MAX {
             match this.incoming.as_mut().poll_next(context) {
                 Poll::Ready(Some(Ok(request))) => this.take(request, context),
                 // Aborted or finished: submitted requests continue, and the client may still read their answers.
@@ -131,16 +196,25 @@ impl Stream for SubmitStream {
                 Poll::Pending => break,
             }
         }
+        // After reading, because a grant that was just read must be polled.
+        while let Poll::Ready(Some(session)) = Pin::new(&mut this.registering).poll_next(context) {
+            this.release(session, context);
+        }
         if let Some(response) = this.ready.pop_front() {
             return Poll::Ready(Some(Ok(response)));
         }
         match Pin::new(&mut this.undecided).poll_next(context) {
-            Poll::Ready(Some(response)) => Poll::Ready(Some(Ok(response))),
+            Poll::Ready(Some(response)) => return Poll::Ready(Some(Ok(response))),
+            Poll::Ready(None) if !this.held.is_empty() => {}
             Poll::Ready(None) if std::mem::take(&mut this.explain_end) => {
-                Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())))
+                return Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())));
             }
-            Poll::Ready(None) if this.over => Poll::Ready(this.unreadable.take().map(Err)),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            Poll::Ready(None) if this.over => return Poll::Ready(this.unreadable.take().map(Err)),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        match Pin::new(&mut this.awaiting).poll_next(context) {
+            Poll::Ready(Some(response)) if !this.over => Poll::Ready(Some(Ok(response))),
+            _ => Poll::Pending,
         }
     }
 }
@@ -157,7 +231,15 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, sender: Se
         }
         Some(ClientRequest::Open(open)) => open_session(&service, open, &sender).await,
         Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
-        None => Err(invalid("message", "one of open, request and keep_alive is required")),
+        Some(ClientRequest::LeaseKeepAlive(request)) => match authorize_lease(&sender.caller) {
+            Ok(()) => keep_leases(&service, request).await,
+            Err(error) => Err(error),
+        },
+        Some(ClientRequest::AwaitPlace(request)) => match authorize_place(&sender.caller, &request) {
+            Ok(()) => await_place(&service, request).await,
+            Err(error) => Err(error),
+        },
+        None => Err(invalid("message", "an open, a request or another message is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
@@ -170,6 +252,11 @@ async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) 
     let request = body(request)?;
     let id = request.id();
     service.check(log, id.session, owner)?;
+    if let Body::Grant(Grant { term: LeaseTerm::Member(bound), .. }) = &request.body
+        && !service.directory.is_registered(bound)
+    {
+        return Err(not_registered(&*service.directory, bound));
+    }
     let txn = if let Body::Txn(txn) = &request.body { Some(txn.clone()) } else { None };
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),
@@ -212,13 +299,48 @@ async fn open_session(service: &LogService, open: v1::OpenSession, sender: &Send
 }
 
 fn keep_alive(service: &LogService, request: &v1::KeepAlive) -> Result<Message, Error> {
-    use v1::kept_alive::State;
     service.check(log_id(request.log)?, LogSessionId(request.session), owner(&request.secret)?)?;
     let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
-    let state = match alive.map_err(|why| service.rejected(&why))? {
+    let state = kept(alive.map_err(|why| service.rejected(&why))?);
+    Ok(Message::KeptAlive(v1::KeptAlive { state: state.into() }))
+}
+
+fn kept(state: KeepAlive) -> v1::kept_alive::State {
+    use v1::kept_alive::State;
+    match state {
         KeepAlive::Kept => State::Kept,
         KeepAlive::Expiring => State::Expiring,
         KeepAlive::Unknown => State::Unknown,
+    }
+}
+
+async fn keep_leases(service: &LogService, request: v1::LeaseKeepAlive) -> Result<Message, Error> {
+    service.handle.check_log(log_id(request.log)?).map_err(|why| service.rejected(&why))?;
+    let epoch = convert::epoch(request.epoch)?;
+    let count = request.leases.len();
+    if count == 0 || count > KEPT_MAX {
+        let message = format!("a keep-alive names 1 to {KEPT_MAX} leases, not {count}");
+        return Err(invalid("leases", message).limit(KEPT_MAX as u64));
+    }
+    let leases: Vec<LeaseId> = request.leases.into_iter().map(LeaseId).collect();
+    let answer = service.handle.keep_leases(epoch, &leases).await.map_err(|why| service.rejected(&why))?;
+    let leases = answer.into_iter().map(|found| v1::LeaseKept {
+        lease: found.lease.0,
+        state: kept(found.state).into(),
+        left_ms: u64::try_from(found.left.as_millis()).unwrap_or(u64::MAX),
+    });
+    Ok(Message::LeasesKept(v1::LeasesKept { leases: leases.collect() }))
+}
+
+async fn await_place(service: &LogService, request: v1::AwaitPlace) -> Result<Message, Error> {
+    service.handle.check_log(log_id(request.log)?).map_err(|why| service.rejected(&why))?;
+    let epoch = convert::epoch(request.epoch)?;
+    let place = (lock_name(request.name, request.election), LeaseId(request.lease));
+    let known = match request.fence {
+        0 => PlaceState::Waiting,
+        fence => PlaceState::Held { fence },
     };
-    Ok(Message::KeptAlive(v1::KeptAlive { state: state.into() }))
+    let found = service.handle.await_place(epoch, place, known).await.map_err(|why| service.rejected(&why))?;
+    let fence = if let PlaceState::Held { fence } = found { fence } else { 0 };
+    Ok(Message::PlaceChanged(v1::PlaceChanged { fence }))
 }

@@ -2,8 +2,9 @@
 //! state.
 
 use super::convert::{key_range, reason, record};
+use super::coordination::lock_name;
 use crate::error::invalid;
-use convoke_log::command::{Compare, LeaseId, LockName, Op, OpResult, Relation, Test, Txn, TxnPut};
+use convoke_log::command::{Compare, LeaseId, Op, OpResult, Relation, Test, Txn, TxnPut};
 use convoke_log::history::{Compacted, ReadError};
 use convoke_log::keys::{Content, Order, Query, QueryResult, Selection, SortBy};
 use convoke_log::{Level, Machine};
@@ -40,8 +41,7 @@ fn compare(path: &str, found: v1::Compare) -> Result<Compare, Error> {
             if found.operand.is_some() || found.relation != 0 {
                 return Err(missing(path, "operand", "a lock allows neither a relation nor an operand"));
             }
-            let name = if lock.election { LockName::election(lock.name) } else { LockName::lock(lock.name) };
-            return Ok(Compare::Lock { name, fence: lock.fence });
+            return Ok(Compare::Lock { name: lock_name(lock.name, lock.election), fence: lock.fence });
         }
         None => return Err(missing(path, "subject", "one of key, range and lock is required")),
     };

@@ -97,6 +97,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Returns the heartbeat timeout that the node of the last attach set.
+    pub fn heartbeat_timeout(&self) -> Duration {
+        self.heartbeat_timeout
+    }
+
     /// Returns a session that connects when it is first woken.
     pub fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: ClientTime) -> Session {
         Session {

@@ -16,12 +16,14 @@ impl Core {
             return;
         }
         self.received_at = now;
-        let Some((tagged, _)) = self.tags.remove(&response.tag) else { return };
+        let Some((tagged, sent)) = self.tags.remove(&response.tag) else { return };
         if !matches!(tagged, Tagged::KeepAlive(_)) {
             self.answered_at = now;
         }
         let id = match tagged {
             Tagged::Open(id) | Tagged::KeepAlive(id) | Tagged::Request((id, _)) => id,
+            Tagged::Leases => return self.leases_answered(sent, response.message, out),
+            Tagged::Renewal(id) | Tagged::Place(id) => return self.ask_answered(now, id, response.message, out),
         };
         if !self.lanes.contains_key(&id) {
             return;
@@ -93,8 +95,9 @@ impl Core {
             self.session_ended(id);
         }
         let request = named(answer.request.unwrap_or_default());
+        let sent = self.lane_mut(id).calls.get(&number).map(|call| call.first_sent).unwrap_or_default();
         let result = match fate.kind() {
-            Kind::Applied => Ok(Decided { request, fate, abandoned, results: answer.results }),
+            Kind::Applied => Ok(Decided { request, fate, abandoned, results: answer.results, sent }),
             Kind::NotApplied => Err(fate.reason.map_or_else(missing_reason, Error::from).request(request)),
             Kind::TooOld => Err(too_old(request)),
             Kind::Never | Kind::Open | Kind::Unspecified => {
@@ -119,7 +122,10 @@ impl Core {
             let Some(request) = self.lane_mut(id).request_id(number) else { continue };
             let result = match previous {
                 Some((named, fate)) if *named == request => match fate.kind() {
-                    Kind::Applied => Ok(Decided { request, fate: fate.clone(), abandoned: None, results: None }),
+                    Kind::Applied => {
+                        let (fate, sent) = (fate.clone(), ClientTime::ZERO);
+                        Ok(Decided { request, fate, abandoned: None, results: None, sent })
+                    }
                     Kind::NotApplied => {
                         Err(fate.reason.clone().map_or_else(missing_reason, Error::from).request(request))
                     }
@@ -194,17 +200,24 @@ impl Core {
     }
 
     /// Leaves a node that does not lead. Unanswered messages have an unknown outcome.
-    fn leave(&mut self, replicas: Vec<v1::Replica>, out: &mut Output) {
+    pub(super) fn leave(&mut self, replicas: Vec<v1::Replica>, out: &mut Output) {
         out.relink = Some(replicas);
         if let Some(link) = self.link {
             self.link_down(link.id);
         }
     }
 
+    /// Handles a rejection of a message without a log session. Only a node that does not lead is left.
+    pub(super) fn rejected_stateless(&mut self, error: Error, out: &mut Output) {
+        if super::is_not_leading(error.code) {
+            self.leave(error.log.map(|log| log.replicas).unwrap_or_default(), out);
+        }
+    }
+
     /// Handles a rejection: this copy did nothing.
     fn rejected(&mut self, now: ClientTime, tagged: Tagged, error: Error, out: &mut Output) {
         match error.code {
-            ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch => {
+            code if super::is_not_leading(code) => {
                 self.requeue(tagged);
                 self.leave(error.log.map(|log| log.replicas).unwrap_or_default(), out);
             }
@@ -230,7 +243,7 @@ impl Core {
             }
             // The session is not this client's, or not of this log.
             ErrorCode::SessionGone if !matches!(tagged, Tagged::Open(_)) => {
-                let (Tagged::Request((id, _)) | Tagged::KeepAlive(id) | Tagged::Open(id)) = tagged;
+                let Some(id) = tagged.lane() else { return };
                 if let Tagged::Request((_, number)) = tagged {
                     let request = self.lane_mut(id).request_id(number);
                     let error = request.into_iter().fold(error, Error::request);
@@ -240,7 +253,7 @@ impl Core {
             }
             _ => match tagged {
                 Tagged::Request((id, number)) => self.finish(id, number, Err(error), out),
-                Tagged::KeepAlive(_) => {}
+                Tagged::KeepAlive(_) | Tagged::Leases | Tagged::Renewal(_) | Tagged::Place(_) => {}
                 Tagged::Open(id) => self.fail_lane(id, &error, out),
             },
         }
@@ -255,7 +268,7 @@ impl Core {
                     *sent = false;
                 }
             }
-            Tagged::KeepAlive(_) => {}
+            Tagged::KeepAlive(_) | Tagged::Leases | Tagged::Renewal(_) | Tagged::Place(_) => {}
         }
     }
 }

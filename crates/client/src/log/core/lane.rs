@@ -70,6 +70,8 @@ pub(super) struct Call {
     pub(super) deadline_us: u64,
     /// The link over which it was sent and may be answered.
     pub(super) sent: Option<LinkId>,
+    /// When the first copy was sent.
+    pub(super) first_sent: ClientTime,
     /// Whether a copy was sent. Even a rejected copy counts, because networks may duplicate it.
     pub(super) left: bool,
     /// A later call superseded this one; it is not sent again.
@@ -88,6 +90,7 @@ impl Call {
             deadline: None,
             deadline_us: 0,
             sent: None,
+            first_sent: ClientTime::ZERO,
             left: false,
             superseded: false,
             last: false,
@@ -168,10 +171,13 @@ impl Lane {
     }
 
     /// Records that a copy was sent.
-    pub(super) fn sent(&mut self, number: u64, link: LinkId) {
+    pub(super) fn sent(&mut self, now: ClientTime, number: u64, link: LinkId) {
         self.queued.remove(&number);
         if let Some(call) = self.calls.get_mut(&number) {
             call.sent = Some(link);
+            if !call.left {
+                call.first_sent = now;
+            }
             call.left = true;
             self.in_flight += 1;
         }

@@ -7,7 +7,9 @@
 //! again, and every later request reports it as abandoned.
 
 mod answers;
+mod asks;
 mod lane;
+mod leases;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -15,9 +17,11 @@ mod tests;
 use super::Options;
 use crate::session::ClientTime;
 use crate::{Error, ErrorCode};
+pub(crate) use asks::{Ask, AskId, Asked};
 use convoke_proto::v1;
 pub(crate) use lane::Barrier;
 use lane::{Call, Lane, Session};
+pub(crate) use leases::{Keep, LeaseChange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -41,6 +45,14 @@ pub(crate) struct Issuing {
     pub(crate) deadline: Option<Duration>,
     /// The session ends with it.
     pub(crate) last: bool,
+    /// The timeout of the lane does not apply to it.
+    pub(crate) patient: bool,
+}
+
+impl Issuing {
+    pub(crate) fn new(body: Body) -> Issuing {
+        Issuing { body, deadline: None, last: false, patient: false }
+    }
 }
 
 /// A call: the lane and its number there.
@@ -52,6 +64,9 @@ pub(crate) struct Output {
     /// Messages to send over the link, in this order.
     pub(crate) sends: Vec<v1::SubmitRequest>,
     pub(crate) done: Vec<(CallId, Result<Decided, Error>)>,
+    /// Changes of leases that are kept alive.
+    pub(crate) leases: Vec<(u64, LeaseChange)>,
+    pub(crate) asked: Vec<(AskId, Result<Asked, Error>)>,
     /// Set if the node at the other end does not lead: the replicas it named, leader first.
     pub(crate) relink: Option<Vec<v1::Replica>>,
 }
@@ -65,6 +80,8 @@ pub(crate) struct Decided {
     pub(crate) abandoned: Option<(v1::RequestId, v1::Fate)>,
     /// Results of a transaction.
     pub(crate) results: Option<v1::TxnResults>,
+    /// When its first copy was sent.
+    pub(crate) sent: ClientTime,
 }
 
 /// Secret of a log session (LS9).
@@ -89,6 +106,8 @@ pub(crate) struct Core {
     timers: BTreeSet<(ClientTime, Timer)>,
     calls: usize,
     bytes: usize,
+    leases: leases::KeptLeases,
+    asks: asks::Asks,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +123,20 @@ enum Tagged {
     Open(LaneId),
     Request(CallId),
     KeepAlive(LaneId),
+    /// Keep-alives of leases.
+    Leases,
+    Renewal(AskId),
+    Place(AskId),
+}
+
+impl Tagged {
+    /// Returns the lane of a message of a log session.
+    fn lane(self) -> Option<LaneId> {
+        match self {
+            Tagged::Open(id) | Tagged::KeepAlive(id) | Tagged::Request((id, _)) => Some(id),
+            Tagged::Leases | Tagged::Renewal(_) | Tagged::Place(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +147,12 @@ enum Timer {
     KeepAlive(LaneId),
     /// A lane may retry after a rejection for load.
     Retry(LaneId),
+    /// Keep-alives of leases are due.
+    Leases,
+    /// The time for which a lease was confirmed is over.
+    LeaseEnd(u64),
+    /// Questions may be sent again after a rejection for load.
+    Asks,
 }
 
 impl Core {
@@ -134,6 +173,8 @@ impl Core {
             timers: BTreeSet::new(),
             calls: 0,
             bytes: 0,
+            leases: leases::KeptLeases::default(),
+            asks: asks::Asks::default(),
         }
     }
 
@@ -149,7 +190,7 @@ impl Core {
         &mut self,
         now: ClientTime,
         id: LaneId,
-        Issuing { body, deadline, last }: Issuing,
+        Issuing { body, deadline, last, patient }: Issuing,
         traceparent: String,
         out: &mut Output,
     ) -> Result<CallId, Error> {
@@ -163,7 +204,8 @@ impl Core {
         if let Session::Failed(error) = &lane.session {
             return Err(error.clone());
         }
-        let times_out_at = lane.options.timeout.map(|timeout| now.saturating_add(timeout));
+        let timeout = lane.options.timeout.filter(|_| !patient);
+        let times_out_at = timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| now.saturating_add(deadline));
         let call = Call { bytes, traceparent, times_out_at, deadline, last, ..Call::new(body) };
         let number = lane.issue(call);
@@ -237,6 +279,8 @@ impl Core {
             self.keep_alive(now, id, out);
             self.pump(now, id, out);
         }
+        self.leases_linked(now, log, out);
+        self.send_asks(now, out);
         self.links_made
     }
 
@@ -247,6 +291,7 @@ impl Core {
         }
         self.link = None;
         self.tags.clear();
+        self.asks.cut_off();
         for lane in self.lanes.values_mut() {
             lane.cut_off();
         }
@@ -258,13 +303,19 @@ impl Core {
 
     /// Returns whether a link is needed.
     pub(crate) fn wants_link(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.calls.is_empty() || matches!(lane.session, Session::Open { .. }))
+        let wants = |lane: &Lane| !lane.calls.is_empty() || matches!(lane.session, Session::Open { .. });
+        self.lanes.values().any(wants) || !self.leases.is_empty() || !self.asks.is_empty()
     }
 
-    /// Returns the shortest keep-alive interval of all sessions.
+    /// Returns whether time decides about a lease.
+    pub(crate) fn keeps_leases(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
+    /// Returns the shortest keep-alive interval of all sessions and leases.
     pub(crate) fn keep_alive_interval(&self) -> Option<Duration> {
         let open = self.lanes.values().filter(|lane| matches!(lane.session, Session::Open { .. }));
-        open.map(lane::Lane::keep_alive_interval).min()
+        open.map(lane::Lane::keep_alive_interval).chain(self.leases.interval()).min()
     }
 
     /// Returns whether the end of a session is in progress.
@@ -273,10 +324,12 @@ impl Core {
     }
 
     /// Returns since when requests, or only keep-alives, wait for an answer of the current leader. Answers to keep-alives
-    /// do not count as answers to requests: a leader without a majority sends them, too.
+    /// of sessions do not count as answers to requests: a leader without a majority sends them, too. It does not answer
+    /// keep-alives of leases (LE2). A question about a place is answered at any time.
     pub(crate) fn unanswered_since(&self) -> Option<ClientTime> {
         let is_keep_alive = |tagged: &Tagged| matches!(tagged, Tagged::KeepAlive(_));
-        let request = self.tags.values().find(|(tagged, _)| !is_keep_alive(tagged)).map(|(_, sent)| *sent);
+        let is_request = |tagged: &Tagged| !matches!(tagged, Tagged::KeepAlive(_) | Tagged::Place(_));
+        let request = self.tags.values().find(|(tagged, _)| is_request(tagged)).map(|(_, sent)| *sent);
         let keep_alive = self.tags.values().find(|(tagged, _)| is_keep_alive(tagged)).map(|(_, sent)| *sent);
         let request = request.map(|sent| sent.max(self.answered_at));
         let keep_alive = keep_alive.map(|sent| sent.max(self.received_at));
@@ -299,6 +352,9 @@ impl Core {
                     self.lane_mut(id).retry_at = None;
                     self.pump(now, id, out);
                 }
+                Timer::Leases => self.leases_due(now, out),
+                Timer::LeaseEnd(lease) => self.lease_ended(lease, out),
+                Timer::Asks => self.retry_asks(now, out),
             }
         }
     }
@@ -322,6 +378,11 @@ impl Core {
     /// Returns the session of a lane, if one is open.
     pub(crate) fn session(&self, id: LaneId) -> Option<u64> {
         self.lanes.get(&id)?.session_id().map(|(session, _)| session)
+    }
+
+    /// Returns the log of the current link.
+    pub(crate) fn log(&self) -> Option<v1::LogId> {
+        self.link.map(|link| link.log)
     }
 
     /// Returns the number of waiting calls of all lanes.
@@ -394,7 +455,7 @@ impl Core {
         if over && let Some(lane) = self.lanes.remove(&id) {
             self.calls -= lane.calls.len();
             self.bytes -= lane.calls.values().map(|call| call.bytes).sum::<usize>();
-            self.timers.retain(|(_, timer)| timer.lane() != id);
+            self.timers.retain(|(_, timer)| timer.lane() != Some(id));
         }
     }
 
@@ -405,9 +466,10 @@ impl Core {
 }
 
 impl Timer {
-    fn lane(&self) -> LaneId {
+    fn lane(&self) -> Option<LaneId> {
         match self {
-            Timer::CallTimeout(id, _) | Timer::KeepAlive(id) | Timer::Retry(id) => *id,
+            Timer::CallTimeout(id, _) | Timer::KeepAlive(id) | Timer::Retry(id) => Some(*id),
+            Timer::Leases | Timer::LeaseEnd(_) | Timer::Asks => None,
         }
     }
 }
@@ -415,6 +477,11 @@ impl Timer {
 /// A call issued before an abandoned one is still wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StillWanted;
+
+/// Returns whether a node rejects messages because it does not lead.
+fn is_not_leading(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NotLeader | ErrorCode::NoQuorum | ErrorCode::NotReady | ErrorCode::StaleEpoch)
+}
 
 fn closed() -> Error {
     Error::new(ErrorCode::FailedPrecondition, "this handle of the log is closed; open another one")

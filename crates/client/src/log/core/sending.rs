@@ -80,7 +80,7 @@ impl Core {
     }
 
     fn send_request(&mut self, (id, number): CallId, session: u64, out: &mut Output) {
-        let Some(link) = self.link else { return };
+        let (Some(link), now) = (self.link, self.now) else { return };
         let lane = self.lane_mut(id);
         let (abandon_below, previous) = (lane.abandon_below(number), lane.previous(number));
         lane.fix_deadline(number);
@@ -98,11 +98,11 @@ impl Core {
             secret: lane.secret.to_vec(),
             body: Some(call.body.clone()),
         };
-        lane.sent(number, link.id);
+        lane.sent(now, number, link.id);
         self.send(Tagged::Request((id, number)), Message::Request(request), traceparent, out);
     }
 
-    fn send(&mut self, tagged: Tagged, message: Message, traceparent: String, out: &mut Output) {
+    pub(super) fn send(&mut self, tagged: Tagged, message: Message, traceparent: String, out: &mut Output) {
         self.tags_made += 1;
         self.tags.insert(self.tags_made, (tagged, self.now));
         out.sends.push(v1::SubmitRequest { tag: self.tags_made, traceparent, message: Some(message) });

@@ -1,7 +1,7 @@
 //! `convoke kv`
 
 use super::{ambassador, or_explain, txn, watch};
-use crate::args::{Consistency, KvArgs, KvCommand};
+use crate::args::{Consistency, Guard, KvArgs, KvCommand};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
 use convoke_client::log::{self, KeyValue, Kv, Options, Query, WatchKeys, Write, Written};
@@ -11,9 +11,9 @@ use std::io::Read;
 use std::time::Duration;
 
 /// TTL of the log session of a command. It is short, because a command that dies leaves its session open.
-const SESSION_TTL: Duration = Duration::from_secs(5);
+pub(in crate::client) const SESSION_TTL: Duration = Duration::from_secs(5);
 /// Time limit for ending the log session.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(in crate::client) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Keys requested at a time.
 const PAGE: u64 = 1_000;
 
@@ -40,8 +40,9 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
                 (false, false) => print(&show(&found, Palette::of_stdout())),
             }
         }
-        KvCommand::Put { key, value, if_revision } => {
+        KvCommand::Put { key, value, if_revision, lease, guard } => {
             let write = compared(Write::put(key.clone(), value_of(value.as_deref())?), *if_revision);
+            let write = guarded(lease.iter().fold(write, |write, lease| write.lease(*lease)), guard);
             let written = write_key(connect, kv, write).await?;
             if json {
                 print_json(&written_json(&written, false))
@@ -49,9 +50,9 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
                 print(&format!("revision {}\n", written.revision))
             }
         }
-        KvCommand::Delete { key, prefix, if_revision } => {
+        KvCommand::Delete { key, prefix, if_revision, guard } => {
             let write = if *prefix { Write::delete_prefix(key.clone()) } else { Write::delete(key.clone()) };
-            let written = write_key(connect, kv, compared(write, *if_revision)).await?;
+            let written = write_key(connect, kv, guarded(compared(write, *if_revision), guard)).await?;
             let (keys, revision) = (counted(written.keys, "key"), written.revision);
             if json {
                 print_json(&written_json(&written, true))
@@ -96,6 +97,14 @@ fn compared(write: Write, revision: Option<u64>) -> Write {
     match revision {
         Some(revision) => write.if_revision(revision),
         None => write,
+    }
+}
+
+fn guarded(write: Write, guard: &Guard) -> Write {
+    match (&guard.lock, &guard.election, guard.fence) {
+        (Some(lock), _, Some(fence)) => write.if_lock(lock.clone(), fence),
+        (None, Some(election), Some(fence)) => write.if_leader(election.clone(), fence),
+        _ => write,
     }
 }
 
@@ -181,7 +190,7 @@ fn show(record: &KeyValue, palette: Palette) -> String {
 }
 
 /// Returns text on one line. Bytes that are not text are escaped, and long text is truncated.
-pub(super) fn printable(bytes: &[u8], longest: usize) -> String {
+pub(in crate::client) fn printable(bytes: &[u8], longest: usize) -> String {
     let text: String = match std::str::from_utf8(bytes) {
         Ok(text) => text
             .chars()

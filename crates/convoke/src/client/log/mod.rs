@@ -12,6 +12,7 @@ mod txn_text;
 mod watch;
 
 pub(crate) use keys::kv;
+pub(super) use keys::{CLOSE_TIMEOUT, SESSION_TTL, printable};
 
 use crate::args::{LogArgs, LogCommand, SessionsCommand};
 use convoke_cli::output::{facts, print, print_json};
@@ -51,12 +52,12 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
     }
 }
 
-fn ambassador(connect: &ConnectArgs) -> Result<Ambassador> {
+pub(super) fn ambassador(connect: &ConnectArgs) -> Result<Ambassador> {
     Ok(Ambassador::start(addresses(connect)?)?)
 }
 
 /// Returns the answer of the log. After a timeout, it finds out whether a node or a leader was missing.
-async fn or_explain<T>(connect: &ConnectArgs, answer: Result<T, Error>) -> Result<T> {
+pub(super) async fn or_explain<T>(connect: &ConnectArgs, answer: Result<T, Error>) -> Result<T> {
     let error = match answer {
         Ok(answer) => return Ok(answer),
         Err(error) if error.code == ErrorCode::Timeout && error.about().is_none() => error,

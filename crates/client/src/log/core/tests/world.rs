@@ -78,7 +78,7 @@ impl World {
 
     pub(super) fn issue_body(&mut self, lane: LaneId, body: Body, last: bool) -> Result<CallId, Error> {
         let mut out = Output::default();
-        let issuing = Issuing { body, deadline: None, last };
+        let issuing = Issuing { last, ..Issuing::new(body) };
         let call = self.core.issue(self.now, lane, issuing, String::new(), &mut out);
         self.carry_out(out);
         call
@@ -192,6 +192,8 @@ impl World {
             SubmitMessage::KeepAlive(sent) => (sent.log, &sent.secret, Some(sent.session)),
             SubmitMessage::Open(sent) => (sent.log, &sent.secret, None),
             SubmitMessage::Request(sent) => (sent.log, &sent.secret, Some(sent.session)),
+            // The log of this world has level 1.
+            SubmitMessage::LeaseKeepAlive(_) | SubmitMessage::AwaitPlace(_) => return below_level_two(),
         };
         let secret = u128::from_le_bytes(secret.as_slice().try_into().unwrap());
         let session = session.and_then(|session| self.machine.session(LogSessionId(session)));
@@ -204,6 +206,7 @@ impl World {
                 let state = if open { v1::kept_alive::State::Kept } else { v1::kept_alive::State::Unknown };
                 return Message::KeptAlive(v1::KeptAlive { state: state.into() });
             }
+            SubmitMessage::LeaseKeepAlive(_) | SubmitMessage::AwaitPlace(_) => return below_level_two(),
             SubmitMessage::Open(open) => Command::Open(Open {
                 client: (!open.client.is_empty())
                     .then(|| DurableClient { name: open.client.into(), replaces: open.replaces.map(LogSessionId) }),
@@ -226,10 +229,12 @@ impl World {
                     }),
                     Body::End(_) => convoke_log::command::Body::End(LogSessionId(request.session)),
                     // The log of this world has level 1.
-                    Body::Txn(_) => {
-                        let error = Error::new(ErrorCode::FailedPrecondition, "level 2 is required").field("level");
-                        return Message::Rejected(error.into());
-                    }
+                    Body::Txn(_)
+                    | Body::Grant(_)
+                    | Body::Revoke(_)
+                    | Body::Acquire(_)
+                    | Body::Release(_)
+                    | Body::Proclaim(_) => return below_level_two(),
                     Body::Delete(_) => unreachable!("not asked for here"),
                 },
             }),
@@ -292,6 +297,10 @@ impl World {
 fn epoch(epoch: Option<v1::Epoch>) -> Epoch {
     let epoch = epoch.unwrap();
     Epoch { term: epoch.term, leader: ReplicaId(epoch.replica) }
+}
+
+fn below_level_two() -> Message {
+    Message::Rejected(Error::new(ErrorCode::FailedPrecondition, "level 2 is required").field("level").into())
 }
 
 pub(super) fn rejected(code: ErrorCode) -> Message {

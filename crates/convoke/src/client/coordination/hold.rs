@@ -1,0 +1,179 @@
+//! Holds a lock or a leadership while a command runs, and ends the command when it is lost.
+
+use super::super::child;
+use crate::args::LeaseOf;
+use convoke_cli::output::{print, print_json};
+use convoke_cli::{CommandError, ConnectArgs, Result, Signals, addresses, attach};
+use convoke_client::log::{Ambassador, Elections, Leadership, LeaseTerms, LockGuard, Locks, Options};
+use convoke_client::{Client, Error, ErrorCode, MemberSpec, Registration};
+use serde_json::json;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Time limit for the release. After it, the lease expires.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a place is held, and how CMD is ended.
+pub(super) struct Term {
+    ttl: Duration,
+    /// The member to register, with its service.
+    member: Option<(String, String)>,
+    grace: Duration,
+}
+
+impl Term {
+    pub(super) fn new(lease: &LeaseOf, grace: Duration) -> Term {
+        let member = lease.member.as_ref().map(|member| (member.clone(), lease.service.clone()));
+        Term { ttl: lease.ttl, member, grace }
+    }
+}
+
+/// A held lock or leadership.
+pub(super) enum Held {
+    Lock(LockGuard),
+    Leadership(Leadership),
+}
+
+impl Held {
+    fn fence(&self) -> u64 {
+        match self {
+            Held::Lock(guard) => guard.fence(),
+            Held::Leadership(leadership) => leadership.fence(),
+        }
+    }
+
+    fn lease(&self) -> u64 {
+        match self {
+            Held::Lock(guard) => guard.lease(),
+            Held::Leadership(leadership) => leadership.lease(),
+        }
+    }
+
+    async fn lost(&self) -> Error {
+        match self {
+            Held::Lock(guard) => guard.lost().await,
+            Held::Leadership(leadership) => leadership.lost().await,
+        }
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        match self {
+            Held::Lock(guard) => guard.release().await,
+            Held::Leadership(leadership) => leadership.resign().await,
+        }
+    }
+}
+
+/// The connection of a holder: of the log only, or with a registered member.
+struct Connection {
+    locks: Locks,
+    elections: Elections,
+    /// Unregistered at the end.
+    member: Option<(Client, Registration)>,
+}
+
+async fn connect_holder(connect: &ConnectArgs, term: &Term) -> Result<Connection> {
+    let Some((member, service)) = &term.member else {
+        let kv = Ambassador::start(addresses(connect)?)?.kv_with(Options::default());
+        let terms = LeaseTerms::ttl(term.ttl);
+        let (locks, elections) = (kv.locks().with_terms(terms.clone()), kv.elections().with_terms(terms));
+        return Ok(Connection { locks, elections, member: None });
+    };
+    let client = attach(connect, Client::builder()).await?;
+    let registration = client.register(MemberSpec::new(member, service)).await?;
+    let terms = registration.lease_terms();
+    let kv = client.log().kv();
+    let (locks, elections) = (kv.locks().with_terms(terms.clone()), kv.elections().with_terms(terms));
+    Ok(Connection { locks, elections, member: Some((client, registration)) })
+}
+
+/// Acquires with `acquire`, runs the command, and releases. Returns the exit code of the command.
+pub(super) async fn hold(
+    connect: &ConnectArgs,
+    term: &Term,
+    what: &str,
+    command: &[OsString],
+    acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
+) -> Result<u8> {
+    let mut signals = Signals::listen()?;
+    let begun = async {
+        let connection = connect_holder(connect, term).await?;
+        let held = acquire(connection.locks.clone(), connection.elections.clone()).await?;
+        Ok::<_, CommandError>((connection, held))
+    };
+    let (connection, held) = tokio::select! {
+        begun = begun => begun?,
+        signal = signals.next() => return Err(CommandError::failed(format!("{signal}: stopped while waiting for {what}"))),
+    };
+    let code = run(&held, what, command, term.grace, &mut signals).await;
+    if let Err(error) = release(held, connection).await {
+        eprintln!("convoke: cannot release {what}: {}; its lease ends it", error.message);
+    }
+    code
+}
+
+/// Holds until a signal arrives, without a command.
+pub(super) async fn hold_until_signal(
+    connect: &ConnectArgs,
+    term: &Term,
+    what: &str,
+    json: bool,
+    acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
+) -> Result<u8> {
+    let mut signals = Signals::listen()?;
+    let begun = async {
+        let connection = connect_holder(connect, term).await?;
+        let held = acquire(connection.locks.clone(), connection.elections.clone()).await?;
+        Ok::<_, CommandError>((connection, held))
+    };
+    let (connection, held) = tokio::select! {
+        begun = begun => begun?,
+        _ = signals.next() => return Ok(0),
+    };
+    let (fence, lease) = (held.fence(), held.lease());
+    let announced = if json {
+        print_json(&json!({ "held": true, "fence": fence, "lease": lease.to_string() }))
+    } else {
+        print(&format!("{what} is held with fence {fence}; Ctrl-C releases it\n"))
+    };
+    let lost = match announced {
+        Ok(()) => tokio::select! {
+            error = held.lost() => Err(error.into()),
+            _ = signals.next() => Ok(0),
+        },
+        Err(error) => Err(error),
+    };
+    if let Err(error) = release(held, connection).await {
+        eprintln!("convoke: cannot release {what}: {}; its lease ends it", error.message);
+    }
+    lost
+}
+
+async fn run(held: &Held, what: &str, command: &[OsString], grace: Duration, signals: &mut Signals) -> Result<u8> {
+    let environment = [("CONVOKE_FENCE", held.fence().to_string()), ("CONVOKE_LEASE", held.lease().to_string())];
+    let mut child = child::spawn_with(command, &environment)?;
+    let error = tokio::select! {
+        code = child::wait(&mut child, signals) => return code,
+        error = held.lost() => error,
+    };
+    eprintln!("convoke: {what} is lost, ending the command: {}", error.message);
+    child::end(&mut child, grace, signals).await?;
+    Err(CommandError::failed(format!("{what} was lost while the command ran")))
+}
+
+/// Releases, and unregisters the member.
+async fn release(held: Held, connection: Connection) -> Result<(), Error> {
+    let releasing = async {
+        let released = held.release().await;
+        let Connection { member, locks, elections } = connection;
+        drop((locks, elections));
+        if let Some((client, _)) = member {
+            client.close().await?;
+        }
+        released
+    };
+    match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
+        Ok(released) => released,
+        Err(_) => Err(Error::new(ErrorCode::Timeout, "no answer in time")),
+    }
+}
