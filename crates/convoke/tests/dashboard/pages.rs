@@ -345,7 +345,8 @@ fn locks(browser: &Browser, node: &TestNode) {
     browser.picture("key");
 
     browser.open(&page(node, "locks"));
-    browser.wait("unused locks are reported", "document.querySelector('#page').innerText.includes('No lock is in use')");
+    browser
+        .wait("unused locks are reported", "document.querySelector('#page').innerText.includes('No lock is in use')");
     let body = |value: &str, wait: u64| json!({"ttl_ms": 300_000, "value": value, "wait_ms": wait}).to_string();
     let mut http = super::http::Http::connect(&node.clients);
     let (status, held) = http.request("POST", "/api/v1/locks/jobs%2Fnightly", &body("worker 1", 0));
@@ -364,7 +365,9 @@ fn locks(browser: &Browser, node: &TestNode) {
     browser.open(&page(node, "lock/locks/jobs%2Fnightly"));
     browser.wait("holder and queue are shown", &format!("{} && {}", shown("worker 1"), shown("worker 2")));
     let click = |text: &str| {
-        browser.run(&format!("[...document.querySelectorAll('button')].find((one) => one.innerText === '{text}').click()"));
+        browser.run(&format!(
+            "[...document.querySelectorAll('button')].find((one) => one.innerText === '{text}').click()"
+        ));
     };
     click("Release");
     browser.wait("the release must be confirmed", "!document.querySelector('button.danger').hidden");
