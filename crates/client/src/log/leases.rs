@@ -129,8 +129,14 @@ impl Leases {
 
     /// Returns one lease with its keys and places.
     pub async fn get(&self, lease: u64, consistency: Consistency) -> Result<Option<LeaseInfo>, Error> {
+        Ok(self.get_at(lease, consistency).await?.0)
+    }
+
+    /// Returns one lease with its keys and places, and the log time of the state in microseconds.
+    pub async fn get_at(&self, lease: u64, consistency: Consistency) -> Result<(Option<LeaseInfo>, u64), Error> {
         let what = What::Leases(v1::LeaseQuery { lease, ..v1::LeaseQuery::default() });
-        Ok(read::read(&self.handle, what, consistency).await?.leases.into_iter().next())
+        let v1::ReadResponse { leases, log_time_us, .. } = read::read(&self.handle, what, consistency).await?;
+        Ok((leases.into_iter().next(), log_time_us))
     }
 
     /// Returns leases with a higher id than `after`, in the order of their ids. 0 as the limit means 1,000.

@@ -220,6 +220,10 @@ impl Member {
     pub fn client(&self) -> &str {
         &self.record.client.id
     }
+    /// Identifies the process of the client that registered it (C2).
+    pub fn process_nonce(&self) -> u64 {
+        self.record.client.nonce
+    }
     pub fn status(&self) -> Status {
         self.status
     }

@@ -41,7 +41,7 @@ pub use counters::Counters;
 pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
 pub use frame_claims::ExcessiveClaim;
 pub use operation::{ClientOperation, OperationResult};
-pub use queries::{LoneInference, NameView, PeerView, ServiceView, Sizes, SlotView};
+pub use queries::{LoneInference, NameView, PeerView, Registration, ServiceView, Sizes, SlotView};
 pub use replication::{Replicated, Unreplicated};
 pub use search::Coverage;
 

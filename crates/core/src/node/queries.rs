@@ -58,6 +58,16 @@ pub struct SlotView {
     pub inferred: bool,
 }
 
+/// A registration of a member, or the last one of a member that has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    pub client: String,
+    /// Identifies the process of the client (C2).
+    pub nonce: u64,
+    /// As this node shows it.
+    pub status: Status,
+}
+
 /// An inference that is held without a stated record: for checks from outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoneInference {
@@ -224,6 +234,14 @@ impl Node {
         let (tag, n) = self.map.record(Space::Member, id)?.predecessor;
         let (_, entry) = self.map.origins.iter().find(|(_, entry)| entry.origin.tag == tag)?;
         Some(Dot { origin: entry.origin.id.clone(), n })
+    }
+
+    /// Returns the registration of a member, tombstones included. `None` if this node has no record of it, which proves
+    /// nothing about the member.
+    pub fn registration(&self, id: &str) -> Option<Registration> {
+        let record = self.map.record(Space::Member, id)?;
+        let client = &record.client;
+        Some(Registration { client: client.id.to_string(), nonce: client.nonce, status: self.map.shown(record) })
     }
 
     /// Inferences held.

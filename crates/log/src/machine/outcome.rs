@@ -107,12 +107,11 @@ impl Reason {
             Reason::Precondition { .. }
             | Reason::Replaced { .. }
             | Reason::ReplicaIdUsed(_)
-            | Reason::NotHeld
             | Reason::Permits { .. } => ErrorCode::FailedPrecondition,
             Reason::TooLarge { field: Field::Store, .. } | Reason::Full { .. } => ErrorCode::ResourceExhausted,
             Reason::TooLarge { .. } | Reason::TooMany { .. } => ErrorCode::TooLarge,
             Reason::Invalid { .. } | Reason::OutOfRange { .. } => ErrorCode::InvalidArgument,
-            Reason::NoSession | Reason::NoLease(_) => ErrorCode::NotFound,
+            Reason::NoSession | Reason::NoLease(_) | Reason::NotHeld => ErrorCode::NotFound,
             Reason::LockHeld { .. } => ErrorCode::LockHeld,
         }
     }

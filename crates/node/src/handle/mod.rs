@@ -4,7 +4,7 @@ mod admin;
 mod names;
 mod status;
 
-pub use status::{Counters, NodeStatus, QueueLengths};
+pub use status::{Counters, NodeStatus, QueueLengths, RegistryStanding};
 
 use crate::changes::MemberChange;
 use crate::connection::ClientConnection;

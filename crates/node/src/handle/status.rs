@@ -4,7 +4,7 @@ use super::NodeHandle;
 use crate::counters::NetworkCounters;
 use crate::shared::Phase;
 use convoke_core::Rejection;
-use convoke_core::node::{DegradedReason, PeerState, PeerView, Sizes};
+use convoke_core::node::{DegradedReason, PeerState, PeerView, Registration, Sizes};
 use convoke_core::version::{Incarnation, NodeId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,6 +46,14 @@ pub struct Counters {
     pub network: NetworkCounters,
 }
 
+/// Whether the registry of a node can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegistryStanding {
+    /// The node sees another node, or knows none that has not left.
+    pub connected: bool,
+    pub degraded: bool,
+}
+
 impl NodeHandle {
     pub async fn status(&self) -> Result<NodeStatus, Rejection> {
         let (phase, mut queues) = (self.phase(), self.shared.queue_lengths());
@@ -63,6 +71,27 @@ impl NodeHandle {
                 diverged: core.diverged_peers(),
                 context_hash: core.context_hash(),
             }
+        })
+        .await
+    }
+
+    /// Returns the registrations of members that this node has a record of, tombstones included, and whether its
+    /// registry can be relied on at the same moment.
+    pub async fn registrations(
+        &self,
+        ids: Vec<String>,
+    ) -> Result<(BTreeMap<String, Registration>, RegistryStanding), Rejection> {
+        self.run_in_event_loop(move |event_loop, _| {
+            let core = &*event_loop.core().0;
+            let found = ids.into_iter().filter_map(|id| core.registration(&id).map(|found| (id, found)));
+            let peers = core.peers();
+            let others = || peers.iter().filter(|peer| peer.state != PeerState::Left);
+            let linked = others().any(|peer| matches!(peer.state, PeerState::Up | PeerState::Distant));
+            let standing = RegistryStanding {
+                connected: linked || others().next().is_none(),
+                degraded: !core.degraded().is_empty(),
+            };
+            (found.collect(), standing)
         })
         .await
     }

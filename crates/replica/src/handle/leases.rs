@@ -5,9 +5,9 @@ use crate::counters::add;
 use crate::engine::Engine;
 use crate::rejection::LogRejection;
 use crate::state::State;
-use convoke_log::command::{LeaseId, LeaseTerm};
+use convoke_log::command::{LeaseId, LeaseTerm, MemberBinding};
 use convoke_log::leader::{AwaitTicket, KeepAlive, MemberSeen, PlaceOf, PlaceState, RegistryHealth};
-use convoke_log::{Epoch, Level};
+use convoke_log::{Epoch, Level, LogTime};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,20 +94,27 @@ impl LogHandle {
         }
     }
 
+    /// Returns the current log time if this replica leads, or that of its last entry.
+    pub fn log_time(&self) -> Option<LogTime> {
+        let state = &self.engine().ok()?.state;
+        let current = state.term().log_time(state.now());
+        Some(current.unwrap_or_else(|| state.machine().log_time()))
+    }
+
     /// Returns the number of clients that wait for a place at this leader.
     pub fn awaited_places(&self) -> usize {
         self.engine().map_or(0, |engine| engine.state.term().awaited.len())
     }
 
-    /// Returns the members whose registrations leases are bound to, if this replica leads.
-    pub fn bound_members(&self) -> Vec<String> {
+    /// Returns the registrations that leases are bound to, if this replica leads.
+    pub fn bound_members(&self) -> Vec<MemberBinding> {
         let Ok(engine) = self.engine() else { return Vec::new() };
         if engine.state.term().epoch().is_none() {
             return Vec::new();
         }
         let machine = engine.state.machine();
         let bound = machine.leases().filter_map(|lease| match &lease.term {
-            LeaseTerm::Member(bound) => Some(bound.member.to_string()),
+            LeaseTerm::Member(bound) => Some(bound.clone()),
             LeaseTerm::Ttl(_) => None,
         });
         bound.collect()

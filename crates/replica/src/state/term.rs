@@ -116,6 +116,11 @@ impl Term {
         leadership.expiry.left_at(now, lease)
     }
 
+    /// Returns the log time that the next entry of this leader would have.
+    pub(crate) fn log_time(&mut self, now: Time) -> Option<LogTime> {
+        self.leadership.as_mut().map(|leadership| leadership.stamper.stamp(now))
+    }
+
     /// Returns the commands that end leases of members that are gone (LE7).
     pub(crate) fn members_due(
         &mut self,

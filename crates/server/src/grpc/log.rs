@@ -7,7 +7,6 @@ use crate::log::{
     read_range_at, read_txn, record, request_id, wire_epoch,
 };
 use crate::service::ClientConnection;
-use convoke_log::command::LeaseId;
 use convoke_log::{LogSessionId, Machine};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
@@ -70,8 +69,7 @@ impl log_server::Log for Log {
         let what =
             request.what.ok_or_else(|| invalid("what", "a key, a range or something else to read is required"))?;
         let machine = self.service()?.read(consistency).await?;
-        let left = |lease| self.service().ok().and_then(|service| service.handle.lease_left(lease));
-        Ok(Response::new(read_state(&machine, what, request.revision, left)?))
+        Ok(Response::new(read_state(self.service()?, &machine, what, request.revision)?))
     }
 
     async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
@@ -135,10 +133,10 @@ fn named<T>(request: &Request<T>) -> Result<Option<u128>, Error> {
 }
 
 fn read_state(
+    service: &LogService,
     machine: &Machine,
     what: What,
     revision: u64,
-    left: impl Fn(LeaseId) -> Option<Duration>,
 ) -> Result<v1::ReadResponse, Error> {
     let mut response = v1::ReadResponse {
         revision: machine.keys().revision(),
@@ -162,12 +160,12 @@ fn read_state(
             return Ok(v1::ReadResponse { succeeded: Some(succeeded), revision, results: Some(results), ..response });
         }
         What::Leases(wanted) => {
-            let Page { found: leases, more } = read_leases(machine, &wanted, left)?;
-            return Ok(v1::ReadResponse { leases, more, log_time_us: machine.log_time().as_micros(), ..response });
+            let Page { found: leases, more } = read_leases(machine, &wanted, |lease| service.handle.lease_left(lease))?;
+            return Ok(v1::ReadResponse { leases, more, log_time_us: log_time(service, machine), ..response });
         }
         What::Locks(wanted) => {
             let Page { found: locks, more } = read_locks(machine, wanted)?;
-            return Ok(v1::ReadResponse { locks, more, log_time_us: machine.log_time().as_micros(), ..response });
+            return Ok(v1::ReadResponse { locks, more, log_time_us: log_time(service, machine), ..response });
         }
         What::Peek(id) => {
             response.fate = Some(fate(&machine.peek(request_id(Some(id))?)));
@@ -177,6 +175,11 @@ fn read_state(
     (response.more, response.count) = (found.more, found.count);
     response.records = found.records.iter().map(|found| record(found)).collect();
     Ok(response)
+}
+
+/// Returns the current log time in microseconds, as far as this replica knows it.
+fn log_time(service: &LogService, machine: &Machine) -> u64 {
+    service.handle.log_time().unwrap_or_else(|| machine.log_time()).as_micros()
 }
 
 /// The state in frames. Frames are produced as fast as the client reads them.

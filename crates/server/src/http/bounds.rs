@@ -66,6 +66,10 @@ where
         let answering = check(&surface, route, &request).map(|()| self.inner.call(request));
         Box::pin(async move {
             let mut response = match answering {
+                Ok(answering) if route.is_some_and(|route| route.waits) => {
+                    let Ok(response) = answering.instrument(span.clone()).await;
+                    response.into_response()
+                }
                 Ok(answering) => in_time(&surface, reading, answering).instrument(span.clone()).await,
                 Err(failure) => failure.into_response(),
             };

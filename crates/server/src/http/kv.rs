@@ -4,6 +4,7 @@
 use super::body;
 use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
+use super::leases::lease_id;
 use super::named_log::NamedLog;
 use crate::error::invalid;
 use crate::log::{read_keys, record};
@@ -60,6 +61,9 @@ pub(crate) struct ListQuery {
 pub(crate) struct PutQuery {
     if_revision: Option<u64>,
     previous: Switch,
+    lease: Option<String>,
+    lock: Option<String>,
+    fence: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,6 +72,8 @@ pub(crate) struct DeleteQuery {
     if_revision: Option<u64>,
     prefix: Switch,
     previous: Switch,
+    lock: Option<String>,
+    fence: Option<u64>,
 }
 
 /// Parses the parameter `consistency`.
@@ -219,9 +225,11 @@ pub(crate) async fn put(
     request: Request,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
     surface.log()?;
+    let lease = query.lease.as_deref().map(lease_id).transpose()?;
     let limit = surface.config.limits.value_bytes;
     let value = body::read_up_to(&surface, request.into_body(), limit).await?;
-    let mut write = Write::put(key, value);
+    let mut write = guarded(Write::put(key, value), query.lock, query.fence)?;
+    write = lease.into_iter().fold(write, Write::lease);
     if let Some(revision) = query.if_revision {
         write = write.if_revision(revision);
     }
@@ -240,6 +248,7 @@ pub(crate) async fn delete(
     _: JsonBody<NoFields>,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
+    write = guarded(write, query.lock, query.fence)?;
     if let Some(revision) = query.if_revision {
         if query.prefix.0 {
             return Err(invalid("if_revision", "if_revision cannot be combined with prefix").into());
@@ -251,6 +260,16 @@ pub(crate) async fn delete(
     }
     let written = submit(&surface, write).await?;
     Ok(Json(shown(written, true)))
+}
+
+/// Requires that a lock is held with a fence, if the query says so (LO6).
+fn guarded(write: Write, lock: Option<String>, fence: Option<u64>) -> Result<Write, Error> {
+    match (lock, fence) {
+        (None, None) => Ok(write),
+        (Some(lock), Some(fence)) => Ok(write.if_lock(lock, fence)),
+        (Some(_), None) => Err(invalid("fence", "lock requires the fence of its holder")),
+        (None, Some(_)) => Err(invalid("lock", "fence requires the name of its lock")),
+    }
 }
 
 /// Submits through this node's ambassador. If the caller disconnects, the request is abandoned.

@@ -8,6 +8,8 @@ mod extract;
 mod http_error;
 mod kv;
 mod kv_watch;
+mod leases;
+mod locks;
 mod log;
 mod named_log;
 mod node_reads;

@@ -1,6 +1,6 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
-use super::{discovery, events, kv, kv_watch, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers};
+use super::{discovery, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -14,6 +14,7 @@ pub(crate) struct Route {
     query: bool,
     body: Body,
     probe: bool,
+    waits: bool,
 }
 
 /// The body that a route takes.
@@ -39,31 +40,39 @@ pub(crate) struct RouteInfo {
     pub(crate) body: Body,
     /// Whether load balancers call it, under any host name. Its answer contains no data.
     pub(crate) probe: bool,
+    /// Whether the handler limits its time itself, because a request may wait for long.
+    pub(crate) waits: bool,
 }
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        RouteInfo { position, path: self.path, query: self.query, body: self.body, probe: self.probe }
+        RouteInfo { position, path: self.path, query: self.query, body: self.body, probe: self.probe, waits: self.waits }
     }
 }
 
 /// `with query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes
-/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers.
+/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those
+/// that may wait for long.
 macro_rules! routes {
-    ($($method:ident $path:literal $(with $query:ident)? $(takes $body:ident)? $(as $probe:ident)? => $handler:path,)+) => {
+    ($($method:ident $path:literal $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
         vec![$(Route {
             method: Method::$method,
             path: $path,
             handler: on(MethodFilter::$method, $handler),
             query: routes!(@query $($query)?),
             body: routes!(@body $method $($body)?),
-            probe: routes!(@probe $($probe)?),
+            probe: routes!(@probe $($kind)?),
+            waits: routes!(@waits $($kind)?),
         },)+]
     };
     (@query query) => { true };
     (@query) => { false };
     (@probe probe) => { true };
+    (@probe waiting) => { false };
     (@probe) => { false };
+    (@waits waiting) => { true };
+    (@waits probe) => { false };
+    (@waits) => { false };
     (@body $method:ident json) => { Body::Json };
     (@body $method:ident raw) => { Body::Raw };
     (@body $method:ident nothing) => { Body::None };
@@ -101,6 +110,21 @@ pub(crate) fn routes() -> Vec<Route> {
         DELETE "/api/v1/kv/{*key}" with query => kv::delete,
         GET "/api/v1/kv-watch" with query => kv_watch::watch,
         POST "/api/v1/txn" with query takes json => txn::txn,
+        GET "/api/v1/leases" with query => leases::list,
+        POST "/api/v1/leases" takes json => leases::grant,
+        GET "/api/v1/leases/{id}" with query => leases::show,
+        DELETE "/api/v1/leases/{id}" => leases::revoke,
+        PUT "/api/v1/leases/{id}/keep-alive" takes json => leases::keep_alive,
+        GET "/api/v1/locks" with query => locks::list,
+        GET "/api/v1/locks/{name}" with query => locks::show,
+        POST "/api/v1/locks/{name}" takes json as waiting => locks::acquire,
+        DELETE "/api/v1/locks/{name}" with query => locks::release,
+        GET "/api/v1/elections" with query => locks::elections,
+        GET "/api/v1/elections/{name}" with query => locks::election,
+        POST "/api/v1/elections/{name}" takes json as waiting => locks::campaign,
+        PUT "/api/v1/elections/{name}" takes json => locks::proclaim,
+        DELETE "/api/v1/elections/{name}" with query => locks::resign,
+        GET "/api/v1/elections/{name}/watch" => locks::watch,
         GET "/api/v1/log/status" => log::status,
         POST "/api/v1/log/members" takes json => log::members,
         POST "/api/v1/log/upgrade" takes json => log::upgrade,

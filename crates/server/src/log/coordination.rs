@@ -8,7 +8,7 @@ use convoke_log::command::{
 use convoke_log::history::{LockChange, LockEvent};
 use convoke_log::{Lease, Level, Lock, LockPlace, Machine};
 use convoke_proto::v1::grant_lease;
-use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
+use convoke_proto::{Error, PART_BYTES, v1};
 use std::time::Duration;
 
 /// Leases, locks or waiters in one page.
@@ -27,21 +27,37 @@ pub(super) fn grant(grant: v1::GrantLease) -> Result<Body, Error> {
     };
     let term = match grant.term {
         Some(grant_lease::Term::TtlMs(ttl)) => LeaseTerm::Ttl(Duration::from_millis(ttl)),
-        Some(grant_lease::Term::Member(v1::MemberBinding { member, client, registration })) => {
-            for (field, text) in [("member", &member), ("client", &client), ("registration", &registration)] {
+        Some(grant_lease::Term::Member(bound)) => {
+            let v1::MemberBinding { member, client, registration } = &bound;
+            for (field, text) in [("member", member), ("client", client), ("registration", registration)] {
                 if text.is_empty() {
                     return Err(invalid(&format!("member.{field}"), format!("the {field} of the lease is required")));
                 }
             }
-            LeaseTerm::Member(MemberBinding {
-                member: member.into(),
-                client: client.into(),
-                registration: registration.into(),
-            })
+            LeaseTerm::Member(member_binding(&bound))
         }
         None => return Err(invalid("term", "one of ttl_ms and member is required")),
     };
     Ok(Body::Grant(Grant { term, end }))
+}
+
+fn member_binding(bound: &v1::MemberBinding) -> MemberBinding {
+    MemberBinding {
+        member: (&bound.member).into(),
+        client: (&bound.client).into(),
+        registration: (&bound.registration).into(),
+    }
+}
+
+/// Returns the registration that a grant binds its lease to, if it is complete.
+pub(super) fn bound_member(grant: &v1::GrantLease) -> Option<MemberBinding> {
+    match &grant.term {
+        Some(grant_lease::Term::Member(bound)) => {
+            let complete = [&bound.member, &bound.client, &bound.registration].iter().all(|text| !text.is_empty());
+            complete.then(|| member_binding(bound))
+        }
+        _ => None,
+    }
 }
 
 /// Converts an acquire. No permits means one.
@@ -106,7 +122,7 @@ pub(crate) fn read_leases(
     };
     if wanted.lease > 0 {
         let id = LeaseId(wanted.lease);
-        let lease = machine.lease(id).ok_or_else(|| no_lease(id))?;
+        let Some(lease) = machine.lease(id) else { return Ok(Page { found: Vec::new(), more: false }) };
         let mut room = Room::new();
         let keys = machine.keys_of_lease(id);
         let attached = keys.iter().map(|record| record.key()).take_while(|key| room.take(key.len()));
@@ -159,13 +175,14 @@ fn member_bytes(lease: &Lease) -> usize {
     }
 }
 
-/// Reads locks or elections that are in use. A lock that nobody uses has neither holders nor waiters.
+/// Reads locks or elections that are in use.
 pub(crate) fn read_locks(machine: &Machine, wanted: v1::LockQuery) -> Result<Page<v1::Lock>, Error> {
     check_level(machine, Level::COORDINATION)?;
     let (mut room, limit) = (Room::new(), limit(wanted.limit));
     if let Some(name) = wanted.name {
         let name = lock_name(name, wanted.election);
-        let mut shown = machine.lock(&name).map_or_else(|| unused(&name), |lock| shown_lock(machine, lock, &mut room));
+        let Some(lock) = machine.lock(&name) else { return Ok(Page { found: Vec::new(), more: false }) };
+        let mut shown = shown_lock(machine, lock, &mut room);
         let waiting = machine.places(&name).filter(|place| place.fence().is_none()).take(limit);
         let waiting = waiting.take_while(|place| room.take(place.value.len()));
         shown.queue = waiting.map(|place| holder(machine, place)).collect();
@@ -185,20 +202,18 @@ pub(crate) fn read_locks(machine: &Machine, wanted: v1::LockQuery) -> Result<Pag
     Ok(Page { found, more: following.peek().is_some() })
 }
 
-fn unused(name: &LockName) -> v1::Lock {
-    v1::Lock { name: name.name.clone(), election: name.space == LockSpace::Election, ..v1::Lock::default() }
-}
-
 /// Shows a lock with as many of its holders as fit.
 fn shown_lock(machine: &Machine, lock: &Lock, room: &mut Room) -> v1::Lock {
     let holders = machine.places(&lock.name).take_while(|place| place.fence().is_some());
     let holders = holders.take_while(|place| room.take(place.value.len()));
     v1::Lock {
+        name: lock.name.name.clone(),
+        election: lock.name.space == LockSpace::Election,
         permits: lock.permits,
         holders: holders.map(|place| holder(machine, place)).collect(),
         waiting: lock.waiters,
         delayed_until_us: lock.delayed_until.map_or(0, |until| until.as_micros()),
-        ..unused(&lock.name)
+        queue: Vec::new(),
     }
 }
 
@@ -242,9 +257,4 @@ fn limit(wanted: u64) -> usize {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn no_lease(lease: LeaseId) -> Error {
-    Error::new(ErrorCode::NotFound, format!("lease {lease} does not exist: it has ended, or was never granted"))
-        .field("lease")
 }

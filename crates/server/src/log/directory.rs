@@ -1,7 +1,9 @@
 //! Addresses of nodes. A node that does not lead returns them to its clients.
 
+use super::members;
 use crate::error;
 use convoke_core::member::NODE_ID_PREFIX;
+use convoke_log::command::MemberBinding;
 use convoke_node::NodeHandle;
 use convoke_proto::{Error, ErrorCode};
 use futures_util::future::BoxFuture;
@@ -20,6 +22,16 @@ pub trait Directory: Debug + Send + Sync + 'static {
 
     /// Returns the address at which other replicas reach a node.
     fn peer_address<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<String, Error>>;
+
+    /// Returns whether the registry shows a registration as up. Always true without a registry.
+    fn is_registered(&self, _: &MemberBinding) -> bool {
+        true
+    }
+
+    /// Waits until the registry shows a registration as up.
+    fn registered<'a>(&'a self, _: &'a MemberBinding) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Uses the node's view of its peers.
@@ -53,5 +65,13 @@ impl Directory for NodeHandle {
                 Error::new(ErrorCode::NotFound, message).field("node")
             })
         })
+    }
+
+    fn is_registered(&self, bound: &MemberBinding) -> bool {
+        members::is_registered(self, bound)
+    }
+
+    fn registered<'a>(&'a self, bound: &'a MemberBinding) -> BoxFuture<'a, ()> {
+        Box::pin(members::registered(self, bound))
     }
 }

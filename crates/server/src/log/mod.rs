@@ -10,6 +10,7 @@ mod directory;
 mod feed;
 mod ids;
 mod local;
+mod members;
 mod service;
 mod sessions;
 mod submit;
@@ -21,6 +22,7 @@ pub use directory::Directory;
 pub(crate) use feed::{Feed, Step, WantedWatch, wanted};
 pub use ids::registered_logs;
 use local::ConnectLocally;
+pub(crate) use members::binding;
 pub(crate) use service::LogService;
 pub(crate) use submit::SubmitStream;
 pub(crate) use txn::{compacted_error, read_key_at, read_keys, read_range_at, read_txn};
@@ -50,7 +52,7 @@ pub(crate) struct LogPlane {
     pub(crate) ambassador: Ambassador,
     /// The log session shared by all HTTP clients.
     pub(crate) kv: Kv,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
 }
 
 impl LogPlane {
@@ -73,7 +75,11 @@ impl LogPlane {
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));
         let following = tokio::spawn(follow(handle.clone(), ambassador.clone()));
-        let tasks = [following, tokio::spawn(ids::watch(handle.clone(), registry))];
+        let tasks = [
+            following,
+            tokio::spawn(ids::watch(handle.clone(), registry.clone())),
+            tokio::spawn(members::watch(handle.clone(), registry)),
+        ];
         LogPlane { handle, service, ambassador, kv, tasks }
     }
 }

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+/// HTTP requests that wait for locks and elections. All of them wait on one link to the leader, which has room for more.
+const WAITS_MAX: usize = 5_000;
 /// Concurrent backups.
 const BACKUPS_MAX: usize = 4;
 
@@ -26,6 +28,7 @@ pub(crate) struct LogService {
     backups: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     watches_max: usize,
+    waits: Arc<Semaphore>,
     /// Timeout of a read or a resolve.
     pub(super) timeout: Duration,
     /// Stage of the server; `None` without a server.
@@ -45,7 +48,8 @@ impl LogService {
         let watches_max = config.limits.http_watchers;
         let watches = Arc::new(Semaphore::new(watches_max.min(Semaphore::MAX_PERMITS)));
         let timeout = config.timeouts.request;
-        LogService { handle, directory, links, links_max, backups, watches, watches_max, timeout, stage }
+        let waits = Arc::new(Semaphore::new(WAITS_MAX));
+        LogService { handle, directory, links, links_max, backups, watches, watches_max, waits, timeout, stage }
     }
 
     /// Acquires a permit for one more ambassador.
@@ -73,6 +77,16 @@ impl LogService {
     /// Acquires a permit for one more stream of watches of keys.
     pub(crate) fn enter_watch(&self) -> Result<OwnedSemaphorePermit, Error> {
         Gates::enter(&self.watches, "watches of keys", self.watches_max)
+    }
+
+    /// Acquires a permit for one more HTTP request that waits for a lock or an election.
+    pub(crate) fn enter_wait(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Gates::enter(&self.waits, "requests that wait for locks", WAITS_MAX)
+    }
+
+    /// Returns the number of HTTP requests that wait for locks and elections.
+    pub(crate) fn waiting(&self) -> usize {
+        WAITS_MAX - self.waits.available_permits()
     }
 
     /// Returns the reason, with the current leader.

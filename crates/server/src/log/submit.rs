@@ -3,11 +3,12 @@
 
 use super::LogService;
 use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_epoch};
-use super::coordination::lock_name;
+use super::coordination::{bound_member, lock_name};
+use super::members::{REGISTRATION_WAIT, not_registered};
 use super::txn::results;
 use crate::error::invalid;
 use crate::traces;
-use convoke_log::command::{Body, DurableClient, LeaseId, Open};
+use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open};
 use convoke_log::leader::{KeepAlive, PlaceState};
 use convoke_log::machine::Fate;
 use convoke_log::{Epoch, LogSessionId};
@@ -17,7 +18,7 @@ use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::{Consistency, LogRejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub(crate) struct SubmitStream {
     incoming: Incoming,
     service: Arc<LogService>,
     undecided: FuturesUnordered<Deciding>,
+    /// Sessions whose grant waits for a registration, with the requests that arrived after it (LE6).
+    held: BTreeMap<u64, VecDeque<v1::SubmitRequest>>,
+    /// Complete with a held session, once its registration has arrived or the wait is over.
+    registering: FuturesUnordered<Pin<Box<dyn Future<Output = u64> + Send>>>,
     /// Clients that wait for a change of their place in a lock. Not answered when the link ends.
     awaiting: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
@@ -84,6 +89,8 @@ impl SubmitStream {
             incoming,
             service: service.clone(),
             undecided: FuturesUnordered::new(),
+            held: BTreeMap::new(),
+            registering: FuturesUnordered::new(),
             awaiting: FuturesUnordered::new(),
             ready,
             epoch,
@@ -96,8 +103,47 @@ impl SubmitStream {
         })
     }
 
-    /// Submits a message. The first poll does it, so it must happen before the next message is read.
+    /// Submits a message, unless it must wait for a registration. The requests of a session keep their order.
     fn take(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
+        let Some(ClientRequest::Request(submitted)) = &request.message else { return self.submit(request, context) };
+        let session = submitted.session;
+        if let Some(held) = self.held.get_mut(&session) {
+            return held.push_back(request);
+        }
+        let bound = match &submitted.body {
+            Some(v1::log_request::Body::Grant(grant)) => bound_member(grant),
+            _ => None,
+        };
+        let directory = self.service.directory.clone();
+        let Some(bound) = bound.filter(|bound| !directory.is_registered(bound)) else {
+            return self.submit(request, context);
+        };
+        self.held.insert(session, [request].into());
+        self.registering.push(Box::pin(async move {
+            // After the wait, the grant is rejected.
+            let _ = tokio::time::timeout(REGISTRATION_WAIT, directory.registered(&bound)).await;
+            session
+        }));
+    }
+
+    /// Submits the requests of a session that waited for a registration.
+    fn release(&mut self, session: u64, context: &mut Context<'_>) {
+        let mut held = self.held.remove(&session).unwrap_or_default();
+        if let Some(grant) = held.pop_front() {
+            self.submit(grant, context);
+        }
+        for request in held {
+            self.take(request, context);
+        }
+    }
+
+    /// Returns the number of messages that were read and not answered.
+    fn unanswered(&self) -> usize {
+        self.undecided.len() + self.ready.len() + self.held.values().map(VecDeque::len).sum::<usize>()
+    }
+
+    /// Submits a message. The first poll does it, so it must happen before the next message is read.
+    fn submit(&mut self, request: v1::SubmitRequest, context: &mut Context<'_>) {
         let awaits = matches!(request.message, Some(ClientRequest::AwaitPlace(_)));
         if awaits && self.awaiting.len() >= AWAITING_MAX {
             let message =
@@ -125,7 +171,7 @@ impl Stream for SubmitStream {
             // An idle client would not notice by itself and would keep the connection open.
             (this.over, this.explain_end) = (true, true);
         }
-        while !this.over && this.undecided.len() + this.ready.len() < UNDECIDED_MAX {
+        while !this.over && this.unanswered() < UNDECIDED_MAX {
             match this.incoming.as_mut().poll_next(context) {
                 Poll::Ready(Some(Ok(request))) => this.take(request, context),
                 // Aborted or finished: submitted requests continue, and the client may still read their answers.
@@ -134,11 +180,16 @@ impl Stream for SubmitStream {
                 Poll::Pending => break,
             }
         }
+        // After reading, because a grant that was just read must be polled.
+        while let Poll::Ready(Some(session)) = Pin::new(&mut this.registering).poll_next(context) {
+            this.release(session, context);
+        }
         if let Some(response) = this.ready.pop_front() {
             return Poll::Ready(Some(Ok(response)));
         }
         match Pin::new(&mut this.undecided).poll_next(context) {
             Poll::Ready(Some(response)) => return Poll::Ready(Some(Ok(response))),
+            Poll::Ready(None) if !this.held.is_empty() => {}
             Poll::Ready(None) if std::mem::take(&mut this.explain_end) => {
                 return Poll::Ready(Some(Err(this.service.unusable_reason(this.epoch).into())));
             }
@@ -177,6 +228,11 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     let request = body(request)?;
     let id = request.id();
     service.check(log, id.session, owner)?;
+    if let Body::Grant(Grant { term: LeaseTerm::Member(bound), .. }) = &request.body
+        && !service.directory.is_registered(bound)
+    {
+        return Err(not_registered(&*service.directory, bound));
+    }
     let txn = if let Body::Txn(txn) = &request.body { Some(txn.clone()) } else { None };
     match service.handle.submit(request).await {
         Ok(answered) => Ok(answer(&answered)),

@@ -41,7 +41,17 @@ impl Link {
     }
 
     pub fn send(&self, message: submit_request::Message) {
-        self.outgoing.send(v1::SubmitRequest { tag: 1, message: Some(message), ..Default::default() }).unwrap();
+        self.send_tagged(1, message);
+    }
+
+    pub fn send_tagged(&self, tag: u64, message: submit_request::Message) {
+        self.outgoing.send(v1::SubmitRequest { tag, message: Some(message), ..Default::default() }).unwrap();
+    }
+
+    /// Returns the next answer with its tag.
+    pub async fn receive_tagged(&mut self) -> (u64, Message) {
+        let response = self.incoming.message().await.unwrap().unwrap();
+        (response.tag, response.message.unwrap())
     }
 
     pub fn opening(&self) -> v1::OpenSession {

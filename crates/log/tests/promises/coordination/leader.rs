@@ -2,11 +2,12 @@
 
 use convoke_base::Time;
 use convoke_log::command::{
-    Body, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, MemberBinding, Open, Raise, ReplicaLocation, Request,
-    Txn,
+    Acquire, Body, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName, MemberBinding, Open, Place, Raise,
+    Release, ReplicaLocation, Request, Txn,
 };
 use convoke_log::leader::{
-    Gate, HeldBackBy, LEVEL_WAIT, Leadership, LevelPace, LevelVerdict, MemberSeen, NotAppended, RegistryHealth, Rounds,
+    AwaitFull, AwaitedPlaces, Gate, HeldBackBy, LEVEL_WAIT, Leadership, LevelPace, LevelVerdict, MemberSeen, NotAppended,
+    PlaceState, RegistryHealth, Rounds,
 };
 use convoke_log::{
     Command, CoordinationLimits, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position,
@@ -23,7 +24,7 @@ type Scenario = fn(Mutation) -> Result<(), String>;
 
 /// Runs all scenarios with a deliberate bug.
 pub(super) fn check(mutation: Mutation) -> Result<(), String> {
-    let scenarios: [Scenario; 6] = [gated, raises, policy, rounds, grace, members];
+    let scenarios: [Scenario; 7] = [gated, raises, policy, rounds, grace, members, awaited];
     scenarios.into_iter().try_for_each(|scenario| scenario(mutation))
 }
 
@@ -220,6 +221,45 @@ fn members(mutation: Mutation) -> Result<(), String> {
     Ok(())
 }
 
+/// Applies a request and returns the clients that are told about their places.
+fn told(machine: &mut Machine, places: &mut AwaitedPlaces<u64>, number: u64, body: Body) -> Vec<(u64, PlaceState)> {
+    let index = machine.applied().index + 1;
+    let entry =
+        Entry { index, epoch: EPOCH, stamp: LogTime::from_micros(index), command: request(number, body) };
+    let applied = machine.apply(&entry).unwrap();
+    places.applied(&applied, machine)
+}
+
+fn awaited(mutation: Mutation) -> Result<(), String> {
+    let (mut machine, holder, waiter) = with_leases(mutation);
+    let name = LockName::lock("l");
+    let mut places = AwaitedPlaces::new(mutation);
+    let acquire = |lease| Body::Acquire(Acquire::new(LockName::lock("l"), lease));
+    expect("nobody waits", told(&mut machine, &mut places, 4, acquire(holder)), vec![])?;
+    expect("nobody waits", told(&mut machine, &mut places, 5, acquire(waiter)), vec![])?;
+    let fence = machine.keys().revision();
+    expect("place", PlaceState::of(&machine, &(name.clone(), holder)), PlaceState::Held { fence })?;
+    expect("place", PlaceState::of(&machine, &(name.clone(), waiter)), PlaceState::Waiting)?;
+    places.add((name.clone(), holder), 1, 3).unwrap();
+    places.add((name.clone(), waiter), 2, 3).unwrap();
+    let gone = places.add((name.clone(), waiter), 3, 3).unwrap();
+    expect("beyond the limit", places.add((name.clone(), waiter), 4, 3), Err(AwaitFull))?;
+    places.cancel(&gone);
+    places.cancel(&gone);
+    expect("count", places.len(), 2)?;
+    let other = Body::put("k", "v");
+    expect("another change", told(&mut machine, &mut places, 6, other), vec![])?;
+    let release = Body::Release(Release { name: name.clone(), place: Place::Fence(fence) });
+    let mut woken = told(&mut machine, &mut places, 7, release);
+    woken.sort_by_key(|(client, _)| *client);
+    let granted = PlaceState::Held { fence: machine.keys().revision() };
+    expect("a hand-over", woken, vec![(1, PlaceState::None), (2, granted)])?;
+    expect("count", places.len(), 0)?;
+    places.add((name.clone(), waiter), 5, 3).unwrap();
+    let lost = told(&mut machine, &mut places, 8, Body::Revoke(waiter));
+    expect("the end of a lease", lost, vec![(5, PlaceState::None)])
+}
+
 #[test]
 fn v1_commands_of_a_higher_level_are_not_appended() {
     gated(Mutation::none()).unwrap();
@@ -243,6 +283,11 @@ fn le2_a_keep_alive_is_confirmed_by_a_round_that_began_later() {
 #[test]
 fn le3_a_lease_lives_for_a_ttl_after_an_election_and_after_a_keep_alive() {
     grace(Mutation::none()).unwrap();
+}
+
+#[test]
+fn lo9_a_hand_over_is_told_to_the_loser_and_to_one_waiter() {
+    awaited(Mutation::none()).unwrap();
 }
 
 #[test]

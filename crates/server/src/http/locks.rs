@@ -1,0 +1,321 @@
+//! Locks, semaphores and elections over HTTP, at every node.
+//!
+//! A request that waits holds a place in the queue. If its connection closes, the place is given up. A lease that the
+//! request brought into being is kept alive by this node only while the request waits, so it ends with this node, too.
+
+use super::extract::{JsonBody, NoFields, Query, Segments};
+use super::http_error::{HttpError, Json, event_stream};
+use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
+use super::named_log::NamedLog;
+use super::sse;
+use crate::error::invalid;
+use crate::log::LogService;
+use crate::surface::Surface;
+use axum::extract::State;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use convoke_client::log::{Acquire, Kv, LeaderChange, Observer};
+use convoke_proto::json::{self, ElectedLeader};
+use convoke_proto::{Error, ErrorCode};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest wait of one request.
+const WAIT_MAX: Duration = Duration::from_secs(60 * 60);
+
+type Shared = State<Arc<Surface>>;
+type Answer<T> = Result<Json<T>, HttpError>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AcquireBody {
+    lease: Option<String>,
+    ttl_ms: Option<u64>,
+    member: Option<String>,
+    wait_ms: Option<u64>,
+    permits: Option<u64>,
+    delay_ms: Option<u64>,
+    value: Option<String>,
+    value_base64: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ProclaimBody {
+    fence: Option<u64>,
+    value: Option<String>,
+    value_base64: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ReleaseQuery {
+    fence: Option<u64>,
+}
+
+/// A granted lock.
+#[derive(Debug, Serialize)]
+pub(crate) struct LockAcquired {
+    lock: String,
+    fence: u64,
+    lease: String,
+}
+
+/// A won election.
+#[derive(Debug, Serialize)]
+pub(crate) struct ElectionWon {
+    election: String,
+    fence: u64,
+    lease: String,
+}
+
+/// A released permit.
+#[derive(Debug, Serialize)]
+pub(crate) struct Released {
+    fence: u64,
+}
+
+pub(crate) async fn acquire(
+    State(surface): Shared,
+    Segments(lock): Segments<String>,
+    _: NamedLog,
+    JsonBody(wanted): JsonBody<AcquireBody>,
+) -> Answer<LockAcquired> {
+    let (fence, lease) = granted(&surface, &lock, wanted, false).await?;
+    Ok(Json(LockAcquired { lock, fence, lease: lease.to_string() }))
+}
+
+pub(crate) async fn campaign(
+    State(surface): Shared,
+    Segments(election): Segments<String>,
+    _: NamedLog,
+    JsonBody(wanted): JsonBody<AcquireBody>,
+) -> Answer<ElectionWon> {
+    if wanted.permits.is_some() {
+        return Err(invalid("permits", "an election has one leader; omit permits").into());
+    }
+    let (fence, lease) = granted(&surface, &election, wanted, true).await?;
+    Ok(Json(ElectionWon { election, fence, lease: lease.to_string() }))
+}
+
+/// Waits for a permit. Returns its fence and its lease.
+async fn granted(surface: &Surface, name: &str, wanted: AcquireBody, election: bool) -> Result<(u64, u64), Error> {
+    let log = surface.log()?;
+    let wait = Duration::from_millis(wanted.wait_ms.unwrap_or(0));
+    if wait > WAIT_MAX {
+        let limit = WAIT_MAX.as_secs() * 1_000;
+        return Err(invalid("wait_ms", format!("a request waits at most {limit} ms; ask again after it")).limit(limit));
+    }
+    if wanted.permits == Some(0) {
+        return Err(invalid("permits", "a lock has at least one permit"));
+    }
+    let value = value(wanted.value, wanted.value_base64)?;
+    let mut acquire = Acquire::new(name.to_owned()).wait(wait).permits(wanted.permits.unwrap_or(1)).value(value);
+    if let Some(delay) = wanted.delay_ms {
+        acquire = acquire.delay(Duration::from_millis(delay));
+    }
+    let _waiting = if wait.is_zero() { None } else { Some(log.service.enter_wait()?) };
+    let granting = async {
+        match (wanted.lease, wanted.ttl_ms, wanted.member) {
+            (Some(lease), None, None) => {
+                let lease = lease_id(&lease)?;
+                Ok((place(&log.kv, acquire.lease_id(lease), election).await?, lease))
+            }
+            (None, ttl, member) if ttl.is_some() != member.is_some() => {
+                let (leases, terms) = (log.kv.leases(), terms(surface, ttl, member.as_deref())?);
+                let lease = in_open_session(|| leases.grant(terms.clone())).await?;
+                let fence = place(&log.kv, acquire.lease(&lease), election).await?;
+                // From now on the client keeps it alive. Otherwise dropping it revokes it.
+                lease.detach();
+                Ok((fence, lease.id()))
+            }
+            _ => Err(invalid("lease", "exactly one of lease, ttl_ms and member is required")),
+        }
+    };
+    tokio::select! {
+        biased;
+        granted = granting => granted,
+        () = log.service.closing() => Err(stopping()),
+    }
+}
+
+async fn place(kv: &Kv, acquire: Acquire, election: bool) -> Result<u64, Error> {
+    Ok(match election {
+        true => kv.elections().campaign_with(acquire).await?.detach(),
+        false => kv.locks().acquire(acquire).await?.detach(),
+    })
+}
+
+fn stopping() -> Error {
+    Error::new(ErrorCode::NotReady, "this node is stopping; ask another node")
+}
+
+fn value(text: Option<String>, base64: Option<String>) -> Result<Bytes, Error> {
+    match (text, base64) {
+        (Some(_), Some(_)) => Err(invalid("value_base64", "value and value_base64 exclude each other")),
+        (None, Some(encoded)) => {
+            let decoded = STANDARD.decode(encoded).map_err(|error| invalid("value_base64", error.to_string()))?;
+            Ok(decoded.into())
+        }
+        (text, None) => Ok(text.unwrap_or_default().into()),
+    }
+}
+
+pub(crate) async fn release(
+    State(surface): Shared,
+    Segments(name): Segments<String>,
+    Query(query): Query<ReleaseQuery>,
+    _: NamedLog,
+    _: JsonBody<NoFields>,
+) -> Answer<Released> {
+    let (locks, fence) = (surface.log()?.kv.locks(), required(query.fence)?);
+    in_open_session(|| locks.release(name.clone(), fence)).await?;
+    Ok(Json(Released { fence }))
+}
+
+pub(crate) async fn resign(
+    State(surface): Shared,
+    Segments(name): Segments<String>,
+    Query(query): Query<ReleaseQuery>,
+    _: NamedLog,
+    _: JsonBody<NoFields>,
+) -> Answer<Released> {
+    let (elections, fence) = (surface.log()?.kv.elections(), required(query.fence)?);
+    in_open_session(|| elections.resign(name.clone(), fence)).await?;
+    Ok(Json(Released { fence }))
+}
+
+pub(crate) async fn proclaim(
+    State(surface): Shared,
+    Segments(name): Segments<String>,
+    _: NamedLog,
+    JsonBody(wanted): JsonBody<ProclaimBody>,
+) -> Answer<Released> {
+    let (elections, fence) = (surface.log()?.kv.elections(), required(wanted.fence)?);
+    let value = value(wanted.value, wanted.value_base64)?;
+    in_open_session(|| elections.proclaim(name.clone(), fence, value.clone())).await?;
+    Ok(Json(Released { fence }))
+}
+
+fn required(fence: Option<u64>) -> Result<u64, Error> {
+    fence.filter(|fence| *fence > 0).ok_or_else(|| invalid("fence", "the fence of the holder is required"))
+}
+
+pub(crate) async fn list(State(surface): Shared, Query(query): Query<ListQuery>, _: NamedLog) -> Answer<json::LockList> {
+    let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
+    let consistency = consistency(query.consistency.as_deref())?;
+    let page = surface.log()?.kv.locks().list(after, limit, consistency).await?;
+    let (clock, next_cursor) = (clock(page.log_time_us), cursor(&page));
+    let locks = page.locks.into_iter().map(|lock| json::Lock::new(lock, clock)).collect();
+    Ok(Json(json::LockList { locks, next_cursor }))
+}
+
+pub(crate) async fn elections(
+    State(surface): Shared,
+    Query(query): Query<ListQuery>,
+    _: NamedLog,
+) -> Answer<json::ElectionList> {
+    let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
+    let consistency = consistency(query.consistency.as_deref())?;
+    let page = surface.log()?.kv.elections().list(after, limit, consistency).await?;
+    let (clock, next_cursor) = (clock(page.log_time_us), cursor(&page));
+    let elections = page.locks.into_iter().map(|lock| json::Election::new(lock, clock)).collect();
+    Ok(Json(json::ElectionList { elections, next_cursor }))
+}
+
+fn after(cursor: Option<&str>) -> Result<Bytes, Error> {
+    let message = "invalid cursor; pass next_cursor of the previous page unchanged";
+    let decoded = URL_SAFE_NO_PAD.decode(cursor.unwrap_or_default()).map_err(|_| invalid("cursor", message))?;
+    Ok(decoded.into())
+}
+
+fn cursor(page: &convoke_client::log::LockPage) -> Option<String> {
+    page.locks.last().filter(|_| page.more).map(|lock| URL_SAFE_NO_PAD.encode(&lock.name))
+}
+
+pub(crate) async fn show(
+    State(surface): Shared,
+    Segments(name): Segments<String>,
+    Query(query): Query<ShowQuery>,
+    _: NamedLog,
+) -> Answer<json::Lock> {
+    let consistency = consistency(query.consistency.as_deref())?;
+    let page = surface.log()?.kv.locks().show_page(name.clone(), consistency).await?;
+    let clock = clock(page.log_time_us);
+    let found = page.locks.into_iter().next().map(|lock| json::Lock::new(lock, clock));
+    Ok(Json(found.unwrap_or_else(|| json::Lock::free(&name))))
+}
+
+pub(crate) async fn election(
+    State(surface): Shared,
+    Segments(name): Segments<String>,
+    Query(query): Query<ShowQuery>,
+    _: NamedLog,
+) -> Answer<json::Election> {
+    let consistency = consistency(query.consistency.as_deref())?;
+    let page = surface.log()?.kv.elections().show_page(name.clone(), consistency).await?;
+    let clock = clock(page.log_time_us);
+    let found = page.locks.into_iter().next().map(|lock| json::Election::new(lock, clock));
+    Ok(Json(found.unwrap_or_else(|| json::Election::empty(&name))))
+}
+
+/// An observer of an election: the current leader first, then every change.
+struct Observed {
+    observer: Observer,
+    service: Arc<LogService>,
+    keep_alive: Duration,
+    /// Revision of the last event, which is its id.
+    revision: u64,
+    _permit: tokio::sync::OwnedSemaphorePermit,
+}
+
+pub(crate) async fn watch(
+    State(surface): Shared,
+    Segments(name): Segments<String>,
+    _: NamedLog,
+) -> Result<Response, HttpError> {
+    let log = surface.log()?;
+    let observed = Observed {
+        _permit: log.service.enter_watch()?,
+        observer: log.kv.elections().observe(name),
+        service: log.service.clone(),
+        keep_alive: surface.config.timeouts.keep_alive,
+        revision: 0,
+    };
+    Ok(event_stream(stream::unfold(Some(observed), next_change)))
+}
+
+type Chunk = Result<Bytes, Infallible>;
+
+async fn next_change(observed: Option<Observed>) -> Option<(Chunk, Option<Observed>)> {
+    let mut observed = observed?;
+    let changed = tokio::select! {
+        biased;
+        changed = tokio::time::timeout(observed.keep_alive, observed.observer.next()) => changed,
+        () = observed.service.closing() => Ok(Some(Err(stopping()))),
+    };
+    let mut text = String::new();
+    match changed {
+        Err(_) => text.push_str(sse::KEEP_ALIVE),
+        Ok(Some(Ok(LeaderChange { leader, revision, reset }))) => {
+            observed.revision = revision;
+            let leader = leader.map(|leader| ElectedLeader::new(leader.fence, leader.lease, &leader.value));
+            write(&mut text, "leader", revision, &json::LeaderChange { revision, leader, reset });
+        }
+        Ok(Some(Err(error))) => {
+            write(&mut text, "end", observed.revision, &serde_json::json!({ "error": error }));
+            return Some((Ok(text.into()), None));
+        }
+        Ok(None) => return None,
+    }
+    Some((Ok(text.into()), Some(observed)))
+}
+
+fn write(text: &mut String, event: &str, revision: u64, data: &impl Serialize) {
+    sse::write_event(text, event, |text| text.push_str(&revision.to_string()), |text| text.push_str(&sse::json(data)));
+}
