@@ -94,7 +94,11 @@ async fn leadership_changes_only_with_its_holder_during_a_rolling_restart() {
     leadership.proclaim("still one").await.unwrap();
     let change = observer.next().await.unwrap().unwrap();
     let leader = change.leader.unwrap();
-    assert_eq!((leader.fence, &leader.value[..], change.reset), (fence, &b"still one"[..], false), "nothing in between");
+    assert_eq!(
+        (leader.fence, &leader.value[..], change.reset),
+        (fence, &b"still one"[..], false),
+        "nothing in between"
+    );
     leadership.resign().await.unwrap();
     let successor = waiting.await.unwrap();
     let change = observer.next().await.unwrap().unwrap();

@@ -301,7 +301,11 @@ async fn bad_input_is_rejected_with_its_field_and_changes_nothing() {
         (wrong(lock("l", 1 << 40)), ErrorCode::NotFound, Some("lease")),
         (wrong(lock("", lease)), ErrorCode::InvalidArgument, Some("name")),
         (wrong(v1::AcquireLock { permits: 2, ..lock("l", other) }), ErrorCode::FailedPrecondition, Some("permits")),
-        (wrong(v1::AcquireLock { delay_ms: u64::MAX, ..lock("m", lease) }), ErrorCode::InvalidArgument, Some("delay_ms")),
+        (
+            wrong(v1::AcquireLock { delay_ms: u64::MAX, ..lock("m", lease) }),
+            ErrorCode::InvalidArgument,
+            Some("delay_ms"),
+        ),
         (wrong(lock("l", other)), ErrorCode::LockHeld, None),
         (release("l", Some(v1::release_lock::Place::Fence(fence + 1))), ErrorCode::NotFound, Some("lock")),
         (release("l", Some(v1::release_lock::Place::Lease(other))), ErrorCode::NotFound, Some("lock")),

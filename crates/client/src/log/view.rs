@@ -184,7 +184,8 @@ mod tests {
         assert!(!keys.apply(KeyWatchEvent::Progress { revision: 9 }));
         assert_eq!(keys.revision, 9);
         assert!(!keys.apply(change(10, false, "c", Some("1"))));
-        let reset = KeyWatchEvent::Reset { reason: ResetReason::OtherLog, revision: 2, records: vec![record("z", "1")] };
+        let reset =
+            KeyWatchEvent::Reset { reason: ResetReason::OtherLog, revision: 2, records: vec![record("z", "1")] };
         assert!(keys.apply(reset));
         assert_eq!((keys.records.len(), keys.revision, keys.pending.len()), (1, 2, 0), "a new log starts again");
     }

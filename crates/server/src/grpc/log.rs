@@ -132,12 +132,7 @@ fn named<T>(request: &Request<T>) -> Result<Option<u128>, Error> {
     Ok(Some(log.into()))
 }
 
-fn read_state(
-    service: &LogService,
-    machine: &Machine,
-    what: What,
-    revision: u64,
-) -> Result<v1::ReadResponse, Error> {
+fn read_state(service: &LogService, machine: &Machine, what: What, revision: u64) -> Result<v1::ReadResponse, Error> {
     let mut response = v1::ReadResponse {
         revision: machine.keys().revision(),
         applied: machine.applied().index,

@@ -206,7 +206,11 @@ fn required(fence: Option<u64>) -> Result<u64, Error> {
     fence.filter(|fence| *fence > 0).ok_or_else(|| invalid("fence", "the fence of the holder is required"))
 }
 
-pub(crate) async fn list(State(surface): Shared, Query(query): Query<ListQuery>, _: NamedLog) -> Answer<json::LockList> {
+pub(crate) async fn list(
+    State(surface): Shared,
+    Query(query): Query<ListQuery>,
+    _: NamedLog,
+) -> Answer<json::LockList> {
     let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.locks().list(after, limit, consistency).await?;

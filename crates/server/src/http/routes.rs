@@ -1,6 +1,8 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
-use super::{discovery, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers};
+use super::{
+    discovery, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers,
+};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -46,7 +48,14 @@ pub(crate) struct RouteInfo {
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        RouteInfo { position, path: self.path, query: self.query, body: self.body, probe: self.probe, waits: self.waits }
+        RouteInfo {
+            position,
+            path: self.path,
+            query: self.query,
+            body: self.body,
+            probe: self.probe,
+            waits: self.waits,
+        }
     }
 }
 

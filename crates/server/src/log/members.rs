@@ -33,7 +33,8 @@ pub(crate) fn binding(node: &NodeHandle, member: &str) -> Result<MemberBinding, 
             registration: process(found.process_nonce()).into(),
         }),
         Some(found) => {
-            let message = format!("member {member:?} is {}; a lease needs a member that is up", found.status().as_str());
+            let message =
+                format!("member {member:?} is {}; a lease needs a member that is up", found.status().as_str());
             Err(Error::new(ErrorCode::FailedPrecondition, message).field("member"))
         }
         None => Err(Error::new(ErrorCode::NotFound, format!("no member {member:?}")).field("member")),

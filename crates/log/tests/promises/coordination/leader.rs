@@ -6,8 +6,8 @@ use convoke_log::command::{
     Release, ReplicaLocation, Request, Txn,
 };
 use convoke_log::leader::{
-    AwaitFull, AwaitedPlaces, Gate, HeldBackBy, LEVEL_WAIT, Leadership, LevelPace, LevelVerdict, MemberSeen, NotAppended,
-    PlaceState, RegistryHealth, Rounds,
+    AwaitFull, AwaitedPlaces, Gate, HeldBackBy, LEVEL_WAIT, Leadership, LevelPace, LevelVerdict, MemberSeen,
+    NotAppended, PlaceState, RegistryHealth, Rounds,
 };
 use convoke_log::{
     Command, CoordinationLimits, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position,
@@ -224,8 +224,7 @@ fn members(mutation: Mutation) -> Result<(), String> {
 /// Applies a request and returns the clients that are told about their places.
 fn told(machine: &mut Machine, places: &mut AwaitedPlaces<u64>, number: u64, body: Body) -> Vec<(u64, PlaceState)> {
     let index = machine.applied().index + 1;
-    let entry =
-        Entry { index, epoch: EPOCH, stamp: LogTime::from_micros(index), command: request(number, body) };
+    let entry = Entry { index, epoch: EPOCH, stamp: LogTime::from_micros(index), command: request(number, body) };
     let applied = machine.apply(&entry).unwrap();
     places.applied(&applied, machine)
 }
