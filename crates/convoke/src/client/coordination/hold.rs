@@ -4,7 +4,7 @@ use super::super::child;
 use super::super::log::{CLOSE_TIMEOUT, SESSION_TTL, or_explain};
 use crate::args::LeaseOf;
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, ConnectArgs, Result, Signals, addresses, attach};
+use convoke_cli::{CommandError, ConnectArgs, Result, Signal, Signals, addresses, attach};
 use convoke_client::log::{Ambassador, Elections, Kv, Leadership, LeaseTerms, LockGuard, Locks, Options};
 use convoke_client::{Client, Error, ErrorCode, MemberSpec, Registration};
 use serde_json::json;
@@ -74,6 +74,23 @@ struct Connection {
     member: Option<(Client, Registration)>,
 }
 
+impl Connection {
+    /// Revokes the leases, ends the log session and unregisters the member, so that nothing is left when this process
+    /// exits. What cannot be ended in time expires.
+    async fn close(self) {
+        let closing = async {
+            let Connection { kv, locks, elections, member } = self;
+            let _ = locks.close().await;
+            let _ = elections.close().await;
+            let _ = kv.close(CLOSE_TIMEOUT).await;
+            if let Some((client, _)) = member {
+                let _ = client.close().await;
+            }
+        };
+        let _ = tokio::time::timeout(RELEASE_TIMEOUT, closing).await;
+    }
+}
+
 async fn connect_holder(connect: &ConnectArgs, term: &Term) -> Result<Connection> {
     // The timeout limits the requests, not the wait in the queue.
     let options = Options::default().timeout(connect.timeout).ttl(SESSION_TTL);
@@ -91,15 +108,32 @@ async fn connect_holder(connect: &ConnectArgs, term: &Term) -> Result<Connection
     Ok(Connection { kv, locks, elections, member: Some((client, registration)) })
 }
 
-/// Connects and acquires with `acquire`.
+/// Connects and acquires with `acquire`. Returns `None` if a signal arrives first; nothing is left then.
 async fn begin(
     connect: &ConnectArgs,
     term: &Term,
+    signals: &mut Signals,
     acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
-) -> Result<(Connection, Held)> {
-    let connection = connect_holder(connect, term).await?;
-    let acquired = acquire(connection.locks.clone(), connection.elections.clone()).await;
-    Ok((connection, or_explain(connect, acquired).await?))
+) -> Result<Result<(Connection, Held), Signal>> {
+    let connection = tokio::select! {
+        connection = connect_holder(connect, term) => connection?,
+        signal = signals.next() => return Ok(Err(signal)),
+    };
+    let acquired = tokio::select! {
+        acquired = acquire(connection.locks.clone(), connection.elections.clone()) => Ok(acquired),
+        signal = signals.next() => Err(signal),
+    };
+    match acquired {
+        Ok(Ok(held)) => Ok(Ok((connection, held))),
+        Ok(Err(error)) => {
+            connection.close().await;
+            or_explain(connect, Err(error)).await
+        }
+        Err(signal) => {
+            connection.close().await;
+            Ok(Err(signal))
+        }
+    }
 }
 
 /// Runs the command while the place is held, and releases it. Returns the exit code of the command.
@@ -111,9 +145,9 @@ pub(super) async fn hold(
     acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
 ) -> Result<u8> {
     let mut signals = Signals::listen()?;
-    let (connection, held) = tokio::select! {
-        begun = begin(connect, term, acquire) => begun?,
-        signal = signals.next() => return Err(CommandError::failed(format!("{signal}: stopped while waiting for {what}"))),
+    let (connection, held) = match begin(connect, term, &mut signals, acquire).await? {
+        Ok(begun) => begun,
+        Err(signal) => return Err(CommandError::failed(format!("{signal}: stopped while waiting for {what}"))),
     };
     let code = run(&held, what, command, term.grace, &mut signals).await;
     release(held, connection, what).await;
@@ -129,9 +163,9 @@ pub(super) async fn hold_until_signal(
     acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
 ) -> Result<u8> {
     let mut signals = Signals::listen()?;
-    let (connection, held) = tokio::select! {
-        begun = begin(connect, term, acquire) => begun?,
-        _ = signals.next() => return Ok(0),
+    let (connection, held) = match begin(connect, term, &mut signals, acquire).await? {
+        Ok(begun) => begun,
+        Err(_) => return Ok(0),
     };
     let (fence, lease) = (held.fence(), held.lease());
     let announced = if json {
@@ -164,23 +198,12 @@ async fn run(held: &Held, what: &str, command: &[OsString], grace: Duration, sig
 
 /// Releases, and unregisters the member. If that fails, the lease ends the place.
 async fn release(held: Held, connection: Connection, what: &str) {
-    let releasing = async {
-        let released = held.release().await;
-        let Connection { kv, locks, elections, member } = connection;
-        // Nothing is left when this process exits.
-        let _ = locks.close().await;
-        let _ = elections.close().await;
-        let _ = kv.close(CLOSE_TIMEOUT).await;
-        if let Some((client, _)) = member {
-            client.close().await?;
-        }
-        released
-    };
-    let released = match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
+    let released = match tokio::time::timeout(RELEASE_TIMEOUT, held.release()).await {
         Ok(released) => released,
         Err(_) => Err(Error::new(ErrorCode::Timeout, "no answer in time")),
     };
     if let Err(error) = released {
         eprintln!("convoke: cannot release {what}: {}; its lease ends it", error.message);
     }
+    connection.close().await;
 }
