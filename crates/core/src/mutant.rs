@@ -110,6 +110,8 @@ convoke_base::mutants! {
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
     ReturningNeedsNoExchange: "L8", "a returning origin is admitted once its own writes were received";
     ReturningRelayedAsAlive: "L8", "evidence of a returning origin is relayed as that of an admitted one";
+    RevocationsNotExchanged: "P11", "a new link carries only later revocations";
+    RevocationsNotRelayed: "P11", "a node does not forward the revocations of others";
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";

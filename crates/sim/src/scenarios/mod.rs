@@ -13,6 +13,7 @@ mod ownership;
 mod peers;
 mod regions;
 mod returning;
+mod revocations;
 mod sessions;
 mod starting;
 mod streams;
@@ -57,6 +58,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    revocations::revocations_reach_every_node, 2, regions::three_regions, "P11", "credentials are revoked on both sides of a cut";
     sessions::late_attach_does_not_win, 4, three, "C1", "an attach arrives after its client attached elsewhere";
     sessions::losing_session_is_notified, 1, three, "C4", "a live session that loses a member is notified and acts on it";
     claims::old_tombstone_does_not_hide_a_new_client, 1, three, "C1", "another client's old tombstone does not hide a new registration";
