@@ -67,11 +67,7 @@ impl Principal {
 
     /// Decides whether the principal may do this. Every decision in the product is made here (AU8).
     pub fn check(&self, verb: Verb, resource: Resource<'_>) -> Result<(), Denied> {
-        if self.grants.allows(verb, resource) {
-            Ok(())
-        } else {
-            Err(Denied { principal: self.name.clone(), verb, resource: resource.to_string() })
-        }
+        if self.grants.allows(verb, resource) { Ok(()) } else { Err(self.denied(verb, resource.to_string())) }
     }
 
     /// Decides whether the principal may do any of these with any resource of the kind: the first check of a request, before
@@ -81,12 +77,10 @@ impl Principal {
             return Ok(());
         }
         let (verb, kind) = needed.first().copied().unwrap_or((Verb::Observe, Kind::Cluster));
-        Err(self.denied(verb, kind))
+        Err(self.denied(verb, if kind.is_named() { format!("{kind}:*") } else { kind.to_string() }))
     }
 
-    /// The denial of a request that touches every resource of a kind.
-    pub fn denied(&self, verb: Verb, kind: Kind) -> Denied {
-        let resource = if kind.is_named() { format!("{kind}:*") } else { kind.to_string() };
+    fn denied(&self, verb: Verb, resource: String) -> Denied {
         Denied { principal: self.name.clone(), verb, resource }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Inner, LogAccess, Process};
 use crate::connection::endpoint;
-use crate::driver::Driver;
+use crate::driver::{Driver, Signals};
 use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
 use crate::token::TokenSource;
@@ -105,11 +105,10 @@ impl Builder {
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
         let (links, link) = watch::channel(None);
         let abandoned = Arc::<AtomicBool>::default();
-        let (heartbeat, heartbeat_timeout) = watch::channel(session.heartbeat_timeout());
+        let (heartbeats, heartbeat_timeout) = watch::channel(session.heartbeat_timeout());
         let process = Process { nonce, heartbeat_timeout, registered: Mutex::default() };
-        tokio::spawn(
-            Driver::new(session, start, receiver, states, links, heartbeat, abandoned.clone(), self.token).run(),
-        );
+        let signals = Signals { states, links, heartbeat_timeout: heartbeats };
+        tokio::spawn(Driver::new(session, start, receiver, signals, abandoned.clone(), self.token).run());
         let operation_timeout = self.operation_timeout;
         let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log, process };
         Ok(Client { inner: Arc::new(inner) })

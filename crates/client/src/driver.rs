@@ -53,6 +53,14 @@ impl Waiting {
     }
 }
 
+/// What the driver publishes.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    pub(crate) states: watch::Sender<ConnectionState>,
+    pub(crate) links: watch::Sender<Option<Link>>,
+    pub(crate) heartbeat_timeout: watch::Sender<Duration>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Driver {
     session: Session,
@@ -78,12 +86,11 @@ impl Driver {
         session: Session,
         start: Instant,
         commands: mpsc::Receiver<Command>,
-        states: watch::Sender<ConnectionState>,
-        links: watch::Sender<Option<Link>>,
-        heartbeat_timeout: watch::Sender<Duration>,
+        signals: Signals,
         abandoned: Arc<AtomicBool>,
         token: Option<TokenSource>,
     ) -> Driver {
+        let Signals { states, links, heartbeat_timeout } = signals;
         let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
         Driver {
             session,

@@ -36,6 +36,7 @@ convoke_base::mutants! {
     PushGapClaimed: "D5", "a push that skips writes raises the context";
     PushOmitsSuperseding: "D5", "a push leaves out writes that another origin superseded";
     PushNotRelayed: "D5", "a push is not forwarded to a node without a link to its sender";
+    RegionsNotBridged: "D5", "a push from another region is not forwarded to a third region that has no link to its sender";
     DeltaSendsOwnOnly: "D6", "a delta contains only records of its sender";
     PartialDeltaClaimed: "D6", "the context is joined with the first chunk of a delta";
     NoExchange: "D7", "different context hashes are ignored";

@@ -17,7 +17,7 @@ use support::http::{answer, open, request};
 fn concrete(path: &str) -> String {
     let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
     let path = path.replace("{id}", "nobody").replace("{*key}", "a/b").replace("{number}", "1");
-    path.replace("{resource}", "status").replace("{file}", "app.js").replace("{name}", "nobody")
+    path.replace("{resource}", "status").replace("{file}", "app.js")
 }
 
 /// Sends a request and returns the status. The body of a stream is not read.
@@ -346,7 +346,7 @@ async fn a_revoked_token_loses_its_rights_at_every_node() {
     let first = Served::start("n0", &[], |_| {}, |server| server.auth = Some(config.clone())).await;
     config.revocations = Some(keys.path().join("revocations"));
     let second = Served::start("n1", &[&first], |_| {}, |server| server.auth = Some(config.clone())).await;
-    convoke_testkit::meshed([&first.node, &second.node].into_iter()).await;
+    convoke_testkit::meshed([&first.node, &second.node]).await;
     let (lost, kept) = (keys.token("alice", &["read service:*"]), keys.token("alice", &["read service:*"]));
     let mut sender = open(second.address()).await;
     let bearer = format!("Bearer {lost}");
@@ -357,8 +357,8 @@ async fn a_revoked_token_loses_its_rights_at_every_node() {
     let revoke = async |what: What, token: &str| {
         let mut call = tonic::Request::new(RevokeRequest { what: Some(what), issued_until: 0 });
         call.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", first.address())).unwrap();
-        AdminClient::new(endpoint.connect().await.unwrap()).revoke(call).await.map(|answer| answer.into_inner().added)
+        let mut admin = AdminClient::connect(format!("http://{}", first.address())).await.unwrap();
+        admin.revoke(call).await.map(|answer| answer.into_inner().added)
     };
     let revoker = keys.token("security", &["revoke cluster"]);
     assert_eq!(revoke(What::Token(claims.jti.clone()), &kept).await.unwrap_err().code(), tonic::Code::PermissionDenied);

@@ -25,6 +25,7 @@ mod query;
 mod read;
 mod search;
 mod txn;
+mod view;
 mod watch;
 
 pub use self::ambassador::Ambassador;
@@ -38,6 +39,7 @@ pub use self::pending::{PendingWrite, Written};
 pub use self::query::{KeyPage, Query, Sort};
 pub use self::read::Consistency;
 pub use self::txn::{Compare, Op, OpResult, PendingTxn, Relation, Txn, TxnAnswer, TxnBuilder};
+pub use self::view::KeyView;
 pub use self::watch::{KeyChange, KeyWatch, KeyWatchEvent, ResetReason, WatchKeys};
 pub use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
 pub use convoke_proto::v1::{

@@ -34,6 +34,7 @@ pub struct WatchKeys {
     next: Option<v1::EventPosition>,
     previous: bool,
     stale: bool,
+    records: bool,
 }
 
 impl WatchKeys {
@@ -52,7 +53,7 @@ impl WatchKeys {
     }
 
     fn of(which: Which) -> WatchKeys {
-        WatchKeys { which, log: None, next: None, previous: false, stale: false }
+        WatchKeys { which, log: None, next: None, previous: false, stale: false, records: false }
     }
 
     /// Starts with the changes of this revision. Without it, the watch starts with the first change after the current
@@ -65,6 +66,12 @@ impl WatchKeys {
     /// Continues at a [position](KeyWatch::position) of an earlier watch.
     pub fn resume(mut self, log: v1::LogId, revision: u64, index: u64) -> WatchKeys {
         (self.log, self.next) = (Some(log), Some(v1::EventPosition { revision, index }));
+        self
+    }
+
+    /// Starts with a [`Reset`](KeyWatchEvent::Reset) that contains the current records.
+    pub fn with_records(mut self) -> WatchKeys {
+        self.records = true;
         self
     }
 
@@ -114,6 +121,8 @@ pub struct KeyChange {
 /// Why changes may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReason {
+    /// The watch has started.
+    Start,
     /// The history no longer contains the position of the watch.
     Compacted,
     /// The log was restored or recovered: positions of the earlier log have no meaning.
@@ -123,6 +132,7 @@ pub enum ResetReason {
 impl ResetReason {
     pub fn as_str(self) -> &'static str {
         match self {
+            ResetReason::Start => "start",
             ResetReason::Compacted => "compacted",
             ResetReason::OtherLog => "log",
         }
@@ -179,7 +189,8 @@ impl Kv {
     pub fn watch(&self, keys: WatchKeys) -> KeyWatch {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let position = (keys.log, keys.next.map_or(0, |at| at.revision), keys.next.map_or(0, |at| at.index));
-        let follower = Follower { handle: self.handle().clone(), keys, reset: None, sender };
+        let reset = keys.records.then_some(ResetReason::Start);
+        let follower = Follower { handle: self.handle().clone(), keys, reset, sender };
         KeyWatch { events, position, task: tokio::spawn(follower.run()) }
     }
 }

@@ -69,14 +69,6 @@ impl Caller {
         self.principal.check_any(needed).map_err(|why| denied(&why))
     }
 
-    /// Checks a request that touches every resource of a kind.
-    pub(crate) fn check_all(&self, verb: Verb, kind: Kind) -> Result<(), Error> {
-        match self.principal.grants().patterns(verb, kind) {
-            None => Ok(()),
-            Some(_) => Err(denied(&self.principal.denied(verb, kind))),
-        }
-    }
-
     pub(crate) fn may(&self, verb: Verb, resource: Resource<'_>) -> bool {
         self.principal.check(verb, resource).is_ok()
     }

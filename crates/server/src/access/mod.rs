@@ -14,7 +14,7 @@ pub use config::AuthConfig;
 pub use files::AuthError;
 pub(crate) use gate::{FORWARDED, Gate, KnownCaller, ON_BEHALF, Permission, permission};
 pub(crate) use requests::{
-    authorize_lease, authorize_lock_read, authorize_place, authorize_query, authorize_read, authorize_request,
-    authorize_txn, authorize_watch, authorize_write,
+    LEASES, authorize_guard, authorize_lease, authorize_query, authorize_read, authorize_request, authorize_txn,
+    authorize_watch, authorize_write, lock as authorize_lock,
 };
 pub(crate) use stream_end::StreamEnd;

@@ -33,24 +33,6 @@ pub(crate) fn authorize_write(caller: &Caller, verb: Verb, named: Resource<'_>, 
     writing(verb, reads).iter().try_for_each(|verb| caller.check(*verb, named))
 }
 
-fn lock(caller: &Caller, verb: Verb, name: &[u8], election: bool) -> Result<(), Error> {
-    caller.check(verb, if election { Resource::Election(name) } else { Resource::Lock(name) })
-}
-
-/// A holder or waiter may read the lock that it uses.
-pub(crate) fn authorize_lock_read(caller: &Caller, name: &[u8], election: bool) -> Result<(), Error> {
-    lock(caller, Verb::Lock, name, election).or_else(|_| lock(caller, Verb::Read, name, election))
-}
-
-/// A lease is of use only with keys, locks or elections.
-pub(crate) fn authorize_lease(caller: &Caller) -> Result<(), Error> {
-    caller.check_any(&[(Verb::Put, Kind::Key), (Verb::Lock, Kind::LockName), (Verb::Lock, Kind::Election)])
-}
-
-pub(crate) fn authorize_place(caller: &Caller, place: &v1::AwaitPlace) -> Result<(), Error> {
-    lock(caller, Verb::Lock, &place.name, place.election)
-}
-
 pub(crate) fn authorize_request(caller: &Caller, request: &v1::LogRequest) -> Result<(), Error> {
     match &request.body {
         // A session is ended by its owner, who knows its secret.
@@ -65,11 +47,30 @@ pub(crate) fn authorize_request(caller: &Caller, request: &v1::LogRequest) -> Re
             }
         }
         Some(Body::Txn(txn)) => authorize_txn(caller, txn),
-        Some(Body::Grant(_) | Body::Revoke(_)) => authorize_lease(caller),
-        Some(Body::Acquire(acquire)) => lock(caller, Verb::Lock, &acquire.name, acquire.election),
-        Some(Body::Release(release)) => lock(caller, Verb::Lock, &release.name, release.election),
-        Some(Body::Proclaim(proclaim)) => lock(caller, Verb::Lock, &proclaim.name, proclaim.election),
+        Some(Body::Grant(_) | Body::Revoke(_)) => caller.check_any(LEASES),
+        Some(Body::Acquire(v1::AcquireLock { name, election, .. })) => lock(caller, name, *election),
+        Some(Body::Release(v1::ReleaseLock { name, election, .. })) => lock(caller, name, *election),
+        Some(Body::Proclaim(v1::Proclaim { name, election, .. })) => lock(caller, name, *election),
     }
+}
+
+/// Leases have no names: whoever may use them for a lock, an election or a key may grant and end them.
+pub(crate) const LEASES: &[(Verb, Kind)] =
+    &[(Verb::Lock, Kind::LockName), (Verb::Lock, Kind::Election), (Verb::Put, Kind::Key)];
+
+fn lock_resource(name: &[u8], election: bool) -> Resource<'_> {
+    if election { Resource::Election(name) } else { Resource::Lock(name) }
+}
+
+/// Authorises to acquire, to release and to wait for a lock.
+pub(crate) fn lock(caller: &Caller, name: &[u8], election: bool) -> Result<(), Error> {
+    caller.check(Verb::Lock, lock_resource(name, election))
+}
+
+/// A guarded write shows whether the fence holds the lock. Its holder may compare its own fence.
+pub(crate) fn authorize_guard(caller: &Caller, name: &[u8], election: bool) -> Result<(), Error> {
+    let named = lock_resource(name, election);
+    if caller.may(Verb::Lock, named) { Ok(()) } else { caller.check(Verb::Read, named) }
 }
 
 /// Every compare needs read, because its outcome shows the value. Both branches are authorised, whichever is executed.
@@ -79,9 +80,7 @@ pub(crate) fn authorize_txn(caller: &Caller, txn: &v1::Txn) -> Result<(), Error>
             None => {}
             Some(compare::Subject::Key(name)) => key(caller, &[Verb::Read], name)?,
             Some(compare::Subject::Range(wanted)) => range(caller, &[Verb::Read], wanted)?,
-            Some(compare::Subject::Lock(lock)) => {
-                authorize_lock_read(caller, &lock.name, lock.election)?;
-            }
+            Some(compare::Subject::Lock(lock)) => authorize_guard(caller, &lock.name, lock.election)?,
         }
     }
     txn.then.iter().chain(&txn.otherwise).try_for_each(|operation| match &operation.operation {
@@ -115,15 +114,19 @@ pub(crate) fn authorize_read(caller: &Caller, what: &What) -> Result<(), Error> 
         What::Query(query) => authorize_query(caller, query),
         What::Txn(txn) => authorize_txn(caller, txn),
         What::Peek(_) => Ok(()),
-        What::Leases(query) if query.lease > 0 => {
-            authorize_lease(caller).or_else(|_| caller.check(Verb::Observe, Resource::Log))
+        // Lists show all names, so they are for operators.
+        What::Leases(query) if query.lease == 0 => caller.check(Verb::Observe, Resource::Log),
+        What::Leases(_) => authorize_lease(caller),
+        What::Locks(v1::LockQuery { name: None, .. }) => caller.check(Verb::Observe, Resource::Log),
+        What::Locks(v1::LockQuery { name: Some(name), election, .. }) => {
+            caller.check(Verb::Read, lock_resource(name, *election))
         }
-        What::Leases(_) => caller.check(Verb::Observe, Resource::Log),
-        What::Locks(query) => match &query.name {
-            Some(name) => authorize_lock_read(caller, name, query.election),
-            None => caller.check_all(Verb::Read, if query.election { Kind::Election } else { Kind::LockName }),
-        },
     }
+}
+
+/// Whoever may use leases, or observe the log, may read a lease whose id it knows.
+pub(crate) fn authorize_lease(caller: &Caller) -> Result<(), Error> {
+    if caller.may(Verb::Observe, Resource::Log) { Ok(()) } else { caller.check_any(LEASES) }
 }
 
 pub(crate) fn authorize_watch(caller: &Caller, watches: &[v1::KeyWatch]) -> Result<(), Error> {
@@ -131,6 +134,6 @@ pub(crate) fn authorize_watch(caller: &Caller, watches: &[v1::KeyWatch]) -> Resu
         None => Ok(()),
         Some(key_watch::Which::Key(name)) => key(caller, &[Verb::Read], name),
         Some(key_watch::Which::Range(wanted)) => range(caller, &[Verb::Read], wanted),
-        Some(key_watch::Which::Lock(guard)) => authorize_lock_read(caller, &guard.name, guard.election),
+        Some(key_watch::Which::Lock(lock)) => caller.check(Verb::Read, lock_resource(&lock.name, lock.election)),
     })
 }

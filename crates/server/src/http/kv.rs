@@ -6,7 +6,7 @@ use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use super::leases::lease_id;
 use super::named_log::NamedLog;
-use crate::access::{Caller, authorize_lock_read, authorize_query, authorize_write};
+use crate::access::{Caller, authorize_guard, authorize_query, authorize_write};
 use crate::error::invalid;
 use crate::log::{read_keys, record};
 use crate::surface::Surface;
@@ -237,10 +237,7 @@ pub(crate) async fn put(
     let lease = query.lease.as_deref().map(lease_id).transpose()?;
     let limit = surface.config.limits.value_bytes;
     let value = body::read_up_to(&surface, request.into_body(), limit).await?;
-    if let Some(lock) = &query.lock {
-        authorize_lock_read(&caller, lock.as_bytes(), false)?;
-    }
-    let mut write = guarded(Write::put(key, value), query.lock, query.fence)?;
+    let mut write = guarded(&caller, Write::put(key, value), query.lock, query.fence)?;
     write = lease.into_iter().fold(write, Write::lease);
     if let Some(revision) = query.if_revision {
         write = write.if_revision(revision);
@@ -265,10 +262,7 @@ pub(crate) async fn delete(
     let named = if query.prefix.0 { Resource::KeyPrefix(name) } else { Resource::Key(name) };
     authorize_write(&caller, Verb::Delete, named, reads)?;
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
-    if let Some(lock) = &query.lock {
-        authorize_lock_read(&caller, lock.as_bytes(), false)?;
-    }
-    write = guarded(write, query.lock, query.fence)?;
+    write = guarded(&caller, write, query.lock, query.fence)?;
     if let Some(revision) = query.if_revision {
         if query.prefix.0 {
             return Err(invalid("if_revision", "if_revision cannot be combined with prefix").into());
@@ -283,10 +277,13 @@ pub(crate) async fn delete(
 }
 
 /// Requires that a lock is held with a fence, if the query says so (LO6).
-fn guarded(write: Write, lock: Option<String>, fence: Option<u64>) -> Result<Write, Error> {
+fn guarded(caller: &Caller, write: Write, lock: Option<String>, fence: Option<u64>) -> Result<Write, Error> {
     match (lock, fence) {
         (None, None) => Ok(write),
-        (Some(lock), Some(fence)) => Ok(write.if_lock(lock, fence)),
+        (Some(lock), Some(fence)) => {
+            authorize_guard(caller, lock.as_bytes(), false)?;
+            Ok(write.if_lock(lock, fence))
+        }
         (Some(_), None) => Err(invalid("fence", "lock requires the fence of its holder")),
         (None, Some(_)) => Err(invalid("lock", "fence requires the name of its lock")),
     }

@@ -8,7 +8,7 @@ use super::http_error::{HttpError, Json, event_stream};
 use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
 use super::named_log::NamedLog;
 use super::sse;
-use crate::access::{Caller, authorize_lock_read};
+use crate::access::{Caller, authorize_lock};
 use crate::error::invalid;
 use crate::log::LogService;
 use crate::surface::Surface;
@@ -17,7 +17,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use convoke_access::{Kind, Resource, Verb};
+use convoke_access::{Resource, Verb};
 use convoke_client::log::{Acquire, Kv, LeaderChange, Observer};
 use convoke_proto::json::{self, ElectedLeader};
 use convoke_proto::{Error, ErrorCode};
@@ -89,8 +89,8 @@ pub(crate) async fn acquire(
     _: NamedLog,
     JsonBody(wanted): JsonBody<AcquireBody>,
 ) -> Answer<LockAcquired> {
-    caller.check(Verb::Lock, Resource::Lock(lock.as_bytes()))?;
-    let (fence, lease) = granted(&surface, &lock, wanted, false).await?;
+    authorize_lock(&caller, lock.as_bytes(), false)?;
+    let (fence, lease) = granted(&surface, &caller, &lock, wanted, false).await?;
     Ok(Json(LockAcquired { lock, fence, lease: lease.to_string() }))
 }
 
@@ -101,16 +101,22 @@ pub(crate) async fn campaign(
     _: NamedLog,
     JsonBody(wanted): JsonBody<AcquireBody>,
 ) -> Answer<ElectionWon> {
-    caller.check(Verb::Lock, Resource::Election(election.as_bytes()))?;
+    authorize_lock(&caller, election.as_bytes(), true)?;
     if wanted.permits.is_some() {
         return Err(invalid("permits", "an election has one leader; omit permits").into());
     }
-    let (fence, lease) = granted(&surface, &election, wanted, true).await?;
+    let (fence, lease) = granted(&surface, &caller, &election, wanted, true).await?;
     Ok(Json(ElectionWon { election, fence, lease: lease.to_string() }))
 }
 
 /// Waits for a permit. Returns its fence and its lease.
-async fn granted(surface: &Surface, name: &str, wanted: AcquireBody, election: bool) -> Result<(u64, u64), Error> {
+async fn granted(
+    surface: &Surface,
+    caller: &Caller,
+    name: &str,
+    wanted: AcquireBody,
+    election: bool,
+) -> Result<(u64, u64), Error> {
     let log = surface.log()?;
     let wait = Duration::from_millis(wanted.wait_ms.unwrap_or(0));
     if wait > WAIT_MAX {
@@ -133,7 +139,7 @@ async fn granted(surface: &Surface, name: &str, wanted: AcquireBody, election: b
                 Ok((place(&log.kv, acquire.lease_id(lease), election).await?, lease))
             }
             (None, ttl, member) if ttl.is_some() != member.is_some() => {
-                let (leases, terms) = (log.kv.leases(), terms(surface, ttl, member.as_deref())?);
+                let (leases, terms) = (log.kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
                 let lease = in_open_session(|| leases.grant(terms.clone())).await?;
                 let fence = place(&log.kv, acquire.lease(&lease), election).await?;
                 // From now on the client keeps it alive. Otherwise dropping it revokes it.
@@ -180,7 +186,7 @@ pub(crate) async fn release(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    caller.check(Verb::Lock, Resource::Lock(name.as_bytes()))?;
+    authorize_lock(&caller, name.as_bytes(), false)?;
     let (locks, fence) = (surface.log()?.kv.locks(), required(query.fence)?);
     in_open_session(|| locks.release(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
@@ -194,7 +200,7 @@ pub(crate) async fn resign(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    caller.check(Verb::Lock, Resource::Election(name.as_bytes()))?;
+    authorize_lock(&caller, name.as_bytes(), true)?;
     let (elections, fence) = (surface.log()?.kv.elections(), required(query.fence)?);
     in_open_session(|| elections.resign(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
@@ -207,7 +213,7 @@ pub(crate) async fn proclaim(
     _: NamedLog,
     JsonBody(wanted): JsonBody<ProclaimBody>,
 ) -> Answer<Released> {
-    caller.check(Verb::Lock, Resource::Election(name.as_bytes()))?;
+    authorize_lock(&caller, name.as_bytes(), true)?;
     let (elections, fence) = (surface.log()?.kv.elections(), required(wanted.fence)?);
     let value = value(wanted.value, wanted.value_base64)?;
     in_open_session(|| elections.proclaim(name.clone(), fence, value.clone())).await?;
@@ -220,11 +226,9 @@ fn required(fence: Option<u64>) -> Result<u64, Error> {
 
 pub(crate) async fn list(
     State(surface): Shared,
-    caller: Caller,
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Answer<json::LockList> {
-    caller.check_all(Verb::Read, Kind::LockName)?;
     let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.locks().list(after, limit, consistency).await?;
@@ -235,11 +239,9 @@ pub(crate) async fn list(
 
 pub(crate) async fn elections(
     State(surface): Shared,
-    caller: Caller,
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Answer<json::ElectionList> {
-    caller.check_all(Verb::Read, Kind::Election)?;
     let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.elections().list(after, limit, consistency).await?;
@@ -265,7 +267,7 @@ pub(crate) async fn show(
     Query(query): Query<ShowQuery>,
     _: NamedLog,
 ) -> Answer<json::Lock> {
-    authorize_lock_read(&caller, name.as_bytes(), false)?;
+    caller.check(Verb::Read, Resource::Lock(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.locks().show_page(name.clone(), consistency).await?;
     let clock = clock(page.log_time_us);
@@ -280,7 +282,7 @@ pub(crate) async fn election(
     Query(query): Query<ShowQuery>,
     _: NamedLog,
 ) -> Answer<json::Election> {
-    authorize_lock_read(&caller, name.as_bytes(), true)?;
+    caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.elections().show_page(name.clone(), consistency).await?;
     let clock = clock(page.log_time_us);
@@ -304,7 +306,7 @@ pub(crate) async fn watch(
     Segments(name): Segments<String>,
     _: NamedLog,
 ) -> Result<Response, HttpError> {
-    authorize_lock_read(&caller, name.as_bytes(), true)?;
+    caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let log = surface.log()?;
     let observed = Observed {
         _permit: log.service.enter_watch()?,

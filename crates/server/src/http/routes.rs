@@ -56,10 +56,10 @@ impl Route {
     }
 }
 
-/// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`.
-/// `with query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes
-/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those
-/// that may wait for long.
+/// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`. `with
+/// query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes raw` or
+/// `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those that
+/// may wait for long.
 macro_rules! routes {
     ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
         vec![$(Route {
@@ -119,20 +119,20 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/kv-watch" [Read Key] with query => kv_watch::watch,
         POST "/api/v1/txn" [Put Key | Delete Key | Read Key] with query takes json => txn::txn,
         GET "/api/v1/leases" [Observe Log] with query => leases::list,
-        POST "/api/v1/leases" [Put Key | Lock LockName | Lock Election] takes json => leases::grant,
-        GET "/api/v1/leases/{id}" [Observe Log | Put Key | Lock LockName | Lock Election] with query => leases::show,
-        DELETE "/api/v1/leases/{id}" [Put Key | Lock LockName | Lock Election] => leases::revoke,
-        PUT "/api/v1/leases/{id}/keep-alive" [Put Key | Lock LockName | Lock Election] takes json => leases::keep_alive,
-        GET "/api/v1/locks" [Read LockName] with query => locks::list,
-        GET "/api/v1/locks/{name}" [Read LockName | Lock LockName] with query => locks::show,
+        POST "/api/v1/leases" [Lock LockName | Lock Election | Put Key] takes json => leases::grant,
+        GET "/api/v1/leases/{id}" [Lock LockName | Lock Election | Put Key | Observe Log] with query => leases::show,
+        DELETE "/api/v1/leases/{id}" [Lock LockName | Lock Election | Put Key] => leases::revoke,
+        PUT "/api/v1/leases/{id}/keep-alive" [Lock LockName | Lock Election | Put Key] takes json => leases::keep_alive,
+        GET "/api/v1/locks" [Observe Log] with query => locks::list,
+        GET "/api/v1/locks/{name}" [Read LockName] with query => locks::show,
         POST "/api/v1/locks/{name}" [Lock LockName] takes json as waiting => locks::acquire,
         DELETE "/api/v1/locks/{name}" [Lock LockName] with query => locks::release,
-        GET "/api/v1/elections" [Read Election] with query => locks::elections,
-        GET "/api/v1/elections/{name}" [Read Election | Lock Election] with query => locks::election,
+        GET "/api/v1/elections" [Observe Log] with query => locks::elections,
+        GET "/api/v1/elections/{name}" [Read Election] with query => locks::election,
         POST "/api/v1/elections/{name}" [Lock Election] takes json as waiting => locks::campaign,
         PUT "/api/v1/elections/{name}" [Lock Election] takes json => locks::proclaim,
         DELETE "/api/v1/elections/{name}" [Lock Election] with query => locks::resign,
-        GET "/api/v1/elections/{name}/watch" [Read Election | Lock Election] => locks::watch,
+        GET "/api/v1/elections/{name}/watch" [Read Election] => locks::watch,
         GET "/api/v1/log/status" [Observe Log] => log::status,
         POST "/api/v1/log/members" [Reconfigure Log] takes json => log::members,
         POST "/api/v1/log/upgrade" [Reconfigure Log] takes json => log::upgrade,

@@ -6,7 +6,7 @@ use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_
 use super::coordination::{bound_member, lock_name};
 use super::members::{REGISTRATION_WAIT, not_registered};
 use super::txn::results;
-use crate::access::{Caller, authorize_lease, authorize_place, authorize_request};
+use crate::access::{Caller, LEASES, authorize_lock, authorize_request};
 use crate::error::invalid;
 use crate::traces;
 use convoke_access::{Resource, Verb};
@@ -231,14 +231,16 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, sender: Se
         }
         Some(ClientRequest::Open(open)) => open_session(&service, open, &sender).await,
         Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
-        Some(ClientRequest::LeaseKeepAlive(request)) => match authorize_lease(&sender.caller) {
+        Some(ClientRequest::LeaseKeepAlive(request)) => match sender.caller.check_any(LEASES) {
             Ok(()) => keep_leases(&service, request).await,
-            Err(error) => Err(error),
+            Err(denied) => Err(denied),
         },
-        Some(ClientRequest::AwaitPlace(request)) => match authorize_place(&sender.caller, &request) {
-            Ok(()) => await_place(&service, request).await,
-            Err(error) => Err(error),
-        },
+        Some(ClientRequest::AwaitPlace(request)) => {
+            match authorize_lock(&sender.caller, &request.name, request.election) {
+                Ok(()) => await_place(&service, request).await,
+                Err(denied) => Err(denied),
+            }
+        }
         None => Err(invalid("message", "an open, a request or another message is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
