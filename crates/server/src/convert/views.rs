@@ -42,6 +42,7 @@ pub(crate) fn status(
         ready: node.is_ready(),
         log_role: "none".to_owned(),
         alone: alone(node),
+        access: String::new(),
     }
 }
 
