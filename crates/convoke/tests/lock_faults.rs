@@ -5,10 +5,11 @@
 mod support;
 
 use convoke_client::log::{Acquire, Ambassador, LeaseTerms, Write};
-use convoke_testkit::eventually;
+use convoke_testkit::{eventually, until};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::patient_plan;
 use support::three::Three;
 
 /// Longer than an election on a busy machine.
@@ -63,9 +64,8 @@ async fn each_of_a_hundred_waiters_holds_the_lock_once_although_leaders_are_kill
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_changes_only_with_its_holder_during_a_rolling_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let mut three = Three::start(dir.path());
-    three.leader();
-    let addresses = three.addresses();
+    let mut cluster = patient_plan(dir.path()).start_at_once(3).unwrap();
+    let addresses = cluster.all_clients();
     let candidate = || {
         let ambassador = Ambassador::start(addresses.split(',')).unwrap();
         ambassador.kv().elections().with_terms(LeaseTerms::ttl(TTL))
@@ -82,10 +82,19 @@ async fn leadership_changes_only_with_its_holder_during_a_rolling_restart() {
         async move { second.campaign("workers", "two").await.unwrap() }
     });
     for index in 0..3 {
-        three.kill(index);
-        three.spawn(dir.path(), index);
-        three.leader();
-        // The new ports are unknown to the clients, which learn them from the other nodes.
+        // Every second one is killed without a warning.
+        if index == 1 {
+            cluster.kill(index)
+        } else {
+            drop(cluster.stop(index))
+        }
+        cluster.restart(index).unwrap();
+        for node in 0..3 {
+            until("the node has caught up with a leader", || {
+                let status = cluster.ask(node, &["log", "status"]).unwrap_or_default();
+                status["available"] == true && status["voters"].as_array().map(Vec::len) == Some(3)
+            });
+        }
         let leader = first.leader("workers").await.unwrap().unwrap();
         assert_eq!(leader.fence, fence);
     }

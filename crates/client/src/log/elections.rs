@@ -88,6 +88,11 @@ impl Elections {
         Ok(Leadership { place: self.locks.place(candidacy).await? })
     }
 
+    /// Revokes the leases of this handle and waits for that. Leaderships that are still held are lost.
+    pub async fn close(self) -> Result<(), Error> {
+        self.locks.close().await
+    }
+
     /// Returns the leader.
     pub async fn leader(&self, name: impl Into<Bytes>) -> Result<Option<Leader>, Error> {
         Ok(self.show(name, Consistency::Linearizable).await?.as_ref().and_then(Leader::of))

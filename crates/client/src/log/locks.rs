@@ -196,6 +196,17 @@ impl Locks {
         pool.iter().find(free).map(|(_, lease)| lease.clone())
     }
 
+    /// Revokes the leases of this handle and waits for that, so nothing is left when the process exits. Locks that are still
+    /// held are lost. Dropping the handle also revokes them, but does not wait.
+    pub async fn close(self) -> Result<(), Error> {
+        let leases = std::mem::take(&mut *self.pool.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut closed = Ok(());
+        for (_, lease) in leases {
+            closed = closed.and(lease.revoke().await);
+        }
+        closed
+    }
+
     /// Returns one lock with its queue; `None` if nobody holds it or waits for it.
     pub async fn show(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<Option<LockInfo>, Error> {
         Ok(self.show_page(name, consistency).await?.locks.into_iter().next())

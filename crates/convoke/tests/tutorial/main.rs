@@ -59,6 +59,26 @@ fn the_output_in_the_readme_is_correct() {
     check("the_output_in_the_readme_is_correct", "../../../../README.md");
 }
 
+#[test]
+fn the_output_in_the_guide_to_elections_is_correct() {
+    check("the_output_in_the_guide_to_elections_is_correct", "../../../../docs/guides/elect-a-leader.md");
+}
+
+#[test]
+fn the_output_in_the_guide_to_cron_jobs_is_correct() {
+    check("the_output_in_the_guide_to_cron_jobs_is_correct", "../../../../docs/guides/run-a-job-once.md");
+}
+
+#[test]
+fn the_output_in_the_guide_to_fencing_is_correct() {
+    check("the_output_in_the_guide_to_fencing_is_correct", "../../../../docs/guides/fence-a-database.md");
+}
+
+#[test]
+fn the_output_in_the_guide_to_configuration_is_correct() {
+    check("the_output_in_the_guide_to_configuration_is_correct", "../../../../docs/guides/reload-configuration.md");
+}
+
 fn played(text: &str) -> (Document, Vec<String>) {
     let shell = || {
         let mut command = Command::new("bash");

@@ -17,6 +17,8 @@ const MASKS: &[(&str, &str)] = &[
     ("time", r"\b\d+(\.\d+)? (ms|s|min)\b"),
     // A client whose node dies chooses another one at random. Not n3, which the pages kill.
     ("n1 or n2", r"\bowner=n[12]\b|\bnode n[12]\b|\bNode n[12]\b| n[12]$"),
+    // A lease id is the index of a log entry.
+    ("lease", r"\b[Ll]ease \d+\b"),
     ("epoch", r"\b\d+@\d+\b"),
     // Index of a log entry: elections add entries as well.
     ("index", r"^Index +\d+$"),

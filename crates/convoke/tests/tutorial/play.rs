@@ -18,6 +18,8 @@ const READ_ONLY: &[&str] = &[
     "convoke log status",
     "convoke kv get",
     "convoke kv list",
+    "convoke lock show",
+    "convoke elect show",
     "cat ",
 ];
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

@@ -1,10 +1,11 @@
 //! Holds a lock or a leadership while a command runs, and ends the command when it is lost.
 
 use super::super::child;
+use super::super::log::{CLOSE_TIMEOUT, SESSION_TTL, or_explain};
 use crate::args::LeaseOf;
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, ConnectArgs, Result, Signals, addresses, attach};
-use convoke_client::log::{Ambassador, Elections, Leadership, LeaseTerms, LockGuard, Locks, Options};
+use convoke_cli::{CommandError, ConnectArgs, Result, Signal, Signals, addresses, attach};
+use convoke_client::log::{Ambassador, Elections, Kv, Leadership, LeaseTerms, LockGuard, Locks, Options};
 use convoke_client::{Client, Error, ErrorCode, MemberSpec, Registration};
 use serde_json::json;
 use std::ffi::OsString;
@@ -66,28 +67,76 @@ impl Held {
 
 /// The connection of a holder: of the log only, or with a registered member.
 struct Connection {
+    kv: Kv,
     locks: Locks,
     elections: Elections,
     /// Unregistered at the end.
     member: Option<(Client, Registration)>,
 }
 
+impl Connection {
+    /// Revokes the leases, ends the log session and unregisters the member, so that nothing is left when this process
+    /// exits. What cannot be ended in time expires.
+    async fn close(self) {
+        let closing = async {
+            let Connection { kv, locks, elections, member } = self;
+            let _ = locks.close().await;
+            let _ = elections.close().await;
+            let _ = kv.close(CLOSE_TIMEOUT).await;
+            if let Some((client, _)) = member {
+                let _ = client.close().await;
+            }
+        };
+        let _ = tokio::time::timeout(RELEASE_TIMEOUT, closing).await;
+    }
+}
+
 async fn connect_holder(connect: &ConnectArgs, term: &Term) -> Result<Connection> {
+    // The timeout limits the requests, not the wait in the queue.
+    let options = Options::default().timeout(connect.timeout).ttl(SESSION_TTL);
     let Some((member, service)) = &term.member else {
-        let kv = Ambassador::start(addresses(connect)?)?.kv_with(Options::default());
+        let kv = Ambassador::start(addresses(connect)?)?.kv_with(options);
         let terms = LeaseTerms::ttl(term.ttl);
         let (locks, elections) = (kv.locks().with_terms(terms.clone()), kv.elections().with_terms(terms));
-        return Ok(Connection { locks, elections, member: None });
+        return Ok(Connection { kv, locks, elections, member: None });
     };
     let client = attach(connect, Client::builder()).await?;
     let registration = client.register(MemberSpec::new(member, service)).await?;
     let terms = registration.lease_terms();
-    let kv = client.log().kv();
+    let kv = client.log().kv_with(options);
     let (locks, elections) = (kv.locks().with_terms(terms.clone()), kv.elections().with_terms(terms));
-    Ok(Connection { locks, elections, member: Some((client, registration)) })
+    Ok(Connection { kv, locks, elections, member: Some((client, registration)) })
 }
 
-/// Acquires with `acquire`, runs the command, and releases. Returns the exit code of the command.
+/// Connects and acquires with `acquire`. Returns `None` if a signal arrives first; nothing is left then.
+async fn begin(
+    connect: &ConnectArgs,
+    term: &Term,
+    signals: &mut Signals,
+    acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
+) -> Result<Result<(Connection, Held), Signal>> {
+    let connection = tokio::select! {
+        connection = connect_holder(connect, term) => connection?,
+        signal = signals.next() => return Ok(Err(signal)),
+    };
+    let acquired = tokio::select! {
+        acquired = acquire(connection.locks.clone(), connection.elections.clone()) => Ok(acquired),
+        signal = signals.next() => Err(signal),
+    };
+    match acquired {
+        Ok(Ok(held)) => Ok(Ok((connection, held))),
+        Ok(Err(error)) => {
+            connection.close().await;
+            or_explain(connect, Err(error)).await
+        }
+        Err(signal) => {
+            connection.close().await;
+            Ok(Err(signal))
+        }
+    }
+}
+
+/// Runs the command while the place is held, and releases it. Returns the exit code of the command.
 pub(super) async fn hold(
     connect: &ConnectArgs,
     term: &Term,
@@ -96,19 +145,12 @@ pub(super) async fn hold(
     acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
 ) -> Result<u8> {
     let mut signals = Signals::listen()?;
-    let begun = async {
-        let connection = connect_holder(connect, term).await?;
-        let held = acquire(connection.locks.clone(), connection.elections.clone()).await?;
-        Ok::<_, CommandError>((connection, held))
-    };
-    let (connection, held) = tokio::select! {
-        begun = begun => begun?,
-        signal = signals.next() => return Err(CommandError::failed(format!("{signal}: stopped while waiting for {what}"))),
+    let (connection, held) = match begin(connect, term, &mut signals, acquire).await? {
+        Ok(begun) => begun,
+        Err(signal) => return Err(CommandError::failed(format!("{signal}: stopped while waiting for {what}"))),
     };
     let code = run(&held, what, command, term.grace, &mut signals).await;
-    if let Err(error) = release(held, connection).await {
-        eprintln!("convoke: cannot release {what}: {}; its lease ends it", error.message);
-    }
+    release(held, connection, what).await;
     code
 }
 
@@ -121,14 +163,9 @@ pub(super) async fn hold_until_signal(
     acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
 ) -> Result<u8> {
     let mut signals = Signals::listen()?;
-    let begun = async {
-        let connection = connect_holder(connect, term).await?;
-        let held = acquire(connection.locks.clone(), connection.elections.clone()).await?;
-        Ok::<_, CommandError>((connection, held))
-    };
-    let (connection, held) = tokio::select! {
-        begun = begun => begun?,
-        _ = signals.next() => return Ok(0),
+    let (connection, held) = match begin(connect, term, &mut signals, acquire).await? {
+        Ok(begun) => begun,
+        Err(_) => return Ok(0),
     };
     let (fence, lease) = (held.fence(), held.lease());
     let announced = if json {
@@ -136,17 +173,15 @@ pub(super) async fn hold_until_signal(
     } else {
         print(&format!("{what} is held with fence {fence}; Ctrl-C releases it\n"))
     };
-    let lost = match announced {
+    let ended = match announced {
         Ok(()) => tokio::select! {
             error = held.lost() => Err(error.into()),
             _ = signals.next() => Ok(0),
         },
         Err(error) => Err(error),
     };
-    if let Err(error) = release(held, connection).await {
-        eprintln!("convoke: cannot release {what}: {}; its lease ends it", error.message);
-    }
-    lost
+    release(held, connection, what).await;
+    ended
 }
 
 async fn run(held: &Held, what: &str, command: &[OsString], grace: Duration, signals: &mut Signals) -> Result<u8> {
@@ -161,19 +196,14 @@ async fn run(held: &Held, what: &str, command: &[OsString], grace: Duration, sig
     Err(CommandError::failed(format!("{what} was lost while the command ran")))
 }
 
-/// Releases, and unregisters the member.
-async fn release(held: Held, connection: Connection) -> Result<(), Error> {
-    let releasing = async {
-        let released = held.release().await;
-        let Connection { member, locks, elections } = connection;
-        drop((locks, elections));
-        if let Some((client, _)) = member {
-            client.close().await?;
-        }
-        released
-    };
-    match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
+/// Releases, and unregisters the member. If that fails, the lease ends the place.
+async fn release(held: Held, connection: Connection, what: &str) {
+    let released = match tokio::time::timeout(RELEASE_TIMEOUT, held.release()).await {
         Ok(released) => released,
         Err(_) => Err(Error::new(ErrorCode::Timeout, "no answer in time")),
+    };
+    if let Err(error) = released {
+        eprintln!("convoke: cannot release {what}: {}; its lease ends it", error.message);
     }
+    connection.close().await;
 }
