@@ -2,22 +2,25 @@
 
 use crate::time::duration;
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Flags that select a node.
 #[derive(Clone, Debug, Args)]
 pub struct ConnectArgs {
-    /// Client addresses of nodes, tried in turn
+    /// Client addresses of nodes, tried in turn [default: 127.0.0.1:7700]
     #[arg(
         long,
         value_name = "HOST:PORT,…",
         env = "CONVOKE_ADDR",
         hide_env_values = true,
-        default_value = "127.0.0.1:7700",
         value_delimiter = ',',
         global = true
     )]
     pub addr: Vec<String>,
+    /// File with the token to show; CONVOKE_TOKEN holds a token itself
+    #[arg(long, value_name = "FILE", env = "CONVOKE_TOKEN_FILE", hide_env_values = true, global = true)]
+    pub token_file: Option<PathBuf>,
     /// Time to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = timeout, global = true)]
     pub timeout: Duration,

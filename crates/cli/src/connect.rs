@@ -1,7 +1,8 @@
 //! Connections to nodes. Several addresses are tried in turn within one timeout.
 
+use crate::context::current_context;
 use crate::{CLIENT_PORT, CommandError, ConnectArgs, Result, with_port};
-use convoke_client::{Builder, Client, ConnectionState, peer_port_answer};
+use convoke_client::{AuthorizedChannel, Builder, Client, ConnectionState, TokenSource, peer_port_answer};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -9,15 +10,17 @@ use convoke_proto::{Error, ErrorCode};
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::StreamExt;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Response, Status};
 
 /// `host:port` of all given nodes.
 pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
-    let given = connect.addr.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
+    let chosen = chosen_addresses(connect)?;
+    let given = chosen.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
     let mut addresses = Vec::new();
     for given in given.filter(|address| !address.is_empty()) {
         let address = with_port(given, CLIENT_PORT);
@@ -30,6 +33,40 @@ pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
         return Err(CommandError::usage("no node address: set --addr HOST:PORT or CONVOKE_ADDR"));
     }
     Ok(addresses)
+}
+
+/// The addresses of the flag or the variable; otherwise of the current context; otherwise the default.
+fn chosen_addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
+    if !connect.addr.is_empty() {
+        return Ok(connect.addr.clone());
+    }
+    Ok(match current_context()? {
+        Some(context) if !context.addr.is_empty() => context.addr,
+        _ => vec![format!("127.0.0.1:{CLIENT_PORT}")],
+    })
+}
+
+/// The token of the flag or the variables; otherwise of the current context. A context applies only to its own addresses: its
+/// token is not sent to an address that was given by hand.
+pub fn token(connect: &ConnectArgs) -> Result<Option<TokenSource>> {
+    if let Some(path) = &connect.token_file {
+        return token_file(path).map(Some);
+    }
+    if let Some(token) = std::env::var("CONVOKE_TOKEN").ok().filter(|token| !token.trim().is_empty()) {
+        return Ok(Some(TokenSource::fixed(token)));
+    }
+    if !connect.addr.is_empty() {
+        return Ok(None);
+    }
+    let context = current_context()?.and_then(|context| context.token_file);
+    context.map(|path| token_file(&path)).transpose()
+}
+
+fn token_file(path: &Path) -> Result<TokenSource> {
+    // Read once here, so that a wrong path is an error and not a denial.
+    std::fs::read_to_string(path)
+        .map_err(|error| CommandError::usage(format!("cannot read the token file {}: {error}", path.display())))?;
+    Ok(TokenSource::file(path))
 }
 
 /// Calls the first reachable node that is ready. The call must be idempotent.
@@ -50,6 +87,7 @@ pub async fn call_until<T>(
     what: impl AsyncFn(NodeChannel, Instant) -> Result<T, AttemptError>,
 ) -> Result<T> {
     let addresses = addresses(connect)?;
+    let token = token(connect)?;
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
     let mut reached = false;
@@ -63,7 +101,7 @@ pub async fn call_until<T>(
         let attempt = async {
             let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| AttemptError::Silent)?;
             let channel = connected.map_err(|error| AttemptError::Connect(root_cause(&error)))?;
-            what(NodeChannel(channel), share_ends).await
+            what(NodeChannel(AuthorizedChannel::new(channel, token.clone())), share_ends).await
         };
         match attempt.await {
             Ok(answer) => return Ok(answer),
@@ -89,6 +127,10 @@ pub async fn call_until<T>(
 /// Starts an SDK client and waits until it is connected.
 pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
     let addresses = addresses(connect)?;
+    let builder = match token(connect)? {
+        Some(token) => builder.token(token),
+        None => builder,
+    };
     let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
     match client.wait_connected().await {
         Ok(()) => Ok(client),
@@ -139,25 +181,31 @@ fn slow(address: &str, received: &str, timeout: Duration) -> CommandError {
 
 /// A connection to a node.
 #[derive(Clone, Debug)]
-pub struct NodeChannel(Channel);
+pub struct NodeChannel(AuthorizedChannel);
 
 impl NodeChannel {
     /// Connects with the first call, and again when needed. Every call has this timeout.
     pub fn lazy(address: &str, timeout: Duration) -> Result<NodeChannel> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
-        Ok(NodeChannel(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
+        NodeChannel::lazy_with(address, timeout, None)
     }
 
-    pub fn admin(self) -> AdminClient<Channel> {
+    /// Like [`lazy`](NodeChannel::lazy), with a token.
+    pub fn lazy_with(address: &str, timeout: Duration, token: Option<TokenSource>) -> Result<NodeChannel> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
+        let channel = endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy();
+        Ok(NodeChannel(AuthorizedChannel::new(channel, token)))
+    }
+
+    pub fn admin(self) -> AdminClient<AuthorizedChannel> {
         AdminClient::new(self.0)
     }
 
-    pub fn log(self) -> LogClient<Channel> {
+    pub fn log(self) -> LogClient<AuthorizedChannel> {
         LogClient::new(self.0)
     }
 
-    pub fn registry(self) -> RegistryClient<Channel> {
+    pub fn registry(self) -> RegistryClient<AuthorizedChannel> {
         RegistryClient::new(self.0)
     }
 }

@@ -6,6 +6,7 @@
 mod address;
 mod args;
 mod connect;
+mod context;
 mod error;
 pub mod output;
 mod process;
@@ -14,7 +15,8 @@ mod time;
 
 pub use address::{CLIENT_PORT, PEER_PORT, host_port, with_port};
 pub use args::{ConnectArgs, Inspect, pair, timeout};
-pub use connect::{AttemptError, NodeChannel, addresses, attach, call, call_until, report_connection};
+pub use connect::{AttemptError, NodeChannel, addresses, attach, call, call_until, report_connection, token};
+pub use context::{Context, Contexts, contexts_file, write_private};
 pub use error::{CommandError, Result, exit};
 pub use process::{block_on, block_on_all_cores, raise_open_files};
 pub use signals::{Signal, Signals};

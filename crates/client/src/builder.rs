@@ -2,9 +2,10 @@
 
 use crate::client::{Client, Inner, LogAccess, Process};
 use crate::connection::endpoint;
-use crate::driver::Driver;
+use crate::driver::{Driver, Signals};
 use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
+use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, Liveness};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -29,6 +30,7 @@ pub struct Builder {
     liveness: Liveness,
     heartbeat_timeout: Option<Duration>,
     operation_timeout: Option<Duration>,
+    token: Option<TokenSource>,
 }
 
 impl Builder {
@@ -72,6 +74,12 @@ impl Builder {
         self
     }
 
+    /// Sets the token that the client shows with every call.
+    pub fn token(mut self, token: TokenSource) -> Builder {
+        self.token = Some(token);
+        self
+    }
+
     /// Starts the client, which connects in the background. Must be called in a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         let seeds = if self.seeds.is_empty() { vec![DEFAULT_SEED.to_owned()] } else { self.seeds };
@@ -91,15 +99,16 @@ impl Builder {
         let id = identity.client.clone();
         let nonce = identity.nonce;
         let start = Instant::now();
-        let log = LogAccess::new(seeds.clone());
+        let log = LogAccess::new(seeds.clone(), self.token.clone());
         let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
         let (links, link) = watch::channel(None);
         let abandoned = Arc::<AtomicBool>::default();
-        let (heartbeat, heartbeat_timeout) = watch::channel(session.heartbeat_timeout());
+        let (heartbeats, heartbeat_timeout) = watch::channel(session.heartbeat_timeout());
         let process = Process { nonce, heartbeat_timeout, registered: Mutex::default() };
-        tokio::spawn(Driver::new(session, start, receiver, states, links, heartbeat, abandoned.clone()).run());
+        let signals = Signals { states, links, heartbeat_timeout: heartbeats };
+        tokio::spawn(Driver::new(session, start, receiver, signals, abandoned.clone(), self.token).run());
         let operation_timeout = self.operation_timeout;
         let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log, process };
         Ok(Client { inner: Arc::new(inner) })

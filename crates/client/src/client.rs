@@ -1,11 +1,13 @@
 //! The client's public interface.
 
 use crate::builder::Builder;
+use crate::connect::TokenConnect;
 use crate::connection::Link;
 use crate::driver::{Command, Reply};
 use crate::follow::{self, CallbackGuard};
 use crate::log::{Ambassador, Elections, Kv, LeaseTerms, Locks, MemberBinding, Options};
 use crate::registration::{Registration, Standing};
+use crate::token::{AuthorizedChannel, TokenSource};
 use crate::view::View;
 use crate::watch::Watch;
 use crate::{ConnectionState, Error, ErrorCode, Event, Filter, Member, MemberSpec};
@@ -82,6 +84,7 @@ impl Process {
 #[derive(Debug)]
 pub(crate) struct LogAccess {
     seeds: Vec<String>,
+    token: Option<TokenSource>,
     runtime: tokio::runtime::Handle,
     ambassador: OnceLock<Ambassador>,
 }
@@ -97,14 +100,15 @@ impl Inner {
 
 impl LogAccess {
     /// Must be called in a tokio runtime, with valid seeds.
-    pub(crate) fn new(seeds: Vec<String>) -> LogAccess {
-        LogAccess { seeds, runtime: tokio::runtime::Handle::current(), ambassador: OnceLock::new() }
+    pub(crate) fn new(seeds: Vec<String>, token: Option<TokenSource>) -> LogAccess {
+        LogAccess { seeds, token, runtime: tokio::runtime::Handle::current(), ambassador: OnceLock::new() }
     }
 
     fn ambassador(&self) -> &Ambassador {
         self.ambassador.get_or_init(|| {
             let _entered = self.runtime.enter();
-            Ambassador::start(self.seeds.clone()).expect("the seeds were checked, and there is a runtime")
+            let connect = Arc::new(TokenConnect(self.token.clone()));
+            Ambassador::start_with(self.seeds.clone(), connect).expect("the seeds were checked, and there is a runtime")
         })
     }
 }
@@ -321,7 +325,7 @@ impl Client {
         self.inner.operation_timeout
     }
 
-    async fn registry(&self) -> Result<RegistryClient<tonic::transport::Channel>, Error> {
+    async fn registry(&self) -> Result<RegistryClient<AuthorizedChannel>, Error> {
         let mut links = self.inner.links.clone();
         let link = links.wait_for(Option::is_some).await.map_err(|_| closed())?;
         link.as_ref().map(|link| RegistryClient::new(link.channel.clone())).ok_or_else(closed)

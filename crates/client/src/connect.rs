@@ -1,5 +1,6 @@
 //! How connections are opened: over TCP, to a node in the same process, or by a simulation.
 
+use crate::token::{AuthorizedChannel, TokenSource};
 use convoke_proto::v1;
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -25,6 +26,11 @@ pub type Answers = Pin<Box<dyn Stream<Item = Result<v1::SubmitResponse, Status>>
 pub trait Connect: Debug + Send + Sync + 'static {
     /// Connects to the endpoint with all its settings.
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a>;
+
+    /// Returns the token that calls over the connections carry.
+    fn token(&self) -> Option<TokenSource> {
+        None
+    }
 
     /// Returns the node at this address (`host:port`) if it runs in this process. No connection is opened to it.
     fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
@@ -52,10 +58,24 @@ impl Connect for TcpConnect {
     }
 }
 
+/// Connections over TCP whose calls carry a token.
+#[derive(Clone, Debug)]
+pub struct TokenConnect(pub Option<TokenSource>);
+
+impl Connect for TokenConnect {
+    fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
+        TcpConnect.connect(endpoint)
+    }
+
+    fn token(&self) -> Option<TokenSource> {
+        self.0.clone()
+    }
+}
+
 /// A channel to a node of the log.
 #[derive(Clone, Debug)]
 pub(crate) enum LogChannel {
-    Remote(Channel),
+    Remote(AuthorizedChannel),
     Local(Arc<dyn InProcessNode>),
 }
 

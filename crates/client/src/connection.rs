@@ -1,10 +1,11 @@
 //! One connection to a node: the attach stream and the discovery of other nodes.
 
 use crate::Error;
-use crate::connect::{Connect, LogChannel, TcpConnect};
+use crate::connect::{Connect, LogChannel, TokenConnect};
 use crate::peer_port::peer_port_answer;
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
+use crate::token::{AuthorizedChannel, TokenSource};
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{ErrorCode, NODE_SERVICE, json, v1};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection whose peer does not answer is closed after the sum of both.
@@ -28,12 +29,12 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) connection: ConnectionId,
-    pub(crate) channel: Channel,
+    pub(crate) channel: AuthorizedChannel,
 }
 
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
-    Connected(Channel),
+    Connected(AuthorizedChannel),
     Received(v1::ServerMessage),
     Learnt(Vec<KnownNode>),
     Ended(Error),
@@ -45,16 +46,22 @@ pub(crate) type ConnectionEvents = mpsc::Sender<(ConnectionId, ConnectionEvent)>
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
-    pub(crate) channel: Option<Channel>,
+    pub(crate) channel: Option<AuthorizedChannel>,
     outgoing: mpsc::Sender<v1::ClientMessage>,
     task: JoinHandle<()>,
 }
 
 impl Connection {
-    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, events: ConnectionEvents) -> Connection {
+    pub(crate) fn open(
+        id: ConnectionId,
+        address: String,
+        attach: bool,
+        token: Option<TokenSource>,
+        events: ConnectionEvents,
+    ) -> Connection {
         let (outgoing, messages) = mpsc::channel(OUTGOING_MAX);
         let task = tokio::spawn(async move {
-            let error = run(id, &address, attach, messages, &events).await;
+            let error = run(id, &address, attach, token, messages, &events).await;
             // The receiver is dropped only together with the client.
             let _ = events.send((id, ConnectionEvent::Ended(error))).await;
         });
@@ -78,10 +85,11 @@ async fn run(
     id: ConnectionId,
     address: &str,
     attach: bool,
+    token: Option<TokenSource>,
     messages: mpsc::Receiver<v1::ClientMessage>,
     events: &ConnectionEvents,
 ) -> Error {
-    let channel = match connect(address).await {
+    let channel = match connect(address, token).await {
         Ok(channel) => channel,
         Err(error) => return error,
     };
@@ -108,8 +116,8 @@ fn is_answer(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
 }
 
-pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
-    connect_remote(&TcpConnect, address).await
+pub(crate) async fn connect(address: &str, token: Option<TokenSource>) -> Result<AuthorizedChannel, Error> {
+    connect_remote(&TokenConnect(token), address).await
 }
 
 /// Returns a channel to a node of the log. No connection is opened if the node is in this process.
@@ -120,7 +128,7 @@ pub(crate) async fn connect_by(connector: &dyn Connect, address: &str) -> Result
     }
 }
 
-async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<Channel, Error> {
+async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<AuthorizedChannel, Error> {
     let unreachable = |error: tonic::transport::Error| {
         let cause = root_cause(&error);
         Error::new(ErrorCode::NotReady, format!("cannot connect to {address}: {cause}"))
@@ -131,7 +139,8 @@ async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<Channe
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    connector.connect(&endpoint).await.map_err(unreachable)
+    let channel = connector.connect(&endpoint).await.map_err(unreachable)?;
+    Ok(AuthorizedChannel::new(channel, connector.token()))
 }
 
 /// The innermost error: the outer ones only say that a connection failed.
@@ -155,7 +164,7 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, Error> {
 
 async fn exchange_messages(
     id: ConnectionId,
-    channel: Channel,
+    channel: AuthorizedChannel,
     messages: mpsc::Receiver<v1::ClientMessage>,
     events: &ConnectionEvents,
     answered: &mut bool,
@@ -185,7 +194,7 @@ async fn exchange_messages(
 /// and this function returns when it does not.
 async fn learn(
     id: ConnectionId,
-    channel: Channel,
+    channel: AuthorizedChannel,
     probe: Option<Duration>,
     events: &ConnectionEvents,
     answered_once: &mut bool,

@@ -5,6 +5,7 @@ use crate::client::CloseOutcome;
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
 use crate::session::{ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session};
+use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +53,14 @@ impl Waiting {
     }
 }
 
+/// What the driver publishes.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    pub(crate) states: watch::Sender<ConnectionState>,
+    pub(crate) links: watch::Sender<Option<Link>>,
+    pub(crate) heartbeat_timeout: watch::Sender<Duration>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Driver {
     session: Session,
@@ -63,6 +72,7 @@ pub(crate) struct Driver {
     connection_events: ConnectionEvents,
     events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
+    token: Option<TokenSource>,
     waiting: BTreeMap<OperationId, Waiting>,
     /// Some callers have stopped waiting.
     abandoned: Arc<AtomicBool>,
@@ -76,11 +86,11 @@ impl Driver {
         session: Session,
         start: Instant,
         commands: mpsc::Receiver<Command>,
-        states: watch::Sender<ConnectionState>,
-        links: watch::Sender<Option<Link>>,
-        heartbeat_timeout: watch::Sender<Duration>,
+        signals: Signals,
         abandoned: Arc<AtomicBool>,
+        token: Option<TokenSource>,
     ) -> Driver {
+        let Signals { states, links, heartbeat_timeout } = signals;
         let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
         Driver {
             session,
@@ -92,6 +102,7 @@ impl Driver {
             connection_events,
             events,
             connection: None,
+            token,
             waiting: BTreeMap::new(),
             abandoned,
             standings: BTreeMap::new(),
@@ -232,7 +243,13 @@ impl Driver {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Connect { connection, address, attach } => {
-                self.connection = Some(Connection::open(connection, address, attach, self.connection_events.clone()));
+                self.connection = Some(Connection::open(
+                    connection,
+                    address,
+                    attach,
+                    self.token.clone(),
+                    self.connection_events.clone(),
+                ));
             }
             Effect::Disconnect { connection } => {
                 self.connection.take_if(|held| held.id == connection);

@@ -47,6 +47,7 @@ pub mod log;
 mod peer_port;
 mod pick;
 mod registration;
+mod token;
 mod view;
 mod watch;
 
@@ -60,6 +61,7 @@ pub use follow::CallbackGuard;
 pub use peer_port::peer_port_answer;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};
 pub use registration::Registration;
+pub use token::{AuthorizedChannel, TokenSource};
 pub use view::View;
 pub use watch::Watch;
 

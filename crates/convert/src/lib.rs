@@ -10,7 +10,7 @@ mod member;
 mod request;
 
 pub use answer::{attached, error, millis, notice, rejected_member, versioned};
-pub use attach_state::{AttachSettings, AttachState, Calls, HeartbeatCall, answer, operation};
+pub use attach_state::{AttachSettings, AttachState, Calls, HeartbeatCall, Registrations, answer, operation};
 pub use event::{change, event, reset_reason};
 pub use member::member;
 pub use request::{attach, attach_member, filter, invalid, member_spec, metadata_update, resume, version, versions};

@@ -1,5 +1,6 @@
 //! The `convoke` binary: nodes and the client command line.
 
+mod access;
 mod args;
 mod client;
 mod config;
@@ -61,6 +62,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Lock(arguments) => return block_on(client::lock(&arguments)).map(ExitCode::from),
         Command::Elect(arguments) => return block_on(client::elect(&arguments)).map(ExitCode::from),
         Command::Log(arguments) => block_on(client::log(&arguments)),
+        Command::Token(command) => access::token(&command),
+        Command::Context(command) => access::context(&command),
         #[cfg(feature = "tools")]
         Command::Tool(tool) => return convoke_tools::run(tool, config::keys::variable_of).map(ExitCode::from),
         Command::Config(ConfigCommand::Check { file, json }) => check(&file, json),

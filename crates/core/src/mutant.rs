@@ -67,6 +67,7 @@ convoke_base::mutants! {
     DownNeverLeaves: "C6", "members that are down are never unregistered";
     MoveClearsDrain: "C7", "a member that moves loses its drain mark";
     ReattachForgetsMembers: "C8", "a client without state of its own is attached without its members";
+    MembersNotGathered: "C8", "a node leaves members of an attached session to another node, which does not have the session";
     CreatorIgnored: "C8", "a session without members exists only at the node that created it";
     EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
     EarlierProcessWins: "C9", "a record of an earlier process of the client ends the registration of the connected process";
@@ -74,6 +75,8 @@ convoke_base::mutants! {
     RequestNumbersIgnored: "C10", "a request is executed although a later request wrote the member";
     UnknownNotEnded: "C10", "a numbered unregistration of a member that the node lacks writes nothing";
     AttachOutranksWrites: "C10", "an attach raises the claims of members whose client numbers its requests";
+    EarlierRequestReturns: "C10", "the tombstone of a later request gives way to a registration with a higher claim";
+    LaterRequestNotRestored: "C10", "an update gives way to an earlier request with a higher claim once its owner is lost";
     PeersNotSearched: "C11", "a node reports writes as lost without asking its peers";
     SentIsReplicated: "C12", "a write counts as replicated once it was sent to a peer";
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";

@@ -2,7 +2,7 @@
 
 use crate::member::{ClientProcess, Liveness};
 use crate::node::{ConnId, SessionId};
-use crate::time::{Duration, ReceivedAt, Time};
+use crate::time::{Clock, Duration, ReceivedAt, Time};
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,12 +24,37 @@ pub(crate) struct Session {
     pub(crate) down: bool,
     /// A newer session of the same client superseded this one; members it did not name keep this one's timers (C4).
     pub(crate) superseded: bool,
+    /// Another node owns a member of the client process (C8). Only with `restored`.
+    pub(crate) owned_elsewhere: bool,
     /// It was sent a handover notice (N6).
     pub(crate) handed_over: bool,
     /// When it is checked next; timers set for other times are stale.
     pub(crate) check_at: Time,
     /// Slots of its members.
     pub(crate) members: Vec<u32>,
+}
+
+impl Session {
+    /// A session that waits for its client.
+    pub(crate) fn waiting(client: Arc<ClientProcess>, claim: u64, timeout: Duration, clock: Clock) -> Self {
+        Session {
+            client,
+            claim,
+            liveness: Liveness::Normal,
+            restored: true,
+            timeout,
+            received_at: ReceivedAt::now(clock),
+            last_seq: 0,
+            conn: None,
+            cut_at: None,
+            down: false,
+            superseded: false,
+            owned_elsewhere: false,
+            handed_over: false,
+            check_at: Time::MAX,
+            members: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -215,22 +240,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn session(client: &str) -> Session {
-        Session {
-            client: Arc::new(ClientProcess { id: client.into(), nonce: 1 }),
-            claim: 1,
-            liveness: Liveness::Normal,
-            restored: false,
-            timeout: Duration::from_secs(20),
-            received_at: ReceivedAt::default(),
-            last_seq: 0,
-            conn: None,
-            cut_at: None,
-            down: false,
-            superseded: false,
-            handed_over: false,
-            check_at: Time::MAX,
-            members: Vec::new(),
-        }
+        let client = Arc::new(ClientProcess { id: client.into(), nonce: 1 });
+        Session::waiting(client, 1, Duration::from_secs(20), Clock::default())
     }
 
     proptest! {

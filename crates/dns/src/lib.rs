@@ -15,4 +15,4 @@ mod zone;
 pub use counters::Counters;
 pub use error::StartError;
 pub use server::{Bound, Config, Dns};
-pub use zone::{Transport, Zone};
+pub use zone::{Shown, Transport, Zone};

@@ -79,12 +79,18 @@ pub(crate) struct Rotation {
 
 impl Rotation {
     /// Returns the members of the first choice whose service exists, or `None` if no service exists.
-    pub(crate) fn of_service<'a>(&self, node: &NodeHandle, choices: &'a [Choice]) -> Option<Found<'a>> {
+    /// A service that is not shown does not exist.
+    pub(crate) fn of_service<'a>(
+        &self,
+        node: &NodeHandle,
+        choices: &'a [Choice],
+        shown: impl Fn(&str) -> bool,
+    ) -> Option<Found<'a>> {
+        let gather = |service: &str, choice| if shown(service) { self.gather(node, service, choice) } else { None };
         choices.iter().find_map(|choice| {
             let lower = choice.service.to_ascii_lowercase();
-            let found = self.gather(node, &choice.service, choice);
-            let found =
-                if found.is_none() && lower != choice.service { self.gather(node, &lower, choice) } else { found };
+            let found = gather(&choice.service, choice);
+            let found = if found.is_none() && lower != choice.service { gather(&lower, choice) } else { found };
             found.map(|candidates| Found { candidates, choice })
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::error::StartError;
-use crate::zone::{Transport, Zone};
+use crate::zone::{Shown, Transport, Zone};
 use convoke_node::NodeHandle;
 use std::io;
 use std::net::SocketAddr;
@@ -98,8 +98,13 @@ impl Dns {
 impl Bound {
     /// Serves the registry of a node in the current tokio runtime.
     pub fn serve(self, node: NodeHandle) -> Dns {
+        self.serve_shown(node, Shown::default())
+    }
+
+    /// Serves only the services that callers without credentials may read.
+    pub fn serve_shown(self, node: NodeHandle, shown: Shown) -> Dns {
         let Bound { udp, tcp, address, ttl } = self;
-        let zone = Arc::new(Zone::new(node, ttl));
+        let zone = Arc::new(Zone::new(node, ttl).limited(shown));
         let mut tasks = JoinSet::new();
         let udp = Arc::new(udp);
         for _ in 0..UDP_TASKS {

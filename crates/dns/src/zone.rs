@@ -9,7 +9,9 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use std::collections::HashSet;
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of records in one answer.
@@ -26,19 +28,46 @@ pub enum Transport {
     Tcp,
 }
 
+/// Decides which services the zone shows. By default all.
+#[derive(Clone, Default)]
+pub struct Shown(Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>);
+
+impl Shown {
+    pub fn only(readable: impl Fn(&str) -> bool + Send + Sync + 'static) -> Shown {
+        Shown(Some(Arc::new(readable)))
+    }
+
+    fn shows(&self, service: &str) -> bool {
+        self.0.as_ref().is_none_or(|readable| readable(service))
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Shown(some)" } else { "Shown(all)" })
+    }
+}
+
 /// The zone `convoke`, built from the registry of one node.
 #[derive(Debug)]
 pub struct Zone {
     node: NodeHandle,
     ttl: u32,
     rotation: Rotation,
+    shown: Shown,
     pub(crate) counting: Counting,
 }
 
 impl Zone {
     pub fn new(node: NodeHandle, ttl: Duration) -> Self {
         let ttl = u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX);
-        Zone { node, ttl, rotation: Rotation::default(), counting: Counting::default() }
+        Zone { node, ttl, rotation: Rotation::default(), shown: Shown::default(), counting: Counting::default() }
+    }
+
+    /// Limits the answers to services that callers without credentials may read. Others do not exist in the zone.
+    #[must_use]
+    pub fn limited(self, shown: Shown) -> Self {
+        Zone { shown, ..self }
     }
 
     pub fn counters(&self) -> Counters {
@@ -121,7 +150,7 @@ impl Zone {
     }
 
     fn service(&self, choices: &[Choice], name: &Name, wanted: RecordType, most: usize) -> Option<Records> {
-        let found = self.rotation.of_service(&self.node, choices)?;
+        let found = self.rotation.of_service(&self.node, choices, |service| self.shown.shows(service))?;
         if wanted == RecordType::SRV {
             return Some(self.srv(name, found.targets(), most));
         }
@@ -175,7 +204,7 @@ impl Zone {
     }
 
     fn member(&self, id: &str, name: &Name, wanted: RecordType) -> Option<Records> {
-        let member = members::of_id(&self.node, id)?;
+        let member = members::of_id(&self.node, id).filter(|member| self.shown.shows(member.service()))?;
         let place = Host::parse(member.address()).filter(|_| member.routable());
         Some(match place {
             None => Records::default(),

@@ -123,6 +123,17 @@ impl Filter {
         Filter::pattern(TextField::Service, pattern)
     }
 
+    /// Matches members whose service matches any of the patterns; none if there are no patterns.
+    pub fn any_service<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Filter {
+        let term = |pattern: S| {
+            let test = Test::Text(TextField::Service, TextTest::matches(pattern.as_ref()));
+            Expression::Term(Term { negated: false, test })
+        };
+        let items: Vec<_> = patterns.into_iter().map(term).collect();
+        // No service has an empty name.
+        if items.is_empty() { Filter::service("") } else { Filter { clauses: vec![Expression::any_of(items)] } }
+    }
+
     /// Matches members by locality.
     pub fn locality(pattern: &str) -> Filter {
         Filter::pattern(TextField::Locality, pattern)

@@ -55,6 +55,11 @@ pub enum NodeEvent {
     LogDiverged {
         divergence: String,
     },
+    /// A limit of the log is reached by at least 80 percent.
+    LogNearlyFull {
+        warning: String,
+    },
+    LogNotFull,
 }
 
 impl NodeEvent {
@@ -78,14 +83,15 @@ impl NodeEvent {
                     | RegistryEvent::Degraded { .. }
                     | RegistryEvent::Late { .. }
             ),
-            NodeEvent::Started { .. } | NodeEvent::LogConflictEnded => false,
+            NodeEvent::Started { .. } | NodeEvent::LogConflictEnded | NodeEvent::LogNotFull => false,
             NodeEvent::Stopped { reason } => *reason != StopReason::Graceful,
             NodeEvent::Restarted { .. }
             | NodeEvent::Malformed { .. }
             | NodeEvent::LinkOverflow { .. }
             | NodeEvent::PersistFailed { .. }
             | NodeEvent::LogConflict { .. }
-            | NodeEvent::LogDiverged { .. } => true,
+            | NodeEvent::LogDiverged { .. }
+            | NodeEvent::LogNearlyFull { .. } => true,
         }
     }
 }
@@ -111,6 +117,8 @@ impl fmt::Display for NodeEvent {
             NodeEvent::LogConflict { conflict } => f.write_str(conflict),
             NodeEvent::LogConflictEnded => f.write_str("the cluster has one log again"),
             NodeEvent::LogDiverged { divergence } => write!(f, "this replica of the log differs: {divergence}"),
+            NodeEvent::LogNearlyFull { warning } => write!(f, "{warning}; delete what is not needed"),
+            NodeEvent::LogNotFull => f.write_str("the log has room again"),
         }
     }
 }
@@ -203,6 +211,8 @@ impl fmt::Display for LogLine<'_> {
             NodeEvent::LogConflict { conflict } => write!(f, "log conflict reason={conflict:?}"),
             NodeEvent::LogConflictEnded => f.write_str("log conflict ended"),
             NodeEvent::LogDiverged { divergence } => write!(f, "log replica diverged reason={divergence:?}"),
+            NodeEvent::LogNearlyFull { warning } => write!(f, "log nearly full reason={warning:?}"),
+            NodeEvent::LogNotFull => f.write_str("log has room again"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Status of a replica and its group.
 
+use convoke_log::machine::Quota;
 use convoke_log::{Epoch, Level, LogTime, ReplicaId};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +101,12 @@ pub struct ReplicaStatus {
     pub keys: u64,
     pub bytes: u64,
     pub sessions: u64,
+    /// Leases, locks and elections in use, and holders and waiters of all of them.
+    pub leases: u64,
+    pub locks: u64,
+    pub places: u64,
+    /// The use of the limits that clients can reach (Q1).
+    pub quotas: Vec<Quota>,
     pub log_time: LogTime,
     /// Matched index of each other replica; only known at the leader.
     pub matched: Vec<(ReplicaId, u64)>,
@@ -116,6 +123,20 @@ pub struct ReplicaStatus {
     pub divergence: Option<String>,
     /// The logs of this cluster, if there is more than one (FD6).
     pub conflict: Option<LogConflict>,
+}
+
+impl ReplicaStatus {
+    /// Returns a warning if a limit of the log is reached by at least 80 percent.
+    pub fn quota_warning(&self) -> Option<String> {
+        let nearly: Vec<String> = self.quotas.iter().filter(|quota| quota.is_nearly_reached()).map(shown).collect();
+        (!nearly.is_empty()).then(|| format!("the log is nearly full: {}", nearly.join(", ")))
+    }
+}
+
+fn shown(quota: &Quota) -> String {
+    let Quota { field, used, limit } = quota;
+    let unit = if *field == convoke_log::machine::Field::Store { " bytes" } else { "" };
+    format!("{field} {used} of {limit}{unit}")
 }
 
 /// Two or more logs in one cluster (FD6).

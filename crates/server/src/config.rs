@@ -1,5 +1,6 @@
 //! Settings of the client port.
 
+use crate::access::AuthConfig;
 use crate::error::StartError;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Settings of the DNS server; `None` if DNS is off.
     pub dns: Option<convoke_dns::Config>,
+    /// Access control; `None` allows everything to everybody.
+    pub auth: Option<AuthConfig>,
     pub limits: ServerLimits,
     pub timeouts: Timeouts,
 }
@@ -119,6 +122,7 @@ impl Default for Config {
             insecure_public: false,
             allowed_hosts: Vec::new(),
             dns: None,
+            auth: None,
             limits: ServerLimits::default(),
             timeouts: Timeouts::default(),
         }

@@ -14,6 +14,8 @@ pub enum StartError {
          bind to a loopback address, or allow it with insecure_public (--insecure-public)"
     )]
     Public { address: String },
+    #[error("access control: {0}")]
+    Auth(#[from] crate::access::AuthError),
     #[error(transparent)]
     Dns(#[from] convoke_dns::StartError),
     #[error("{name} is 0: set it to at least 1")]

@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod access;
 mod config;
 mod convert;
 mod encoded;
@@ -35,9 +36,10 @@ mod surface;
 mod traces;
 mod watchers;
 
+pub use access::{AuthConfig, AuthError};
 pub use config::{Config, ServerLimits, Timeouts};
 pub use error::StartError;
-pub use grpc::log_service;
-pub use http::served as routes;
+pub use grpc::{log_service, method_permissions};
+pub use http::{route_permissions, served as routes};
 pub use log::{Directory, registered_logs};
 pub use server::{Bound, Server};

@@ -1,5 +1,6 @@
 //! Start and stop of the client port.
 
+use crate::access::Gate;
 use crate::config::Config;
 use crate::error::StartError;
 use crate::log::LogPlane;
@@ -21,6 +22,7 @@ pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     dns: Option<convoke_dns::Bound>,
+    gate: Gate,
 }
 
 /// The client port of a running node. Dropping it disconnects all clients.
@@ -38,6 +40,7 @@ impl Server {
     /// Binds the client port and, if configured, the DNS port. Rejects non-loopback addresses unless they are allowed.
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
         config.validate()?;
+        let gate = Gate::open(config.auth.as_ref())?;
         let listener = net::listen(&config).await?;
         let address =
             listener.local_addr().map_err(|source| StartError::Bind { address: config.bind.clone(), source })?;
@@ -45,7 +48,7 @@ impl Server {
             Some(config) => Some(Dns::bind(config).await?),
             None => None,
         };
-        Ok(Bound { config, listener, address, dns })
+        Ok(Bound { config, listener, address, dns, gate })
     }
 
     /// Binds and serves, for a node that does not advertise the address.
@@ -84,13 +87,26 @@ impl Bound {
 
     /// Serves a node in the current tokio runtime, and its log plane if it runs one.
     pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
-        let Bound { config, listener, address, dns } = self;
+        let Bound { config, listener, address, dns, gate } = self;
         let shutdown = config.timeouts.shutdown;
         let (stage, stages) = watch::channel(Stage::Serving);
         let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
-        let surface = Surface::new(config, address, node.clone(), log, dns.map(|dns| dns.serve(node)));
+        let surface = Surface::new(
+            config,
+            address,
+            node.clone(),
+            log,
+            dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())),
+            gate,
+        );
         let following = tokio::spawn(surface.clone().follow());
-        let accepting = tokio::spawn(net::accept(listener, surface.clone(), stages));
+        let accepting = tokio::spawn({
+            let surface = surface.clone();
+            async move {
+                surface.health.publish(surface.node.phase()).await;
+                net::accept(listener, surface, stages).await;
+            }
+        });
         Server { address, surface, shutdown, stage, accepting, following }
     }
 }

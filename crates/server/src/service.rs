@@ -1,11 +1,13 @@
 //! Serves the calls of one connection. gRPC and HTTP share it and differ in the content type.
 
+use crate::access::{Caller, KnownCaller, StreamEnd};
 use crate::grpc::Services;
 use crate::http;
 use crate::surface::Surface;
 use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use bytes::Bytes;
+use convoke_access::CertificateIdentity;
 use convoke_http_session::Key;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -25,6 +27,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(1);
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
+    surface: Arc<Surface>,
     grpc: Services,
     http: Router,
     connection: Arc<ClientConnection>,
@@ -37,6 +40,10 @@ pub(crate) struct ClientConnection {
     pub(crate) address: Option<SocketAddr>,
     /// Unique in this process.
     pub(crate) number: u64,
+    /// Identity of the verified certificate of the client. The listener sets it.
+    pub(crate) certificate: Option<CertificateIdentity>,
+    /// The caller whose token the last request carried.
+    known: Mutex<Option<KnownCaller>>,
     sessions: Mutex<HashSet<Key>>,
     /// Calls that are not complete: until the last byte of the response.
     open_calls: AtomicUsize,
@@ -73,6 +80,14 @@ impl ClientConnection {
         Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, ..ClientConnection::default() })
     }
 
+    pub(crate) fn known_caller(&self) -> Option<KnownCaller> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn remember_caller(&self, caller: KnownCaller) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
+    }
+
     /// Binds a session: it is lost with this connection, unless it is used on another one first.
     pub(crate) fn bind(&self, key: Key) {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
@@ -86,7 +101,12 @@ impl ClientConnection {
 
 impl Service {
     pub(crate) fn new(surface: &Arc<Surface>) -> Self {
-        Service { grpc: Services::new(surface), http: http::router(surface), connection: Arc::default() }
+        Service {
+            surface: surface.clone(),
+            grpc: Services::new(surface),
+            http: http::router(surface),
+            connection: Arc::default(),
+        }
     }
 
     /// Returns the service for one connection.
@@ -103,15 +123,18 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.connection.clone());
         let call = OpenCall::on(&self.connection);
+        let authenticated = self.surface.gate.authenticate(&self.connection, request.headers());
+        let end = authenticated.as_ref().ok().and_then(|caller| StreamEnd::of(&self.surface, caller));
+        request.extensions_mut().insert(Authenticated(authenticated));
         if is_grpc(request.headers()) {
             let grpc = self.grpc.clone();
-            return Box::pin(
-                async move { Ok(grpc.call(request).await.map(|reply| CountedReply { reply, _call: call })) },
-            );
+            return Box::pin(async move {
+                Ok(grpc.call(request).await.map(|reply| CountedReply::new(reply, call, end, true)))
+            });
         }
         let answering = tower::Service::call(&mut self.http.clone(), request);
         Box::pin(
-            async move { Ok(answering.await?.map(|body| CountedReply { reply: Reply::Routed(body), _call: call })) },
+            async move { Ok(answering.await?.map(|body| CountedReply::new(Reply::Routed(body), call, end, false))) },
         )
     }
 }
@@ -158,18 +181,42 @@ impl Body for Reply {
 pub(crate) struct CountedReply {
     reply: Reply,
     _call: OpenCall,
+    /// Ends a stream whose caller has lost its rights.
+    end: Option<StreamEnd>,
+    grpc: bool,
+    ended: bool,
 }
+
+impl CountedReply {
+    fn new(reply: Reply, call: OpenCall, end: Option<StreamEnd>, grpc: bool) -> Self {
+        // A body of known size is sent at once.
+        let end = end.filter(|_| !reply.is_end_stream() && reply.size_hint().exact().is_none());
+        CountedReply { reply, _call: call, end, grpc, ended: false }
+    }
+}
+
+/// Who calls, or why the credentials are not valid. In the extensions of every request.
+#[derive(Clone, Debug)]
+pub(crate) struct Authenticated(pub(crate) Result<Caller, convoke_proto::Error>);
 
 impl Body for CountedReply {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.get_mut().reply).poll_frame(context)
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if this.end.as_mut().is_some_and(|end| end.poll(context).is_ready()) {
+            this.ended = true;
+            return Poll::Ready(this.grpc.then(|| Ok(Frame::trailers(StreamEnd::trailers()))));
+        }
+        Pin::new(&mut this.reply).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.reply.is_end_stream()
+        self.ended || self.reply.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,5 +1,6 @@
 //! The state that all connections share: the node, the settings, metrics and limits.
 
+use crate::access::Gate;
 use crate::config::{Config, ServerLimits};
 use crate::encoded::EncodedChanges;
 use crate::error::not_ready;
@@ -27,6 +28,8 @@ pub(crate) struct Surface {
     /// Address of the client port.
     pub(crate) address: SocketAddr,
     pub(crate) dns: Option<Dns>,
+    /// Who may call.
+    pub(crate) gate: Gate,
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -79,6 +82,7 @@ impl Surface {
         node: NodeHandle,
         log: Option<LogPlane>,
         dns: Option<Dns>,
+        gate: Gate,
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.http_sessions);
@@ -95,6 +99,7 @@ impl Surface {
             config,
             address,
             dns,
+            gate,
             gates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
@@ -122,6 +127,7 @@ impl Surface {
         tokio::select! {
             () = self.health.follow(&self.node) => {}
             () = sweeping => {}
+            () = self.gate.follow_files() => {}
             () = self.health.follow_log(self.log.as_ref().map(|log| &log.handle)) => {}
         }
     }

@@ -30,6 +30,7 @@ async fn every_route_is_described_and_every_description_served() {
             .replace("{id}", "nobody")
             .replace("{session}", "nobody")
             .replace("{key}", "a/b")
+            .replace("{name}", "l")
             .replace("{number}", "1");
         let path = path.replace("{resource}", "status").replace("{file}", "app.js");
         if path == "/api/v1/watch" || path == "/api/v1/events" {

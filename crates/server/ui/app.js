@@ -4,7 +4,10 @@ import { h, text } from "./dom.js";
 import { clock, duration } from "./format.js";
 import { live } from "./live.js";
 import * as events from "./events.js";
+import * as key from "./key.js";
 import * as keys from "./keys.js";
+import * as lock from "./lock.js";
+import * as locks from "./locks.js";
 import * as member from "./member.js";
 import * as members from "./members.js";
 import * as overview from "./overview.js";
@@ -19,8 +22,11 @@ const PAGES = [
   { path: "events", title: "Events", page: events },
   { path: "watchers", title: "Watchers", page: watchers },
   { path: "keys", title: "Keys", page: keys },
+  { path: "locks", title: "Locks", page: locks },
   { path: "rates", title: "Rates", page: rates },
   { path: "member", title: "Member", page: member, under: "members" },
+  { path: "key", title: "Key", page: key, under: "keys" },
+  { path: "lock", title: "Lock", page: lock, under: "locks" },
 ];
 
 const element = (id) => document.getElementById(id);

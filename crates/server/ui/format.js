@@ -75,5 +75,23 @@ export function quoted(value) {
   return `"${escaped}"`;
 }
 
+/** A value in base64 as text if it is text, else its size. */
+export function decoded(value) {
+  const raw = Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0));
+  try {
+    const words = new TextDecoder("utf-8", { fatal: true }).decode(raw.slice(0, 400));
+    return raw.length > 400 ? `${words}…` : words || "(empty)";
+  } catch {
+    return `${count(raw.length)} bytes`;
+  }
+}
+
+/** The value of a holder or waiter of a lock. */
+export const valueOf = (place) => place.value ?? (place.value_base64 ? decoded(place.value_base64) : "");
+/** The name of a lock. */
+export const nameOf = (lock) => lock.name ?? lock.lock;
+
+export const keyLink = (key) => `#/key/${encodeURIComponent(key)}`;
+export const lockLink = (kind, name) => `#/lock/${kind}/${encodeURIComponent(name)}`;
 export const memberLink = (id) => `#/member/${encodeURIComponent(id)}`;
 export const membersLink = (filter) => `#/members?filter=${encodeURIComponent(filter)}`;

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, keyed, text } from "./dom.js";
-import { bytes, chip, count } from "./format.js";
+import { bytes, chip, count, decoded, keyLink } from "./format.js";
 import { live, logIsOff } from "./live.js";
 import { words } from "./log.js";
 
@@ -10,25 +10,16 @@ const LIMIT = 500;
 const AGAIN = 3000;
 const TYPING_PAUSE = 300;
 
-/** A value as text if it is text, else its size. */
-function shown(value) {
-  const raw = Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0));
-  try {
-    const words = new TextDecoder("utf-8", { fatal: true }).decode(raw.slice(0, 400));
-    return raw.length > 400 ? `${words}…` : words || "(empty)";
-  } catch {
-    return `${count(raw.length)} bytes`;
-  }
-}
-
 /** A key that is not UTF-8 is shown in base64. */
-const name = (pair) => pair.key ?? `base64 ${pair.key_base64}`;
+const name = (pair) => (pair.key_base64 ? `base64 ${pair.key_base64}` : pair.key);
 
-function row() {
+function row(pair) {
+  // The page of a key reads it by its text.
+  const tag = pair.key_base64 ? "span" : "a";
   return h(
     "li",
     {},
-    h("span", { class: "k-key mono" }),
+    h(tag, { class: "k-key mono", href: pair.key_base64 ? null : keyLink(pair.key) }),
     h("span", { class: "k-value mono muted" }),
     h("span", { class: "k-revision" }),
   );
@@ -39,7 +30,7 @@ function refresh(item, pair) {
   const { create_revision, mod_revision } = pair;
   const created = create_revision === mod_revision ? "" : `, created at ${create_revision}`;
   text(key, name(pair));
-  text(value, shown(pair.value ?? ""));
+  text(value, decoded(pair.value ?? ""));
   text(revision, `revision ${pair.mod_revision}${created}`);
 }
 

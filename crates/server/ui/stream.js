@@ -1,6 +1,7 @@
 // Server-sent events over fetch. `EventSource` hides why a stream was rejected, keeps running in hidden tabs (browsers
 // allow six connections to a node, all tabs together), and delivers ten thousand events in ten thousand tasks.
 
+import { credentials, signIn } from "./sign_in.js";
 import { ApiError, errorOf } from "./api.js";
 
 const RETRY_MIN = 400;
@@ -75,11 +76,17 @@ export class Stream {
   }
 
   async #read(abort) {
-    const headers = { accept: "text/event-stream" };
+    const shown = credentials();
+    const headers = { accept: "text/event-stream", ...shown };
     if (this.#last) headers["last-event-id"] = this.#last;
     let silence = setTimeout(() => abort.abort(), SILENCE);
     try {
       const response = await fetch(this.#path, { headers, signal: abort.signal, cache: "no-store" });
+      if (response.status === 401) {
+        // Ends this attempt; the next one carries the new token.
+        clearTimeout(silence);
+        return await signIn(shown, (await errorOf(response)).message);
+      }
       if (!response.ok) throw await errorOf(response);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       this.#retry = RETRY_MIN;

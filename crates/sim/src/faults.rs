@@ -101,7 +101,7 @@ impl Fault {
     }
 
     fn is_thematic(self) -> bool {
-        matches!(self, Fault::ReplacedProcess | Fault::Congestion | Fault::HttpParallelRequest)
+        matches!(self, Fault::ReplacedProcess | Fault::Congestion)
     }
 
     /// Whether runs of this kind must reach the minimum count. A theme uses the faults that belong together, so that

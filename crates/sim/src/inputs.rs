@@ -230,7 +230,7 @@ impl World {
                 let what = format!("n{host} rejected a frame of the correct node {node:?}: {claim}");
                 self.violate(Violation::new(NO_PANIC, self.now, what));
             }
-            RegistryEvent::PeerLost { .. } => self.hosts[host].link_lost_at = self.now,
+            RegistryEvent::PeerLost { .. } | RegistryEvent::PeerLeft { .. } => self.hosts[host].link_lost_at = self.now,
             RegistryEvent::FullMerge { .. } => self.hosts[host].full_merge_at = Some(self.now),
             RegistryEvent::NameLost { name, .. } => {
                 self.hosts[host].names.remove(&name);

@@ -105,19 +105,28 @@ impl World {
     }
 
     /// Requires that every host with a link to a crashed node detects it in time: at once if the connection closes,
-    /// otherwise by timeout.
+    /// otherwise by timeout. A node that has just lost the link itself closed it before, perhaps during a cut, so the end of
+    /// the connection may arrive late.
     fn expect_detected(&mut self, host: usize, crash: Crash) {
-        let bound = if crash == Crash::Silent { NOTICED_BY_SILENCE } else { DETECTED_BY_END };
         let linked = |other: &usize| {
             *other != host
                 && self.hosts[*other].long_delays == 0
                 && self.peer_is_up(*other, host)
                 && !self.network.severed(Place::Host(*other), Place::Host(host))
         };
-        let observers: Vec<(usize, u64)> =
-            (0..self.hosts.len()).filter(linked).map(|other| (other, self.hosts[other].boot)).collect();
-        if !observers.is_empty() && self.hosts[host].long_delays == 0 && self.hosts[host].duplicate.is_none() {
-            self.schedule_action(bound, Action::ExpectDetected { host, stopped: self.now, observers });
+        let lost_a_link = self.now.saturating_sub(self.hosts[host].link_lost_at) < NOTICED_BY_SILENCE;
+        let by_end = |other: &usize| crash != Crash::Silent && !(lost_a_link && !self.peer_is_up(host, *other));
+        let observers: Vec<usize> = (0..self.hosts.len()).filter(linked).collect();
+        let (by_end, by_silence): (Vec<usize>, Vec<usize>) = observers.into_iter().partition(by_end);
+        if self.hosts[host].long_delays > 0 || self.hosts[host].duplicate.is_some() {
+            return;
+        }
+        for (bound, observers) in [(DETECTED_BY_END, by_end), (NOTICED_BY_SILENCE, by_silence)] {
+            let observers: Vec<(usize, u64)> =
+                observers.iter().map(|other| (*other, self.hosts[*other].boot)).collect();
+            if !observers.is_empty() {
+                self.schedule_action(bound, Action::ExpectDetected { host, stopped: self.now, observers });
+            }
         }
     }
 

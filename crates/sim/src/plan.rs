@@ -148,7 +148,6 @@ impl Plan {
             world.schedule_action(delay, crate::faults::Action::Start { host });
         }
         world.populate(self.clients, self.members);
-        world.http.sends_in_parallel = self.kind == Kind::Focused;
         world.populate_http(self.http_clients);
         for index in 0..self.watchers {
             let space = if index % 4 == 3 { Space::Name } else { Space::Member };

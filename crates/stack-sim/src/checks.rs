@@ -3,7 +3,7 @@
 use crate::record::{AcknowledgedWrite, Record};
 
 /// All checks by name; the first that fails is the finding.
-pub(crate) fn check(record: &Record, revision: u64) -> Result<Vec<(&'static str, u64)>, String> {
+pub(crate) fn check(record: &Record, changes: u64) -> Result<Vec<(&'static str, u64)>, String> {
     let mut done = Vec::new();
     let operations = record.history.len() as u64;
     record.unresolved.check().map_err(|violation| format!("linearizable, unknowns open: {violation}"))?;
@@ -14,7 +14,7 @@ pub(crate) fn check(record: &Record, revision: u64) -> Result<Vec<(&'static str,
     done.push(("one place for each write", record.writes.len() as u64));
     in_order(&record.writes).map_err(|what| format!("log order follows real time: {what}"))?;
     done.push(("log order follows real time", record.writes.len() as u64));
-    counted(&record.writes, record.outcome_unknown, revision)
+    counted(&record.writes, record.outcome_unknown, changes)
         .map_err(|what| format!("each write exactly once: {what}"))?;
     done.push(("each write exactly once", record.writes.len() as u64));
     Ok(done)
@@ -51,13 +51,13 @@ fn in_order(writes: &[AcknowledgedWrite]) -> Result<(), String> {
     Ok(())
 }
 
-/// The store has one revision for each write that changed something, with a tolerance for writes of unknown outcome.
-fn counted(writes: &[AcknowledgedWrite], outcome_unknown: u64, revision: u64) -> Result<(), String> {
+/// Keys changed once for each write that changed something, with a tolerance for writes of unknown outcome.
+fn counted(writes: &[AcknowledgedWrite], outcome_unknown: u64, changes: u64) -> Result<(), String> {
     let known = writes.iter().filter(|write| write.changed).count() as u64;
-    if (known..=known + outcome_unknown).contains(&revision) {
+    if (known..=known + outcome_unknown).contains(&changes) {
         return Ok(());
     }
-    Err(format!("{known} writes took effect and {outcome_unknown} may have, but the store is at revision {revision}"))
+    Err(format!("{known} writes took effect and {outcome_unknown} may have, but keys changed {changes} times"))
 }
 
 #[cfg(test)]

@@ -51,12 +51,12 @@ pub(crate) struct Worker {
     fates: Vec<(RequestId, FateKind)>,
 }
 
-fn ambassador(shared: &Shared) -> Result<Ambassador, Error> {
+pub(crate) fn ambassador(shared: &Shared) -> Result<Ambassador, Error> {
     let seeds = (0..shared.plan.nodes()).map(|place| client_address(&name(place)));
     Ambassador::start_with(seeds, Arc::new(ClientConnect))
 }
 
-fn options(id: u64) -> Options {
+pub(crate) fn options(id: u64) -> Options {
     let options = Options::default().ttl(TTL).timeout(PATIENCE);
     if is_named(id) { options.client_name(format!("worker-{id}")) } else { options }
 }

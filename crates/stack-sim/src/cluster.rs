@@ -8,6 +8,7 @@ use crate::node::name;
 use crate::operator::Order;
 use crate::record::micros;
 use crate::world::Shared;
+use convoke_log::machine::Machine;
 use convoke_replica::{LogHandle, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -195,6 +196,7 @@ impl<'a> Cluster<'a> {
                     && jump.send(by).is_ok()
                 {
                     self.record_fault(fault, &format!("n{node} by {by:?}"));
+                    self.shared.recorder.lock().jumps.push(self.now());
                 }
             }
             Fault::ClientCut => {
@@ -212,7 +214,9 @@ impl<'a> Cluster<'a> {
             | Fault::SnapshotInstalled
             | Fault::Abandoned
             | Fault::OutcomeUnknown
-            | Fault::ClientRestarts => {}
+            | Fault::ClientRestarts
+            | Fault::WaiterLeaves
+            | Fault::LockLost => {}
         }
     }
 
@@ -517,10 +521,9 @@ impl<'a> Cluster<'a> {
         format!("index and state hash of each: {:?}", self.states())
     }
 
-    /// Revision of the keys at the end.
-    pub(crate) fn revision(&self) -> u64 {
-        let first = self.members.first().and_then(|place| self.shared.handle(*place));
-        first.and_then(|handle| handle.local().ok()).map_or(0, |machine| machine.keys().revision())
+    /// The state of a member, for the checks at the end.
+    pub(crate) fn machine(&self) -> Option<Arc<Machine>> {
+        self.members.first().and_then(|place| self.shared.handle(*place))?.local().ok()
     }
 }
 

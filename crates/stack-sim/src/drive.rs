@@ -3,12 +3,15 @@
 use crate::checks;
 use crate::clients::{Worker, probe_writer};
 use crate::cluster::Cluster;
+use crate::coordination;
+use crate::lockers::{LEASE_TTL, LOCKERS, Locker, observe_election, watch_keys};
 use crate::plan::Plan;
 use crate::record::micros;
 use crate::stats::Stats;
 use crate::world::Shared;
 use crate::{node, operator};
 use convoke_harness::seeds::panics;
+use convoke_log::machine::Machine;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -41,6 +44,10 @@ const CALM: Duration = Duration::from_secs(8);
 const ORDERS_PATIENCE: Duration = Duration::from_secs(200);
 const CLIENTS_PATIENCE: Duration = Duration::from_secs(180);
 const AGREEMENT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Deadline for the end of leases whose clients have ended. A leader change adds a ttl.
+const LEASES_PATIENCE: Duration = Duration::from_secs(10 + 4 * LEASE_TTL.as_secs());
+const WATCH_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Result of a run.
 #[derive(Debug)]
@@ -104,6 +111,13 @@ impl Run<'_> {
                 for worker in 0..shared.plan.workers {
                     tokio::spawn(Worker::new(shared.clone(), 2 * worker + machine)?.work());
                 }
+                for locker in 0..LOCKERS {
+                    tokio::spawn(Locker::new(shared.clone(), 2 * locker + machine)?.work());
+                }
+                match machine {
+                    0 => watch_keys(shared.clone()).await,
+                    _ => observe_election(shared.clone()).await,
+                }
                 std::future::pending().await
             });
         }
@@ -143,9 +157,22 @@ impl Run<'_> {
         if !self.until(AGREEMENT_PATIENCE, |run| run.cluster.agree())? {
             return Err(format!("replicas agree: {}", self.cluster.differences()));
         }
-        let revision = self.cluster.revision();
+        if !self.until(LEASES_PATIENCE, |run| run.cluster.machine().is_some_and(|machine| is_released(&machine)))? {
+            return Err(format!("leases and locks of ended clients end: not within {LEASES_PATIENCE:?}"));
+        }
+        let caught_up = |run: &mut Self| {
+            let record = run.shared.recorder.lock();
+            run.cluster.machine().is_some_and(|machine| coordination::caught_up(&record, &machine))
+        };
+        if !self.until(WATCH_PATIENCE, caught_up)? {
+            return Err(format!("watches catch up: not within {WATCH_PATIENCE:?}"));
+        }
+        let Some(machine) = self.cluster.machine() else { return Err("no replica runs at the end".to_owned()) };
         let mut record = self.shared.recorder.lock();
-        for (name, count) in checks::check(&record, revision)? {
+        let coordination = coordination::check(&record, &machine)?;
+        for (name, count) in
+            checks::check(&record, coordination::key_revisions(&machine))?.into_iter().chain(coordination)
+        {
             *record.stats.checks.entry(name).or_default() += count;
         }
         *record.stats.checks.entry("replicas agree").or_default() += 1;
@@ -243,6 +270,11 @@ impl Run<'_> {
         }
         self.shared.recorder.lock().violation.take().map_or(Ok(()), Err)
     }
+}
+
+/// Nobody holds a lock or a lease any more.
+fn is_released(machine: &Machine) -> bool {
+    machine.lock_count() == 0 && machine.lease_count() == 0
 }
 
 /// How the leader of a healthy cluster is lost.

@@ -45,4 +45,6 @@ faults! {
     Abandoned: "a client abandons a request";
     OutcomeUnknown: "a client is left without an answer";
     ClientRestarts: "a client's process is replaced";
+    WaiterLeaves: "a client abandons its place in the queue of a lock";
+    LockLost: "a client loses a lock that it holds";
 }

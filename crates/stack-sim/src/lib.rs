@@ -6,10 +6,12 @@
 mod checks;
 mod clients;
 mod cluster;
+mod coordination;
 mod disk;
 pub mod drive;
 mod faults;
 mod links;
+mod lockers;
 mod net;
 mod node;
 mod operator;

@@ -15,6 +15,12 @@ pub enum Mutant {
     RetriesAreNew,
     /// Replicas ignore evidence that a disk went back in time (M6).
     RollbackIgnored,
+    /// Holders of a lock do not require it in their writes.
+    WritesUnguarded,
+    /// Holders of a lock ignore that their lease is lost.
+    LossIgnored,
+    /// A watch loses events.
+    EventsLost,
 }
 
 impl Mutant {
@@ -24,6 +30,9 @@ impl Mutant {
         Mutant::UnknownMeansFailed,
         Mutant::RetriesAreNew,
         Mutant::RollbackIgnored,
+        Mutant::WritesUnguarded,
+        Mutant::LossIgnored,
+        Mutant::EventsLost,
     ];
 
     pub fn name(self) -> &'static str {
@@ -33,6 +42,9 @@ impl Mutant {
             Mutant::UnknownMeansFailed => "unknown-means-failed",
             Mutant::RetriesAreNew => "retries-are-new",
             Mutant::RollbackIgnored => "rollback-ignored",
+            Mutant::WritesUnguarded => "writes-unguarded",
+            Mutant::LossIgnored => "loss-ignored",
+            Mutant::EventsLost => "events-lost",
         }
     }
 }

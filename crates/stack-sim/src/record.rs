@@ -1,6 +1,8 @@
 //! The record of a run: the clients' history, the known facts of every write, the trace.
 
+use crate::coordination::{Observed, Watched};
 use crate::faults::Fault;
+use crate::lockers::{Belief, GuardedWrite};
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
 use convoke_harness::history::{Answer, Call, CallId, History};
@@ -39,6 +41,14 @@ pub(crate) struct Record {
     pub(crate) writes: Vec<AcknowledgedWrite>,
     /// Writes whose outcome can no longer be determined.
     pub(crate) outcome_unknown: u64,
+    /// What clients of locks were certain of, and their acknowledged writes.
+    pub(crate) beliefs: Vec<Belief>,
+    pub(crate) guarded: Vec<GuardedWrite>,
+    /// Changes that the watch of all keys and the observer of the election received.
+    pub(crate) watched: Vec<Watched>,
+    pub(crate) observed: Vec<Observed>,
+    /// Times at which the clock of a node jumped.
+    pub(crate) jumps: Vec<u64>,
     pub(crate) stats: Stats,
     pub(crate) violation: Option<String>,
     /// When all faults had ended, and when the next write was answered.

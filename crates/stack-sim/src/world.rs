@@ -1,6 +1,7 @@
 //! State shared by hosts and driver.
 
 use crate::disk::SimDisk;
+use crate::lockers::LOCKERS;
 use crate::plan::{Mutant, Plan};
 use crate::record::Recorder;
 use convoke_replica::LogHandle;
@@ -30,7 +31,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(plan: Plan, verbose: bool) -> Shared {
         let nodes = plan.nodes();
-        let workers = 2 * plan.workers;
+        let workers = 2 * (plan.workers + LOCKERS);
         Shared {
             recorder: Recorder::new(workers, verbose),
             disks: (0..nodes).map(|_| SimDisk::new(plan.has(Mutant::DisksLie))).collect(),

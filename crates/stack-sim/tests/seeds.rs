@@ -1,6 +1,6 @@
 //! A few seeds without a violation; mutants are found; where tokio can be seeded, runs are reproducible.
 //!
-//! CI runs many more seeds from the command line (`.ci/run`), in an optimised build.
+//! CI runs many more seeds and all mutants from the command line (`.ci/run`), in an optimised build.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

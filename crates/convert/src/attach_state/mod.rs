@@ -61,6 +61,26 @@ pub struct HeartbeatCall {
     pub sent: u64,
 }
 
+/// Decides which registrations a client may make.
+pub trait Registrations {
+    fn register(&self, id: &str, service: &str, takeover: bool) -> Result<(), Error>;
+
+    /// Decides about the unregistration of a member that the client names in an attach. It may have registered it at another
+    /// node.
+    fn unregister(&self, id: &str) -> Result<(), Error>;
+}
+
+/// Every registration is allowed.
+impl Registrations for () {
+    fn register(&self, _: &str, _: &str, _: bool) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn unregister(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 /// The state of one attach stream.
 #[derive(Clone, Debug)]
 pub struct AttachState {
@@ -122,8 +142,19 @@ impl AttachState {
         self.outgoing.pop_front()
     }
 
-    /// Takes a message of the client. An error ends the stream.
+    /// Takes a message of a client that may make every registration. An error ends the stream.
     pub fn message(&mut self, message: v1::ClientMessage, calls: &mut Calls) -> Result<(), Error> {
+        self.message_checked(message, calls, &())
+    }
+
+    /// Takes a message of the client. A registration that it may not make is answered with an error; an attach with one
+    /// is rejected as a whole.
+    pub fn message_checked(
+        &mut self,
+        message: v1::ClientMessage,
+        calls: &mut Calls,
+        may: &impl Registrations,
+    ) -> Result<(), Error> {
         let wrong = match (self.phase, &message.message) {
             (_, None) => Some("this node does not know this kind of message"),
             (_, Some(ClientMessage::Attach(_))) => None,
@@ -136,8 +167,8 @@ impl AttachState {
         }
         match message.message {
             Some(ClientMessage::Heartbeat(heartbeat)) => self.heartbeat(heartbeat.sent, calls),
-            Some(ClientMessage::Requests(requests)) => self.requests(requests.requests, calls),
-            Some(ClientMessage::Attach(attach)) => self.attach(attach, calls),
+            Some(ClientMessage::Requests(requests)) => self.requests(requests.requests, calls, may),
+            Some(ClientMessage::Attach(attach)) => self.attach(attach, calls, may),
             Some(ClientMessage::Close(_)) => self.close(calls),
             None => {}
         }
@@ -181,13 +212,17 @@ impl AttachState {
         self.outgoing.push_back(ServerMessage::HeartbeatAck(ack));
     }
 
-    fn requests(&mut self, requests: Vec<v1::Request>, calls: &mut Calls) {
+    fn requests(&mut self, requests: Vec<v1::Request>, calls: &mut Calls, may: &impl Registrations) {
         let mut answers = Vec::with_capacity(requests.len());
         let mut open = 0;
         calls.operations.reserve(requests.len());
         for request in requests {
             let seq = request.seq;
-            match self.session.ok_or_else(session_gone).and_then(|session| operation(session, request)) {
+            match self
+                .session
+                .ok_or_else(session_gone)
+                .and_then(|session| operation(session, request).and_then(|operation| check(operation, may)))
+            {
                 Ok(operation) => {
                     calls.operations.push(operation);
                     open += 1;
@@ -199,9 +234,9 @@ impl AttachState {
         self.pending.push_back(Pending::Requests { answers, open });
     }
 
-    fn attach(&mut self, attach: v1::Attach, calls: &mut Calls) {
+    fn attach(&mut self, attach: v1::Attach, calls: &mut Calls, may: &impl Registrations) {
         let claim = attach.claim;
-        match self.parts.take(attach) {
+        match self.parts.take(attach, may) {
             None => {}
             Some(Ok(attach)) => {
                 calls.operations.push(ClientOperation::Attach(attach));
@@ -230,6 +265,14 @@ impl AttachState {
     pub fn notice(&mut self, sent: Notice) {
         self.outgoing.push_back(ServerMessage::Notice(notice(sent)));
     }
+}
+
+/// The members that a session updates and unregisters are its own: it registered them.
+fn check(operation: ClientOperation, may: &impl Registrations) -> Result<ClientOperation, Error> {
+    if let ClientOperation::Register { member, .. } = &operation {
+        may.register(&member.spec.id, &member.spec.service, member.takeover)?;
+    }
+    Ok(operation)
 }
 
 /// Converts a request to an operation of a session.

@@ -1,6 +1,6 @@
 //! An attach that arrives in parts: the parts are collected and executed as one attach.
 
-use super::AttachSettings;
+use super::{AttachSettings, Registrations};
 use crate::{attach, attach_member};
 use convoke_core::node::{Attach, AttachMember};
 use convoke_proto::{Error, ErrorCode, v1};
@@ -35,13 +35,17 @@ impl Parts {
     }
 
     /// Adds a part. Returns the whole attach with the last one.
-    pub(super) fn take(&mut self, mut part: v1::Attach) -> Option<Result<Box<Attach>, Error>> {
+    pub(super) fn take(
+        &mut self,
+        mut part: v1::Attach,
+        may: &impl Registrations,
+    ) -> Option<Result<Box<Attach>, Error>> {
         self.bytes += part.encoded_len().max(1);
         let members = std::mem::take(&mut part.members);
         let unregistered = std::mem::take(&mut part.unregistered);
         let count = self.members.len() + self.unregistered.len() + members.len() + unregistered.len();
         if self.rejection.is_none() {
-            self.rejection = self.collect(members, unregistered, count).err();
+            self.rejection = self.collect(members, unregistered, count, may).err();
         }
         if self.rejection.is_some() {
             // The attach is rejected, so its members are not needed.
@@ -51,7 +55,13 @@ impl Parts {
         (!part.more).then(|| self.finish(part))
     }
 
-    fn collect(&mut self, members: Vec<v1::Register>, gone: Vec<String>, count: usize) -> Result<(), Error> {
+    fn collect(
+        &mut self,
+        members: Vec<v1::Register>,
+        gone: Vec<String>,
+        count: usize,
+        may: &impl Registrations,
+    ) -> Result<(), Error> {
         if count > self.members_max {
             let message = format!("{count} members in one session exceed the limit of {}", self.members_max);
             let error = Error::new(ErrorCode::ResourceExhausted, message);
@@ -63,8 +73,11 @@ impl Parts {
         }
         self.members.reserve(members.len());
         for member in members {
-            self.members.push(attach_member(member)?);
+            let member = attach_member(member)?;
+            may.register(&member.spec.id, &member.spec.service, member.takeover)?;
+            self.members.push(member);
         }
+        gone.iter().try_for_each(|id| may.unregister(id))?;
         self.unregistered.extend(gone);
         Ok(())
     }
@@ -102,27 +115,27 @@ mod tests {
     #[test]
     fn parts_become_one_attach() {
         let mut parts = Parts::new(&settings());
-        assert!(parts.take(part(&["a", "b"], true)).is_none());
+        assert!(parts.take(part(&["a", "b"], true), &()).is_none());
         assert!(parts.begun());
-        let attach = parts.take(part(&["c"], false)).unwrap().unwrap();
+        let attach = parts.take(part(&["c"], false), &()).unwrap().unwrap();
         let ids: Vec<_> = attach.members.iter().map(|member| member.spec.id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c"]);
         assert_eq!((attach.claim, attach.timeout), (3, Some(Duration::from_millis(7))));
         assert!(!parts.begun());
-        assert!(parts.take(part(&[], false)).unwrap().unwrap().members.is_empty());
+        assert!(parts.take(part(&[], false), &()).unwrap().unwrap().members.is_empty());
     }
 
     #[test]
     fn an_attach_above_the_limit_is_rejected_once_it_is_complete() {
         let mut parts = Parts::new(&settings());
-        assert!(parts.take(part(&["a", "b", "c", "d"], true)).is_none());
-        assert!(parts.take(part(&["e"], true)).is_none());
+        assert!(parts.take(part(&["a", "b", "c", "d"], true), &()).is_none());
+        assert!(parts.take(part(&["e"], true), &()).is_none());
         assert!(parts.members.is_empty());
-        let error = parts.take(part(&[], false)).unwrap().unwrap_err();
+        let error = parts.take(part(&[], false), &()).unwrap().unwrap_err();
         assert_eq!((error.code, error.limit), (ErrorCode::ResourceExhausted, Some(3)));
         let long = "x".repeat(2_000);
-        assert!(parts.take(part(&[long.as_str()], true)).is_none());
-        assert_eq!(parts.take(part(&[], false)).unwrap().unwrap_err().code, ErrorCode::TooLarge);
-        assert!(parts.take(part(&["a"], false)).unwrap().is_ok());
+        assert!(parts.take(part(&[long.as_str()], true), &()).is_none());
+        assert_eq!(parts.take(part(&[], false), &()).unwrap().unwrap_err().code, ErrorCode::TooLarge);
+        assert!(parts.take(part(&["a"], false), &()).unwrap().is_ok());
     }
 }

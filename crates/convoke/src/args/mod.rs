@@ -1,5 +1,6 @@
 //! The command line. The modules of the commands interpret it.
 
+mod access;
 mod client;
 mod coordination;
 mod log;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use convoke_cli::Inspect;
 use std::path::PathBuf;
 
+pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, TokenCommand, VerifyArgs};
 pub(crate) use client::{
     DrainArgs, ExplainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of,
 };
@@ -66,6 +68,12 @@ pub(crate) enum Command {
     Elect(ElectArgs),
     /// Operate the replicated log: group, backups, request outcomes
     Log(LogArgs),
+    /// Issue, inspect and verify tokens
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Name clusters and their credentials
+    #[command(subcommand)]
+    Context(ContextCommand),
     #[cfg(feature = "tools")]
     #[command(flatten)]
     Tool(convoke_tools::Tool),

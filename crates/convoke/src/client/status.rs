@@ -20,6 +20,10 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
         (true, []) => palette.paint(Style::Good, "ready"),
         (true, reasons) => palette.paint(Style::Doubtful, &format!("degraded: {}", reasons.join("; "))),
     };
+    let access = match status.access.as_str() {
+        "open" => "open: every caller may do everything",
+        other => other,
+    };
     facts(
         &[
             ("Node", format!("{}, incarnation {}, up for {}", status.id, status.incarnation, ago(status.uptime_ms))),
@@ -45,6 +49,7 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
                 ),
             ),
             ("Log", status.log_role.clone()),
+            ("Access", access.to_owned()),
             ("Version", status.version.clone()),
         ],
         palette,
@@ -78,6 +83,7 @@ mod tests {
             ready: true,
             log_role: "follower".into(),
             alone: String::new(),
+            access: "enforced".into(),
         };
         golden!("golden/status.txt", &render(&status, Palette::PLAIN));
         let alone = v1::StatusResponse { ready: false, alone: "no seed was reached".into(), ..status.clone() };

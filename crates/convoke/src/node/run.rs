@@ -181,6 +181,7 @@ async fn bind(plan: &Plan) -> Result<Bound> {
             (
                 error @ (E::Public { .. }
                 | E::Zero { .. }
+                | E::Auth(_)
                 | E::Dns(convoke_dns::StartError::Public { .. } | convoke_dns::StartError::Ttl { .. })),
                 _,
             ) => {

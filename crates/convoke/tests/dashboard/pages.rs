@@ -90,6 +90,7 @@ fn every_page_renders_and_shows_changes() {
     assert!(browser.text(".watchers").contains("gRPC at n2"), "{}", browser.text(".watchers"));
     browser.picture("watchers");
     keys(&browser, &nodes[0]);
+    locks(&browser, &nodes[0]);
     browser.open(&page(&nodes[0], "rates"));
     browser.wait("rates are drawn", "document.querySelectorAll('.chart-line').length >= 12 && /\\d\\/s/.test(document.querySelector('.rates .tile-value').innerText)");
     browser.picture("rates");
@@ -334,6 +335,51 @@ fn keys(browser: &Browser, node: &TestNode) {
     quiet(browser);
 }
 
+/// The history of a key; locks with holders and queue, elections and leases. An operator releases a permit.
+fn locks(browser: &Browser, node: &TestNode) {
+    browser.open(&page(node, "key/config%2Fcheckout%2Flimit"));
+    browser.wait("both changes are listed", "document.querySelectorAll('.changes li').length === 2");
+    support::output(&["kv", "put", "config/checkout/limit", "30", "--timeout", "30s", "--addr", &node.clients]);
+    browser.wait("a new change appears on top", "document.querySelector('.changes li').innerText.includes('30')");
+    browser.wait("the record follows", "document.querySelector('.value').innerText === '30'");
+    browser.picture("key");
+
+    browser.open(&page(node, "locks"));
+    browser
+        .wait("unused locks are reported", "document.querySelector('#page').innerText.includes('No lock is in use')");
+    let body = |value: &str, wait: u64| json!({"ttl_ms": 300_000, "value": value, "wait_ms": wait}).to_string();
+    let mut http = super::http::Http::connect(&node.clients);
+    let (status, held) = http.request("POST", "/api/v1/locks/jobs%2Fnightly", &body("worker 1", 0));
+    assert_eq!(status, 200, "{held}");
+    let (status, led) = http.request("POST", "/api/v1/elections/billing", &body("10.0.0.7:8080", 0));
+    assert_eq!(status, 200, "{led}");
+    let mut waiter = super::http::Http::connect(&node.clients);
+    waiter.send([("POST", "/api/v1/locks/jobs%2Fnightly".to_owned(), body("worker 2", 300_000))]);
+    let shown = |what: &str| format!("document.querySelector('#page').innerText.includes('{what}')");
+    browser.wait("the waiter is counted", &shown("1 waiting"));
+    browser.wait("the leader of the election is shown", &shown("10.0.0.7:8080"));
+    browser.wait("leases are listed", "document.querySelectorAll('#page section:last-child .locks li').length === 3");
+    browser.picture("locks");
+
+    let fence = held["fence"].as_u64().unwrap();
+    browser.open(&page(node, "lock/locks/jobs%2Fnightly"));
+    browser.wait("holder and queue are shown", &format!("{} && {}", shown("worker 1"), shown("worker 2")));
+    let click = |text: &str| {
+        browser.run(&format!(
+            "[...document.querySelectorAll('button')].find((one) => one.innerText === '{text}').click()"
+        ));
+    };
+    click("Release");
+    browser.wait("the release must be confirmed", "!document.querySelector('button.danger').hidden");
+    browser.picture("lock");
+    click(&format!("Release fence {fence}"));
+    let (status, next) = waiter.answer();
+    assert_eq!(status, 200, "{next}");
+    assert!(next["fence"].as_u64().unwrap() > fence, "{next}");
+    browser.wait("the waiter holds the lock", &shown("Nobody waits"));
+    quiet(browser);
+}
+
 /// Dark and light colours, chosen by the system or the user; a phone screen.
 fn look(browser: &Browser, node: &TestNode) {
     let ground = || browser.run("return getComputedStyle(document.body).backgroundColor");
@@ -361,7 +407,7 @@ fn look(browser: &Browser, node: &TestNode) {
     );
 
     browser.size(390, 844, true);
-    for path in ["", "services", "members", "member/orders-1", "events", "watchers", "keys", "rates"] {
+    for path in ["", "services", "members", "member/orders-1", "events", "watchers", "keys", "locks", "rates"] {
         browser.open(&page(node, path));
         browser.wait("something is shown", "document.querySelector('#page').innerText.length > 40");
         let (wide, screen) =

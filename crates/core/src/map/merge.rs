@@ -11,7 +11,7 @@ use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
 use crate::time::{Clock, ReceivedAt};
 use crate::version::{NodeId, OriginId, VectorClock, request_of};
-use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, RecordItem};
+use crate::wire::{Context, InferredItem, Item, MAX_DRAIN_TAKEN, RecordItem, next_claim};
 use smol_str::SmolStr;
 use std::sync::Arc;
 
@@ -117,7 +117,10 @@ impl CausalMap {
                 if item.n > entry.evidence.written {
                     entry.unannounced_at = Some(ReceivedAt::now(clock));
                 }
-                outcome
+                match outcome {
+                    Outcome::Stored(stored) => Outcome::Stored(self.restore_tombstone(stored, clock)),
+                    outcome => outcome,
+                }
             }
         }
     }
@@ -141,12 +144,33 @@ impl CausalMap {
     /// tombstone with a new dot reaches it. If a connected client registered claim 5, its node claims it again (C9).
     fn repeat_tombstone(&mut self, loser: Arc<Record>, clock: Clock) -> Outcome {
         let Some(held) = self.record(loser.space, &loser.id) else { return Outcome::Outranked(loser) };
+        if let Some(again) = self.tombstone_of_later_request(&loser, held) {
+            return Outcome::Stored(self.write(again, clock));
+        }
         let settled = self.shown(held) != Status::Left || !loser.is_live() || held.origin.index == loser.origin.index;
         if settled || !self.may_write || self.repetition_suppressed(held) {
             return Outcome::Outranked(loser);
         }
         let again = held.expired();
         Outcome::Stored(self.write(again, clock))
+    }
+
+    /// Writes a tombstone again that a record of an earlier request has replaced.
+    fn restore_tombstone(&mut self, stored: Stored, clock: Clock) -> Stored {
+        let Stored { old: Some(old), new, .. } = &stored else { return stored };
+        match self.tombstone_of_later_request(old, new) {
+            Some(again) => Stored { old: Some(old.clone()), ..self.write(again, clock) },
+            None => stored,
+        }
+    }
+
+    /// The tombstone `ended` as a draft that outranks `live`, if the client unregistered the member with a later request
+    /// (C10). Two nodes can give one registration different claims: they have other claim floors, or know other processes
+    /// that used the id.
+    fn tombstone_of_later_request(&self, ended: &Record, live: &Record) -> Option<Record> {
+        seam!(self, EarlierRequestReturns => return None);
+        let later = !ended.is_live() && live.is_live() && ended.is_of_later_request(live);
+        (later && self.may_write).then(|| Record { claim: next_claim(live.claim), ..ended.expired() })
     }
 
     /// Whether a mutant suppresses the repetition.

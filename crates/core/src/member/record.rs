@@ -2,7 +2,7 @@
 
 use super::{Metadata, Status};
 use crate::filter::Subject;
-use crate::version::{OriginId, Rank, Version};
+use crate::version::{OriginId, Rank, Version, request_of};
 use smol_str::SmolStr;
 use std::fmt;
 use std::sync::Arc;
@@ -108,6 +108,11 @@ impl Record {
 
     pub fn is_live(&self) -> bool {
         self.kind == RecordKind::Live
+    }
+
+    /// Whether the same process wrote this record with a later request (C10). Its claim may be lower.
+    pub(crate) fn is_of_later_request(&self, other: &Record) -> bool {
+        self.client == other.client && request_of(self.seq) > request_of(other.seq)
     }
 
     /// The tombstone of a member that was unregistered, as a draft. A tombstone is repeated as it is.

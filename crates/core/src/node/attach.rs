@@ -5,7 +5,7 @@ use crate::error::{ErrorCode, Rejection};
 use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id};
 use crate::mutant::seam;
 use crate::sessions::Session;
-use crate::time::{ReceivedAt, Time};
+use crate::time::Time;
 use crate::version::{Version, moved, written_by};
 use crate::wire::{CLAIM_FLOOR_MAX, MAX_CLAIM, next_claim};
 use smol_str::SmolStr;
@@ -128,20 +128,11 @@ impl Node {
             self.supersede_here(old, conn, &client, claim, out);
         }
         let session = self.sessions.insert(Session {
-            client: client.clone(),
-            claim,
             liveness: request.liveness,
             restored,
-            timeout,
-            received_at: ReceivedAt::now(self.clock),
-            last_seq: 0,
             conn: Some(conn),
-            cut_at: None,
-            down: false,
-            superseded: false,
-            handed_over: false,
-            check_at: Time::MAX,
             members: Vec::with_capacity(request.members.len()),
+            ..Session::waiting(client.clone(), claim, timeout, self.clock)
         });
         self.check_session_at(session, self.clock.now + timeout);
         let mut attached = Attached {

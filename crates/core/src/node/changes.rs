@@ -28,8 +28,9 @@ impl Node {
                 }
                 Outcome::Stored(stored) => {
                     if stored.new.origin.index == self.map.origins.me() {
-                        // A repeated tombstone (D13).
+                        // A repeated tombstone (C10, D13).
                         self.counters.local_writes += 1;
+                        self.sessions.take(stored.new.slot);
                     } else {
                         self.counters.records_applied += 1;
                     }
@@ -116,6 +117,9 @@ impl Node {
         if new.origin.index == me {
             return;
         }
+        if old.as_ref().is_none_or(|old| old.origin.index != new.origin.index) {
+            self.note_owner_elsewhere(new);
+        }
         if let Some(old) = old {
             if *conflict {
                 self.report_conflict(new, old, out);
@@ -123,6 +127,7 @@ impl Node {
             if old.origin.index == me {
                 self.on_lost(old, new, out);
             }
+            self.restore_later_request(old, new, out);
         }
         self.learn_node(new, out);
         self.defend_own(new, out);
@@ -155,7 +160,7 @@ impl Node {
         let same_client = new.client.id == client.id;
         let same_process = same_client && new.client.nonce == client.nonce;
         // The client has decided after the request that wrote the other record (C10).
-        if same_process && request_of(new.seq) < request_of(old.seq) {
+        if old.is_of_later_request(new) {
             return false;
         }
         seam!(self, SilentOwnerWins => return new.is_live() || same_client);
@@ -185,6 +190,9 @@ impl Node {
         let ordered = held.client == loser.client && request_of(held.seq) > 0;
         if held.claim == loser.claim && held.origin.index != loser.origin.index && !ordered {
             self.report_conflict(&held, loser, out);
+        }
+        if self.restore_later_request(loser, &held, out) {
+            return;
         }
         seam!(self, MoveClearsDrain => return);
         let mine = held.origin.index == self.map.origins.me();

@@ -16,7 +16,7 @@ const STALE_TIMERS_MAX: usize = 16 * 1024;
 const SOUND: Duration = Duration::from_millis(100);
 
 impl Node {
-    /// Handles a heartbeat. No allocation, no lock, no replication.
+    /// Handles a heartbeat. No allocation, no lock, no replication, unless members have to be gathered.
     pub fn heartbeat(&mut self, now: Time, session: SessionId, out: &mut Output) -> Result<(), Rejection> {
         self.observe_client(now, out)?;
         self.counters.heartbeats += 1;
@@ -29,6 +29,7 @@ impl Node {
                 if s.down {
                     self.revive(session, out);
                 }
+                self.gather_members(session, out);
                 Ok(())
             }
             _ => {

@@ -1,12 +1,16 @@
 //! Clients without state of their own, such as HTTP clients: the registry restores their members (C8).
 
-use super::{Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, RequestOrder, SessionOwner};
+use super::{
+    Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, RequestOrder, SessionId, SessionOwner,
+};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Liveness, MemberSpec, Record, Status};
+use crate::member::{Liveness, MemberSpec, Record, Space, Status};
 use crate::mutant::seam;
+use crate::sessions::Session;
 use crate::time::Time;
 use crate::version::{OriginId, request_of};
-use crate::wire::MAX_CLAIM;
+use crate::wire::{MAX_CLAIM, next_claim};
+use std::sync::Arc;
 
 impl Node {
     /// Attaches a client with its members in the registry. Finding and claiming them is one step: members that were
@@ -108,6 +112,74 @@ impl Node {
         };
         let serves = |creator: &OriginId| creator != self.origin() && self.admits(creator) && !failed(creator);
         request.creator.as_ref().is_some_and(serves)
+    }
+
+    /// Notes that another node owns a member of a session that is attached here (C8).
+    pub(super) fn note_owner_elsewhere(&mut self, record: &Record) {
+        if record.space != Space::Member || !record.is_live() {
+            return;
+        }
+        let session = self.sessions.of_client(&record.client.id).and_then(|id| self.sessions.get_mut(id));
+        if let Some(session) = session.filter(|session| session.restored && session.client == record.client) {
+            session.owned_elsewhere = true;
+        }
+    }
+
+    /// Takes the members of a session that other nodes own. Two nodes can have the session for a while, and each of them
+    /// registers members. The client uses this node now, so the other one would let its members expire.
+    pub(super) fn gather_members(&mut self, id: SessionId, out: &mut Output) {
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.owned_elsewhere) else { return };
+        session.owned_elsewhere = false;
+        seam!(self, MembersNotGathered => return);
+        let (client, claim, room) = (session.client.clone(), session.claim, session.members.len());
+        let room = self.config.limits.members_per_session.saturating_sub(room);
+        let elsewhere = |record: &&Arc<Record>| {
+            record.client == client
+                && record.origin.index != self.map.origins.me()
+                && self.sessions.of_slot(record.slot).is_none()
+        };
+        let members: Vec<Arc<Record>> = self.map.of_client(&client.id).filter(elsewhere).take(room).cloned().collect();
+        for record in members {
+            // A numbered record keeps its claim (C10).
+            let kept = if request_of(record.seq) > 0 { record.claim.min(claim) } else { claim };
+            let member = AttachMember { spec: spec_of(&record), takeover: false };
+            // A member that does not fit into the registry stays where it is.
+            let _ = self.claim_member(id, &client, kept, &member, out);
+        }
+    }
+
+    /// Registers the member of a later request again, if a record of an earlier one outranks it because its claim is higher
+    /// (C10). The owner of the later one may be lost, so every node that meets both records does this, in a session that
+    /// waits for the client. Returns whether it did.
+    pub(super) fn restore_later_request(&mut self, later: &Record, winner: &Record, out: &mut Output) -> bool {
+        seam!(self, LaterRequestNotRestored => return false);
+        let inverted = later.is_live() && winner.is_live() && later.is_of_later_request(winner);
+        if !inverted || !self.is_ready() {
+            return false;
+        }
+        let Some(session) = self.waiting_session(later) else { return false };
+        let down = self.sessions.get(session).is_some_and(|session| session.down);
+        let status = if down { Status::Down } else { Status::Up };
+        let (claim, drain) = (next_claim(winner.claim), later.drain.max(winner.drain));
+        let restored = self.write(Record { claim, seq: later.seq + 1, drain, status, ..later.clone() }, out).new;
+        self.sessions.give(session, restored.slot, restored.n);
+        true
+    }
+
+    /// The session of a record's process at this node, or a new one without a connection. `None` if there is no room.
+    fn waiting_session(&mut self, record: &Record) -> Option<SessionId> {
+        let known = self.sessions.of_client(&record.client.id);
+        if let Some(session) = known.and_then(|id| self.sessions.get(id)) {
+            return known.filter(|_| session.client == record.client);
+        }
+        if self.sessions.len() >= self.config.limits.sessions {
+            return None;
+        }
+        let timeout = self.config.timers.heartbeat_timeout;
+        let session = Session::waiting(record.client.clone(), record.claim, timeout, self.clock);
+        let session = self.sessions.insert(session);
+        self.check_session_at(session, self.clock.now + timeout);
+        Some(session)
     }
 
     /// Returns the other node that owns the members of this process. If it has none, returns the node that created the

@@ -148,6 +148,10 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         keys: 0,
         bytes: 0,
         sessions: 0,
+        leases: 0,
+        locks: 0,
+        places: 0,
+        quotas: Vec::new(),
         log_time: LogTime::ZERO,
         matched: Vec::new(),
         fault,
@@ -232,6 +236,10 @@ impl Engine {
             keys: machine.keys().len() as u64,
             bytes: machine.keys().bytes(),
             sessions: machine.session_count() as u64,
+            leases: machine.lease_count() as u64,
+            locks: machine.lock_count() as u64,
+            places: machine.place_count() as u64,
+            quotas: machine.quotas(),
             log_time: machine.log_time(),
             matched: metrics
                 .replication

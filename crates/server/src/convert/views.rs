@@ -42,6 +42,7 @@ pub(crate) fn status(
         ready: node.is_ready(),
         log_role: "none".to_owned(),
         alone: alone(node),
+        access: String::new(),
     }
 }
 
@@ -53,7 +54,7 @@ fn alone(node: &NodeHandle) -> String {
     node.absence().err().map(|rejection| rejection.message).unwrap_or_default()
 }
 
-/// Returns the reason why the log plane does not work, if it does not. The registry does not depend on it.
+/// Returns the reason why the log plane does not work or soon rejects requests, if there is one. The registry does not depend on it.
 pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
     let status = log.status();
     match status.role {
@@ -67,7 +68,7 @@ pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
             None => "the log has not begun yet".to_owned(),
         }),
         _ if !status.available => Some("the log has no leader with a majority".to_owned()),
-        _ => None,
+        _ => status.quota_warning(),
     }
 }
 

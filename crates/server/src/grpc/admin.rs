@@ -1,8 +1,10 @@
 //! `convoke.v1.Admin`.
 
+use crate::access::Caller;
 use crate::convert;
 use crate::error::{invalid, no_member, rejected};
 use crate::surface::Surface;
+use convoke_access::{Resource, Verb};
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_core::version::NodeId;
 use convoke_core::{self, Rejection};
@@ -31,7 +33,9 @@ impl admin_server::Admin for Admin {
     }
 
     async fn forget_node(&self, request: Request<v1::ForgetNodeRequest>) -> Answer<v1::ForgetNodeResponse> {
+        let caller = Caller::of(request.extensions())?;
         let id = request.into_inner().id;
+        caller.check(Verb::Forget, Resource::Node(&id))?;
         let node = NodeId::new(&id).map_err(|error| invalid("id", error.to_string()))?;
         if node == *self.0.node.id() {
             let message = format!("node {node} cannot forget itself: stop it, then send the request to another node");
@@ -47,32 +51,36 @@ impl admin_server::Admin for Admin {
     }
 
     async fn services(&self, request: Request<v1::ServicesRequest>) -> Answer<v1::ServicesResponse> {
-        Ok(Response::new(self.0.services(request.into_inner().partial)?))
+        let caller = Caller::of(request.extensions())?;
+        Ok(Response::new(self.0.services(&caller, request.into_inner().partial)?))
     }
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
-        Ok(Response::new(self.0.explain(&request.into_inner().id).await?))
+        let caller = Caller::of(request.extensions())?;
+        Ok(Response::new(self.0.explain(&caller, &request.into_inner().id).await?))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
         use v1::drain_request::Target;
+        let caller = Caller::of(request.extensions())?;
         let target = match request.into_inner().target {
             Some(Target::Member(id)) => Drained::Member(id),
             Some(Target::Node(id)) => Drained::Node(id),
             None => return Err(nothing().into()),
         };
-        self.mark(target, true).await?;
+        self.mark(&caller, target, true).await?;
         Ok(Response::new(v1::DrainResponse {}))
     }
 
     async fn undrain(&self, request: Request<v1::UndrainRequest>) -> Answer<v1::UndrainResponse> {
         use v1::undrain_request::Target;
+        let caller = Caller::of(request.extensions())?;
         let target = match request.into_inner().target {
             Some(Target::Member(id)) => Drained::Member(id),
             Some(Target::Node(id)) => Drained::Node(id),
             None => return Err(nothing().into()),
         };
-        self.mark(target, false).await?;
+        self.mark(&caller, target, false).await?;
         Ok(Response::new(v1::UndrainResponse {}))
     }
 }
@@ -83,8 +91,13 @@ enum Drained {
 }
 
 impl Admin {
-    async fn mark(&self, target: Drained, drained: bool) -> Result<(), Error> {
+    async fn mark(&self, caller: &Caller, target: Drained, drained: bool) -> Result<(), Error> {
         let node = &self.0.node;
+        match &target {
+            Drained::Node(id) if id.is_empty() => caller.check(Verb::Drain, Resource::Node(node.id().as_str()))?,
+            Drained::Node(id) => caller.check(Verb::Drain, Resource::Node(id))?,
+            Drained::Member(id) => self.0.check_member(caller, Verb::Drain, id)?,
+        }
         match target {
             Drained::Node(id) if id.is_empty() || id == node.id().as_str() => {
                 node.drain_node(drained).await.map_err(rejected)
@@ -106,6 +119,8 @@ impl Surface {
             shown.log_role = log.handle.status().role.as_str().to_owned();
             shown.degraded.extend(convert::log_degraded(&log.handle));
         }
+        shown.access = if self.gate.is_on() { "enforced" } else { "open" }.to_owned();
+        shown.degraded.extend(self.gate.degraded());
         Ok(shown)
     }
 
@@ -115,19 +130,53 @@ impl Surface {
         Ok(convert::nodes(&self.node, &status, peers))
     }
 
-    /// Lists the services. `partial` accepts a list that may lack some (N7).
-    pub(crate) fn services(&self, partial: bool) -> Result<v1::ServicesResponse, Error> {
+    /// Checks a request about a member that it names by id. For a caller who may not read the member, it does not exist.
+    pub(crate) fn check_member(&self, caller: &Caller, verb: Verb, id: &str) -> Result<(), Error> {
+        // If there is no such member, the operation itself says so.
+        let Some(member) = self.node.member(id) else { return Ok(()) };
+        let checked = caller.check(verb, Resource::Service(member.service()));
+        if checked.is_err() && caller.visible(Some(member)).is_none() { Err(no_member(id)) } else { checked }
+    }
+
+    /// Checks a registration. A takeover also concerns the service of the member that it replaces.
+    pub(crate) fn check_registration(
+        &self,
+        caller: &Caller,
+        id: &str,
+        service: &str,
+        takeover: bool,
+    ) -> Result<(), Error> {
+        caller.check(Verb::Register, Resource::Service(service))?;
+        if !takeover {
+            return Ok(());
+        }
+        caller.check(Verb::Takeover, Resource::Service(service))?;
+        self.check_member(caller, Verb::Takeover, id)
+    }
+
+    /// Lists the services that the caller may read. `partial` accepts a list that may lack some (N7).
+    pub(crate) fn services(&self, caller: &Caller, partial: bool) -> Result<v1::ServicesResponse, Error> {
         let node = self.readable()?;
         let absence = node.absence();
         let complete = absence.is_ok();
         if !partial {
             absence.map_err(rejected)?;
         }
-        Ok(convert::services(node.services(), complete))
+        let mut services = node.services();
+        services.retain(|service| caller.may_see_service(&service.service));
+        Ok(convert::services(services, complete))
     }
 
-    pub(crate) async fn explain(&self, id: &str) -> Result<v1::ExplainResponse, Error> {
+    pub(crate) async fn explain(&self, caller: &Caller, id: &str) -> Result<v1::ExplainResponse, Error> {
         let node = self.readable()?;
+        self.check_member(caller, Verb::Observe, id)?;
+        if node.member(id).is_none() && !caller.may(Verb::Observe, Resource::Service("")) {
+            // The member has left. Its last service decides, if it is still known.
+            let service = node.changes_of(id, 1).first().map(|change| change.member.service().to_owned());
+            if !service.is_some_and(|service| caller.may(Verb::Observe, Resource::Service(&service))) {
+                return Err(no_member(id));
+            }
+        }
         let Some(explanation) = node.explain(id).await.map_err(rejected)? else { return Err(no_member(id)) };
         Ok(convert::explanation(&explanation, self.node.id(), &self.node.changes_of(id, HISTORY_MAX)))
     }

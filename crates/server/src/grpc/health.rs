@@ -47,15 +47,21 @@ impl Health {
         }
     }
 
+    /// Publishes the status of the other services in this phase of the node. The client port accepts connections after
+    /// the first call, because the reporter starts with SERVING.
+    pub(crate) async fn publish(&self, phase: Phase) {
+        let status = if phase == Phase::Ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in SERVICES {
+            self.0.set_service_status(service, status).await;
+        }
+    }
+
     /// Updates the status of the other services until the node has stopped.
     pub(crate) async fn follow(&self, node: &NodeHandle) {
         let mut phases = node.phases();
         loop {
             let phase = *phases.borrow_and_update();
-            let status = if phase == Phase::Ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-            for service in SERVICES {
-                self.0.set_service_status(service, status).await;
-            }
+            self.publish(phase).await;
             if matches!(phase, Phase::Stopped(_)) || phases.changed().await.is_err() {
                 return;
             }

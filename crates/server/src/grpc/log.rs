@@ -1,12 +1,14 @@
 //! `convoke.v1.Log`: the node's own replica. It rejects requests that only the leader can serve.
 
 use super::key_watch::{self, KeyWatchStream};
+use crate::access::{Caller, authorize_read, authorize_watch};
 use crate::error::{invalid, no_log_plane};
 use crate::log::{
-    LogService, Page, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_leases, read_locks,
-    read_range_at, read_txn, record, request_id, wire_epoch,
+    LogService, Page, Sender, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_leases,
+    read_locks, read_range_at, read_txn, record, request_id, wire_epoch,
 };
 use crate::service::ClientConnection;
+use convoke_access::{Resource, Verb};
 use convoke_log::{LogSessionId, Machine};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
@@ -23,13 +25,49 @@ use tonic::{Request, Response, Status, Streaming};
 /// A backup is aborted if the client reads nothing for this long.
 const BACKUP_STALL: Duration = Duration::from_secs(60);
 
-/// `None` if this node runs no log plane.
 #[derive(Debug)]
-pub(crate) struct Log(pub(crate) Option<Arc<LogService>>);
+pub(crate) struct Log {
+    /// `None` if this node runs no log plane.
+    pub(crate) service: Option<Arc<LogService>>,
+    pub(crate) callers: Callers,
+}
+
+/// Whose requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callers {
+    /// Clients of the client port. Their requests carry a [`Caller`].
+    Authenticated,
+    /// The node itself, which has authorised the request that it carries out, or a simulation.
+    Trusted,
+}
 
 impl Log {
     fn service(&self) -> Result<&Arc<LogService>, Error> {
-        self.0.as_ref().ok_or_else(no_log_plane)
+        self.service.as_ref().ok_or_else(no_log_plane)
+    }
+
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Error> {
+        match self.callers {
+            Callers::Authenticated => Caller::of(request.extensions()),
+            Callers::Trusted => Ok(Caller::unrestricted()),
+        }
+    }
+
+    /// A request belongs to the principal that opened its session. Others need the right to deal with any request.
+    fn check_owner(&self, caller: &Caller, id: Option<v1::RequestId>, verb: Verb) -> Result<(), Error> {
+        if caller.may(verb, Resource::Log) {
+            return Ok(());
+        }
+        let machine = self
+            .service()?
+            .handle
+            .local()
+            .map_err(|why| self.service.as_ref().map_or_else(no_log_plane, |service| service.rejected(&why)))?;
+        let session = LogSessionId(id.unwrap_or_default().session);
+        let own =
+            machine.session(session).is_some_and(|session| caller.opener().as_deref() == Some(&*session.opener.name));
+        // Whether another principal has such a session is not shown.
+        if own { Ok(()) } else { caller.check(verb, Resource::Log) }
     }
 }
 
@@ -44,13 +82,16 @@ impl log_server::Log for Log {
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
         let named = named(&request)?;
         let client = request.extensions().get::<Arc<ClientConnection>>().and_then(|connection| connection.address);
-        let address = client.map(|address| address.ip());
-        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()), address, named)?))
+        let sender = Sender { address: client.map(|address| address.ip()), caller: self.caller(&request)? };
+        Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()), sender, named)?))
     }
 
     async fn read(&self, request: Request<v1::ReadRequest>) -> Answer<v1::ReadResponse> {
-        let named = named(&request)?;
+        let (named, caller) = (named(&request)?, self.caller(&request)?);
         let request = request.into_inner();
+        if let Some(what) = &request.what {
+            authorize_read(&caller, what)?;
+        }
         self.service()?.check_conflict(request.log.map(Into::into).or(named))?;
         let consistency = match request.consistency() {
             v1::Consistency::Unspecified | v1::Consistency::Linearizable => Consistency::Linearizable,
@@ -64,6 +105,7 @@ impl log_server::Log for Log {
         };
         self.service()?.check_named(request.log)?;
         if let Some(What::Peek(id)) = &request.what {
+            self.check_owner(&caller, Some(*id), Verb::Observe)?;
             self.service()?.check_named(id.log)?;
         }
         let what =
@@ -73,17 +115,19 @@ impl log_server::Log for Log {
     }
 
     async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
-        let named = named(&request)?;
+        let (named, caller) = (named(&request)?, self.caller(&request)?);
         let service = self.service()?;
         let request = request.into_inner();
+        authorize_watch(&caller, &request.watches)?;
         service.check_conflict(request.log.map(Into::into).or(named))?;
         service.check_named(request.log)?;
         Ok(Response::new(key_watch::watch(service, request).await?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {
-        let header = named(&request)?;
+        let (header, caller) = (named(&request)?, self.caller(&request)?);
         let named = request.into_inner().request;
+        self.check_owner(&caller, named, Verb::Resolve)?;
         self.service()?.check_conflict(named.and_then(|id| id.log).map(Into::into).or(header))?;
         self.service()?.check_named(named.and_then(|id| id.log))?;
         let id = request_id(named)?;

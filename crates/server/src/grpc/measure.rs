@@ -1,5 +1,6 @@
 //! Metrics and typed errors of every gRPC call.
 
+use crate::access::{Permission, permission};
 use crate::error::invalid;
 use crate::metrics::Requests;
 use crate::service::Reply;
@@ -9,27 +10,54 @@ use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX};
 use std::time::Instant;
 use tonic::Status;
 
-/// Methods with their own label value in the metrics.
-const METHODS: [&str; 18] = [
-    "/convoke.v1.Registry/Attach",
-    "/convoke.v1.Registry/Watch",
-    "/convoke.v1.Registry/List",
-    "/convoke.v1.Registry/Get",
-    "/convoke.v1.Admin/Status",
-    "/convoke.v1.Admin/Nodes",
-    "/convoke.v1.Admin/ForgetNode",
-    "/convoke.v1.Admin/BootstrapNode",
-    "/convoke.v1.Admin/Services",
-    "/convoke.v1.Admin/Explain",
-    "/convoke.v1.Admin/Drain",
-    "/convoke.v1.Admin/Undrain",
-    "/convoke.v1.Log/Submit",
-    "/convoke.v1.Log/Read",
-    "/convoke.v1.Log/Resolve",
-    "/convoke.v1.Log/Members",
-    "/convoke.v1.Log/Status",
-    "/convoke.v1.Log/Backup",
+/// Every method: its label value in the metrics, and what a caller needs. Unlisted methods are those of
+/// [`UNLISTED`]. A test compares the table with the schema.
+const METHODS: &[(&str, Permission)] = &[
+    ("/convoke.v1.Registry/Attach", permission!(Register Service)),
+    ("/convoke.v1.Registry/Watch", permission!(Read Service)),
+    // Clients that only register learn the nodes of the cluster with it.
+    ("/convoke.v1.Registry/List", permission!(Read Service | Register Service)),
+    ("/convoke.v1.Registry/Get", permission!(Read Service)),
+    ("/convoke.v1.Admin/Status", permission!(Observe Cluster)),
+    ("/convoke.v1.Admin/Nodes", permission!(Observe Cluster)),
+    ("/convoke.v1.Admin/ForgetNode", permission!(Forget Node)),
+    ("/convoke.v1.Admin/BootstrapNode", permission!(Reconfigure Cluster)),
+    ("/convoke.v1.Admin/Services", permission!(Read Service)),
+    ("/convoke.v1.Admin/Explain", permission!(Observe Service)),
+    ("/convoke.v1.Admin/Drain", permission!(Drain Service | Drain Node)),
+    ("/convoke.v1.Admin/Undrain", permission!(Drain Service | Drain Node)),
+    (
+        "/convoke.v1.Log/Submit",
+        permission!(Put Key | Delete Key | Read Key | Lock LockName | Lock Election | Open Client),
+    ),
+    ("/convoke.v1.Log/Read", permission!(Read Key | Put Key | Delete Key | Observe Log)),
+    ("/convoke.v1.Log/Watch", permission!(Read Key)),
+    ("/convoke.v1.Log/Resolve", permission!(Put Key | Delete Key | Lock LockName | Lock Election | Resolve Log)),
+    ("/convoke.v1.Log/Members", permission!(Reconfigure Log)),
+    ("/convoke.v1.Log/Sessions", permission!(Observe Log)),
+    ("/convoke.v1.Log/EndSessions", permission!(Resolve Log)),
+    ("/convoke.v1.Log/Upgrade", permission!(Reconfigure Log)),
+    ("/convoke.v1.Log/Status", permission!(Observe Log)),
+    ("/convoke.v1.Log/Backup", permission!(Backup Log)),
 ];
+
+/// The standard health service shows whether a node is ready, as `/readyz` does.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+/// Reflection, and methods that do not exist.
+const UNLISTED: Permission = permission!(Observe Cluster);
+
+/// Returns every method with what it needs.
+pub(crate) fn methods() -> impl Iterator<Item = (&'static str, Permission)> {
+    METHODS.iter().copied()
+}
+
+pub(super) fn needed(path: &str) -> Permission {
+    match METHODS.iter().find(|(method, _)| *method == path) {
+        Some((_, permission)) => *permission,
+        None if path.starts_with(HEALTH) => Permission::Public,
+        None => UNLISTED,
+    }
+}
 
 /// Names of the gRPC status codes, in numeric order.
 const CODES: [&str; 17] = [
@@ -53,18 +81,18 @@ const CODES: [&str; 17] = [
 ];
 
 pub(crate) fn requests() -> Requests {
-    let methods = METHODS.iter().copied().chain(["other"]);
+    let methods = methods().map(|(method, _)| method).chain(["other"]);
     Requests::new(methods.map(|method| vec![("method", method.to_owned())]), CODES.to_vec())
 }
 
 /// Returns the index of a method in the counters.
 pub(super) fn method(path: &str) -> Option<usize> {
-    METHODS.iter().position(|method| *method == path)
+    METHODS.iter().position(|(method, _)| *method == path)
 }
 
 /// Returns the method as it was called, if it is known.
 pub(super) fn name(method: Option<usize>) -> Option<&'static str> {
-    METHODS.get(method?).copied()
+    METHODS.get(method?).map(|(method, _)| *method)
 }
 
 /// Counts a call with its status and returns the response. A stream that starts successfully counts as OK.

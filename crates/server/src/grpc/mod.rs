@@ -10,6 +10,7 @@ mod registry;
 mod timed_body;
 mod watch;
 
+use crate::access::{Caller, Permission};
 use crate::config::Config;
 use crate::http;
 use crate::log::{Directory, LogService};
@@ -18,10 +19,11 @@ use crate::surface::Surface;
 use crate::traces;
 use ::http::{Request, Response};
 use axum::Router;
+use convoke_access::{Kind, Verb};
 use convoke_proto::v1::admin_server::AdminServer;
 use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
-use convoke_proto::{FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
+use convoke_proto::{Error, FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
 use convoke_replica::LogHandle;
 use hyper::body::Incoming;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use tower::Service;
 use tracing::Instrument;
 
 pub(crate) use health::Health;
+pub(crate) use log::Callers;
 pub(crate) use measure::requests;
 
 /// The gRPC services. They receive the requests with a gRPC content type.
@@ -62,7 +65,8 @@ impl Services {
         let path = request.uri().path().to_owned();
         let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout));
         let service = path.split('/').nth(1);
-        let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers());
+        let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers())
+            .and_then(|()| authorize(&path, request.extensions()));
         let response = if let Err(error) = refused {
             Ok(tonic::Status::from(error).into_http().map(Reply::Grpc))
         } else if path == watch::PATH {
@@ -82,24 +86,37 @@ impl Services {
     }
 }
 
+/// Returns the path and the permission of every gRPC method: any of these.
+pub fn method_permissions() -> Vec<(&'static str, &'static [(Verb, Kind)])> {
+    measure::methods().map(|(path, permission)| (path, permission.needed())).collect()
+}
+
+/// Checks the credentials and the permission of the method.
+fn authorize(path: &str, extensions: &::http::Extensions) -> Result<(), Error> {
+    match measure::needed(path) {
+        Permission::Public => Ok(()),
+        needed => needed.check(&Caller::of(extensions)?),
+    }
+}
+
 /// The log service of a replica without the rest of a node, for simulations with their own network.
 pub fn log_service(
     log: LogHandle,
     directory: Arc<dyn Directory>,
     config: &Config,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
-    log_server(Some(Arc::new(LogService::new(log, directory, config, None))))
+    log_server(Some(Arc::new(LogService::new(log, directory, config, None))), Callers::Trusted)
 }
 
 /// `None` if this node runs no log plane.
-pub(crate) fn log_server(service: Option<Arc<LogService>>) -> LogServer<log::Log> {
-    LogServer::new(log::Log(service)).max_decoding_message_size(MESSAGE_BYTES_MAX)
+pub(crate) fn log_server(service: Option<Arc<LogService>>, callers: Callers) -> LogServer<log::Log> {
+    LogServer::new(log::Log { service, callers }).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 fn others(surface: &Arc<Surface>) -> Router {
     let admin = AdminServer::new(admin::Admin(surface.clone()));
     let routes = Routes::new(admin)
-        .add_service(log_server(surface.log.as_ref().map(|log| log.service.clone())))
+        .add_service(log_server(surface.log.as_ref().map(|log| log.service.clone()), Callers::Authenticated))
         .add_service(surface.health.server());
     let reflection = || {
         tonic_reflection::server::Builder::configure()

@@ -1,5 +1,6 @@
 //! `Registry.Watch`: the batches of the node's watch as single events, with snapshots in parts.
 
+use crate::access::Caller;
 use crate::convert::{self, filter, wire_member};
 use crate::encoded::EncodedChanges;
 use crate::error::rejected;
@@ -40,7 +41,7 @@ where
 
 async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
     let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
-    let filter = filter(&text)?;
+    let filter = Caller::of(&extensions)?.readable(filter(&text)?);
     let connection = extensions.get::<Arc<ClientConnection>>().map(Arc::as_ref);
     let headers = metadata.into_headers();
     let watcher = Watcher::new("grpc", connection, headers.get(USER_AGENT), &filter);

@@ -5,6 +5,7 @@ use super::extract::no_query;
 use super::http_error::{Failed, HttpError};
 use super::routes::RouteInfo;
 use super::site;
+use crate::access::{Caller, Permission, permission};
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -114,10 +115,22 @@ fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Resu
         return Err(too_large(status, "headers", headers, limits.header_bytes));
     }
     site::check(&surface.hosts, route, request.method(), request.uri(), request.headers())?;
+    authorize(route, request)?;
     match (route, request.uri().query()) {
         (Some(route), Some(query)) if !route.query => Ok(no_query(query)?),
         _ => Ok(()),
     }
+}
+
+/// Checks the credentials and the permission of the route. A path without a route shows whether it exists only to callers
+/// who may observe the cluster.
+fn authorize(route: Option<RouteInfo>, request: &Request) -> Result<(), HttpError> {
+    let permission = route.map_or(permission!(Observe Cluster), |route| route.permission);
+    if permission == Permission::Public {
+        return Ok(());
+    }
+    let caller = Caller::of(request.extensions())?;
+    Ok(permission.check(&caller)?)
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {

@@ -2,6 +2,7 @@
 
 use super::extract::Query;
 use super::http_error::{HttpError, Json};
+use crate::access::Caller;
 use crate::convert;
 use crate::error::invalid;
 use crate::surface::Surface;
@@ -41,6 +42,7 @@ pub(crate) struct Group {
 /// alert, so nodes are scraped while they are down.
 pub(crate) async fn prometheus(
     State(surface): State<Arc<Surface>>,
+    caller: Caller,
     Query(query): Query<TargetsQuery>,
 ) -> Result<Json<Vec<Group>>, HttpError> {
     let mut filter = convert::filter(&query.filter)?;
@@ -52,6 +54,7 @@ pub(crate) async fn prometheus(
         Some("any") => true,
         Some(other) => return Err(invalid("status", format!("status {other:?} is neither routable nor any")).into()),
     };
+    let filter = caller.readable(filter);
     let node = surface.readable()?;
     let mut groups = Vec::new();
     let mut cursor: Option<String> = None;

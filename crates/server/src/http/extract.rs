@@ -2,6 +2,7 @@
 
 use super::body;
 use super::http_error::HttpError;
+use crate::access::Caller;
 use crate::error::invalid;
 use crate::surface::Surface;
 use ::http::request::Parts;
@@ -27,6 +28,14 @@ where
             Ok(Path(value)) => Ok(Segments(value)),
             Err(rejection) => Err(invalid("path", rejection.body_text()).into()),
         }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
+        Ok(Caller::of(&parts.extensions)?)
     }
 }
 

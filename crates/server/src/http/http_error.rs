@@ -40,6 +40,9 @@ impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let code = self.error.code;
         let mut response = json(self.status, &ErrorBody { error: self.error });
+        if code == ErrorCode::Unauthenticated {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response.extensions_mut().insert(Failed(code));
         response
     }

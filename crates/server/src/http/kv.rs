@@ -6,6 +6,7 @@ use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use super::leases::lease_id;
 use super::named_log::NamedLog;
+use crate::access::{Caller, authorize_guard, authorize_query, authorize_write};
 use crate::error::invalid;
 use crate::log::{read_keys, record};
 use crate::surface::Surface;
@@ -16,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use convoke_access::{Resource, Verb};
 use convoke_client::log::{Consistency, KeyPage, Query as KeyQuery, Write, Written};
 use convoke_log::Machine;
 use convoke_proto::{Error, ErrorCode, json};
@@ -90,6 +92,7 @@ pub(super) fn consistency(text: Option<&str>) -> Result<Consistency, Error> {
 
 pub(crate) async fn get(
     State(surface): Shared,
+    caller: Caller,
     Segments(key): Segments<String>,
     Query(query): Query<ReadQuery>,
     _: NamedLog,
@@ -102,7 +105,7 @@ pub(crate) async fn get(
         let (prefix, from, until) = (Some(key), None, None);
         let wanted =
             ListQuery { prefix, from, until, limit, cursor, keys, count, sort, descending, revision, consistency };
-        return Ok(list(&surface, wanted).await?.into_response());
+        return Ok(list(&surface, &caller, wanted).await?.into_response());
     }
     for (given, name) in [
         (query.limit.is_some(), "limit"),
@@ -118,7 +121,7 @@ pub(crate) async fn get(
     }
     let consistency = consistency(query.consistency.as_deref())?;
     let revision = revision(query.revision)?;
-    let found = read(&surface, KeyQuery::key(key.clone()), revision, consistency).await?;
+    let found = read(&surface, &caller, KeyQuery::key(key.clone()), revision, consistency).await?;
     let Some(found) = found.records.into_iter().next() else {
         return Err(Error::new(ErrorCode::NotFound, format!("no key {key:?}")).field("key").into());
     };
@@ -135,13 +138,14 @@ pub(crate) async fn get(
 
 pub(crate) async fn list_all(
     State(surface): Shared,
+    caller: Caller,
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Result<Json<json::KeyList>, HttpError> {
-    list(&surface, query).await
+    list(&surface, &caller, query).await
 }
 
-async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>, HttpError> {
+async fn list(surface: &Surface, caller: &Caller, query: ListQuery) -> Result<Json<json::KeyList>, HttpError> {
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
@@ -149,7 +153,7 @@ async fn list(surface: &Surface, query: ListQuery) -> Result<Json<json::KeyList>
     let consistency = consistency(query.consistency.as_deref())?;
     let (sorted, count) = (query.sort.is_some_and(|sort| sort != json::Sort::Key) || query.descending.0, query.count.0);
     let wanted = selected(query)?;
-    let page = read(surface, wanted, revision, consistency).await?;
+    let page = read(surface, caller, wanted, revision, consistency).await?;
     let more = page.more && sorted;
     let last = page.records.last().filter(|_| page.more && !sorted).map(|record| URL_SAFE_NO_PAD.encode(&record.key));
     let keys = page.records.into_iter().map(json::KeyValue::from).collect();
@@ -194,10 +198,12 @@ fn revision(wanted: Option<u64>) -> Result<Option<u64>, Error> {
 /// Reads from the own replica if it can answer, else from the leader.
 async fn read(
     surface: &Surface,
+    caller: &Caller,
     query: KeyQuery,
     revision: Option<u64>,
     consistency: Consistency,
 ) -> Result<KeyPage, Error> {
+    authorize_query(caller, &query.clone().into())?;
     let Some(machine) = read_here(surface, consistency).await? else {
         return surface.log()?.kv.query(query, revision, consistency).await;
     };
@@ -219,16 +225,19 @@ pub(super) async fn read_here(surface: &Surface, consistency: Consistency) -> Re
 
 pub(crate) async fn put(
     State(surface): Shared,
+    caller: Caller,
     Segments(key): Segments<String>,
     Query(query): Query<PutQuery>,
     _: NamedLog,
     request: Request,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
+    let reads = query.previous.0 || query.if_revision.is_some();
+    authorize_write(&caller, Verb::Put, Resource::Key(key.as_bytes()), reads)?;
     surface.log()?;
     let lease = query.lease.as_deref().map(lease_id).transpose()?;
     let limit = surface.config.limits.value_bytes;
     let value = body::read_up_to(&surface, request.into_body(), limit).await?;
-    let mut write = guarded(Write::put(key, value), query.lock, query.fence)?;
+    let mut write = guarded(&caller, Write::put(key, value), query.lock, query.fence)?;
     write = lease.into_iter().fold(write, Write::lease);
     if let Some(revision) = query.if_revision {
         write = write.if_revision(revision);
@@ -242,13 +251,18 @@ pub(crate) async fn put(
 
 pub(crate) async fn delete(
     State(surface): Shared,
+    caller: Caller,
     Segments(key): Segments<String>,
     Query(query): Query<DeleteQuery>,
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Result<Json<json::KeyWritten>, HttpError> {
+    let reads = query.previous.0 || query.if_revision.is_some();
+    let name = key.as_bytes();
+    let named = if query.prefix.0 { Resource::KeyPrefix(name) } else { Resource::Key(name) };
+    authorize_write(&caller, Verb::Delete, named, reads)?;
     let mut write = if query.prefix.0 { Write::delete_prefix(key) } else { Write::delete(key) };
-    write = guarded(write, query.lock, query.fence)?;
+    write = guarded(&caller, write, query.lock, query.fence)?;
     if let Some(revision) = query.if_revision {
         if query.prefix.0 {
             return Err(invalid("if_revision", "if_revision cannot be combined with prefix").into());
@@ -263,10 +277,13 @@ pub(crate) async fn delete(
 }
 
 /// Requires that a lock is held with a fence, if the query says so (LO6).
-fn guarded(write: Write, lock: Option<String>, fence: Option<u64>) -> Result<Write, Error> {
+fn guarded(caller: &Caller, write: Write, lock: Option<String>, fence: Option<u64>) -> Result<Write, Error> {
     match (lock, fence) {
         (None, None) => Ok(write),
-        (Some(lock), Some(fence)) => Ok(write.if_lock(lock, fence)),
+        (Some(lock), Some(fence)) => {
+            authorize_guard(caller, lock.as_bytes(), false)?;
+            Ok(write.if_lock(lock, fence))
+        }
         (Some(_), None) => Err(invalid("fence", "lock requires the fence of its holder")),
         (None, Some(_)) => Err(invalid("lock", "fence requires the name of its lock")),
     }

@@ -7,6 +7,7 @@ use super::extract::{Query, Switch};
 use super::http_error::{HttpError, event_stream};
 use super::named_log::NamedLog;
 use super::sse::{self, last_event_id};
+use crate::access::Caller;
 use crate::error::invalid;
 use crate::log::{Feed, Step, WantedWatch, compacted_error, record};
 use crate::surface::Surface;
@@ -14,6 +15,7 @@ use ::http::HeaderMap;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
+use convoke_access::{Resource, Verb};
 use convoke_client::log::{KeyChange, KeyWatch, KeyWatchEvent, WatchKeys};
 use convoke_log::history::{EventChange, EventPosition, WatchEvent, WatchFilter};
 use convoke_log::keys::{KeyRange, Selection};
@@ -65,6 +67,7 @@ impl Position {
 
 pub(crate) async fn watch(
     State(surface): State<Arc<Surface>>,
+    caller: Caller,
     Query(query): Query<KvWatchQuery>,
     headers: HeaderMap,
     _: NamedLog,
@@ -72,8 +75,15 @@ pub(crate) async fn watch(
     let log = surface.log()?;
     let range = match (query.key, query.prefix) {
         (Some(_), Some(_)) => return Err(invalid("prefix", "key and prefix exclude each other").into()),
-        (Some(key), None) => Selection::Key(key.into()),
-        (None, prefix) => Selection::Range(KeyRange::prefix(prefix.unwrap_or_default())),
+        (Some(key), None) => {
+            caller.check(Verb::Read, Resource::Key(key.as_bytes()))?;
+            Selection::Key(key.into())
+        }
+        (None, prefix) => {
+            let named = Resource::KeyPrefix(prefix.as_deref().unwrap_or_default().as_bytes());
+            caller.check(Verb::Read, named)?;
+            Selection::Range(KeyRange::prefix(prefix.unwrap_or_default()))
+        }
     };
     let resumed = match last_event_id(&headers) {
         None => None,

@@ -3,6 +3,7 @@
 use super::extract::{JsonBody, NoFields, Query, Segments};
 use super::http_error::{HttpError, Json};
 use super::named_log::NamedLog;
+use crate::access::{Caller, authorize_lease};
 use crate::error::invalid;
 use crate::log::binding;
 use crate::surface::Surface;
@@ -61,13 +62,14 @@ pub(crate) struct ShowQuery {
 
 pub(crate) async fn grant(
     State(surface): Shared,
+    caller: Caller,
     _: NamedLog,
     JsonBody(wanted): JsonBody<GrantBody>,
 ) -> Answer<LeaseGranted> {
     let terms = match (wanted.ttl_ms, wanted.member.as_deref()) {
         (Some(_), Some(_)) => return Err(invalid("member", "ttl_ms and member exclude each other").into()),
         (None, None) => return Err(invalid("ttl_ms", "one of ttl_ms and member is required").into()),
-        (ttl, member) => terms(&surface, ttl, member)?,
+        (ttl, member) => terms(&surface, &caller, ttl, member)?,
     };
     let terms = match wanted.end.as_deref() {
         None | Some("delete") => terms,
@@ -79,13 +81,19 @@ pub(crate) async fn grant(
     Ok(Json(LeaseGranted { lease, ttl_ms: wanted.ttl_ms }))
 }
 
-/// Returns the terms of a lease with a ttl, or bound to a member that the registry of this node shows as up.
-pub(super) fn terms(surface: &Surface, ttl_ms: Option<u64>, member: Option<&str>) -> Result<LeaseTerms, Error> {
+/// Returns the terms of a lease with a ttl, or bound to a member that the registry of this node shows as up. A member that
+/// the caller may not read does not exist for it.
+pub(super) fn terms(
+    surface: &Surface,
+    caller: &Caller,
+    ttl_ms: Option<u64>,
+    member: Option<&str>,
+) -> Result<LeaseTerms, Error> {
     if let Some(ttl) = ttl_ms {
         return Ok(LeaseTerms::ttl(Duration::from_millis(ttl)));
     }
     let node = surface.readable()?;
-    let bound = binding(node, member.unwrap_or_default())?;
+    let bound = binding(node, caller, member.unwrap_or_default())?;
     let bound = MemberBinding {
         member: bound.member.into(),
         client: bound.client.into(),
@@ -137,10 +145,12 @@ pub(crate) async fn list(
 
 pub(crate) async fn show(
     State(surface): Shared,
+    caller: Caller,
     Segments(lease): Segments<String>,
     Query(query): Query<ShowQuery>,
     _: NamedLog,
 ) -> Answer<json::Lease> {
+    authorize_lease(&caller)?;
     let (id, consistency) = (lease_id(&lease)?, consistency(query.consistency.as_deref())?);
     let (found, log_time) = surface.log()?.kv.leases().get_at(id, consistency).await?;
     let found = found.ok_or_else(|| {

@@ -8,6 +8,7 @@ use super::http_error::{HttpError, Json, event_stream};
 use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
 use super::named_log::NamedLog;
 use super::sse;
+use crate::access::{Caller, authorize_lock};
 use crate::error::invalid;
 use crate::log::LogService;
 use crate::surface::Surface;
@@ -16,6 +17,7 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use convoke_access::{Resource, Verb};
 use convoke_client::log::{Acquire, Kv, LeaderChange, Observer};
 use convoke_proto::json::{self, ElectedLeader};
 use convoke_proto::{Error, ErrorCode};
@@ -82,29 +84,39 @@ pub(crate) struct Released {
 
 pub(crate) async fn acquire(
     State(surface): Shared,
+    caller: Caller,
     Segments(lock): Segments<String>,
     _: NamedLog,
     JsonBody(wanted): JsonBody<AcquireBody>,
 ) -> Answer<LockAcquired> {
-    let (fence, lease) = granted(&surface, &lock, wanted, false).await?;
+    authorize_lock(&caller, lock.as_bytes(), false)?;
+    let (fence, lease) = granted(&surface, &caller, &lock, wanted, false).await?;
     Ok(Json(LockAcquired { lock, fence, lease: lease.to_string() }))
 }
 
 pub(crate) async fn campaign(
     State(surface): Shared,
+    caller: Caller,
     Segments(election): Segments<String>,
     _: NamedLog,
     JsonBody(wanted): JsonBody<AcquireBody>,
 ) -> Answer<ElectionWon> {
+    authorize_lock(&caller, election.as_bytes(), true)?;
     if wanted.permits.is_some() {
         return Err(invalid("permits", "an election has one leader; omit permits").into());
     }
-    let (fence, lease) = granted(&surface, &election, wanted, true).await?;
+    let (fence, lease) = granted(&surface, &caller, &election, wanted, true).await?;
     Ok(Json(ElectionWon { election, fence, lease: lease.to_string() }))
 }
 
 /// Waits for a permit. Returns its fence and its lease.
-async fn granted(surface: &Surface, name: &str, wanted: AcquireBody, election: bool) -> Result<(u64, u64), Error> {
+async fn granted(
+    surface: &Surface,
+    caller: &Caller,
+    name: &str,
+    wanted: AcquireBody,
+    election: bool,
+) -> Result<(u64, u64), Error> {
     let log = surface.log()?;
     let wait = Duration::from_millis(wanted.wait_ms.unwrap_or(0));
     if wait > WAIT_MAX {
@@ -127,7 +139,7 @@ async fn granted(surface: &Surface, name: &str, wanted: AcquireBody, election: b
                 Ok((place(&log.kv, acquire.lease_id(lease), election).await?, lease))
             }
             (None, ttl, member) if ttl.is_some() != member.is_some() => {
-                let (leases, terms) = (log.kv.leases(), terms(surface, ttl, member.as_deref())?);
+                let (leases, terms) = (log.kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
                 let lease = in_open_session(|| leases.grant(terms.clone())).await?;
                 let fence = place(&log.kv, acquire.lease(&lease), election).await?;
                 // From now on the client keeps it alive. Otherwise dropping it revokes it.
@@ -168,11 +180,13 @@ fn value(text: Option<String>, base64: Option<String>) -> Result<Bytes, Error> {
 
 pub(crate) async fn release(
     State(surface): Shared,
+    caller: Caller,
     Segments(name): Segments<String>,
     Query(query): Query<ReleaseQuery>,
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
+    authorize_lock(&caller, name.as_bytes(), false)?;
     let (locks, fence) = (surface.log()?.kv.locks(), required(query.fence)?);
     in_open_session(|| locks.release(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
@@ -180,11 +194,13 @@ pub(crate) async fn release(
 
 pub(crate) async fn resign(
     State(surface): Shared,
+    caller: Caller,
     Segments(name): Segments<String>,
     Query(query): Query<ReleaseQuery>,
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
+    authorize_lock(&caller, name.as_bytes(), true)?;
     let (elections, fence) = (surface.log()?.kv.elections(), required(query.fence)?);
     in_open_session(|| elections.resign(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
@@ -192,10 +208,12 @@ pub(crate) async fn resign(
 
 pub(crate) async fn proclaim(
     State(surface): Shared,
+    caller: Caller,
     Segments(name): Segments<String>,
     _: NamedLog,
     JsonBody(wanted): JsonBody<ProclaimBody>,
 ) -> Answer<Released> {
+    authorize_lock(&caller, name.as_bytes(), true)?;
     let (elections, fence) = (surface.log()?.kv.elections(), required(wanted.fence)?);
     let value = value(wanted.value, wanted.value_base64)?;
     in_open_session(|| elections.proclaim(name.clone(), fence, value.clone())).await?;
@@ -244,10 +262,12 @@ fn cursor(page: &convoke_client::log::LockPage) -> Option<String> {
 
 pub(crate) async fn show(
     State(surface): Shared,
+    caller: Caller,
     Segments(name): Segments<String>,
     Query(query): Query<ShowQuery>,
     _: NamedLog,
 ) -> Answer<json::Lock> {
+    caller.check(Verb::Read, Resource::Lock(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.locks().show_page(name.clone(), consistency).await?;
     let clock = clock(page.log_time_us);
@@ -257,10 +277,12 @@ pub(crate) async fn show(
 
 pub(crate) async fn election(
     State(surface): Shared,
+    caller: Caller,
     Segments(name): Segments<String>,
     Query(query): Query<ShowQuery>,
     _: NamedLog,
 ) -> Answer<json::Election> {
+    caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
     let page = surface.log()?.kv.elections().show_page(name.clone(), consistency).await?;
     let clock = clock(page.log_time_us);
@@ -280,9 +302,11 @@ struct Observed {
 
 pub(crate) async fn watch(
     State(surface): Shared,
+    caller: Caller,
     Segments(name): Segments<String>,
     _: NamedLog,
 ) -> Result<Response, HttpError> {
+    caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let log = surface.log()?;
     let observed = Observed {
         _permit: log.service.enter_watch()?,

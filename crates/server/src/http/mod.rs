@@ -30,6 +30,7 @@ use ::http::{Method, StatusCode, Uri};
 use axum::Router;
 use axum::handler::Handler;
 use bounds::Bounds;
+use convoke_access::{Kind, Verb};
 use convoke_proto::{Error, ErrorCode};
 use http_error::HttpError;
 pub(crate) use observe::requests;
@@ -43,6 +44,14 @@ pub(crate) use watch::SharedChunks;
 /// Returns the method and path of every route.
 pub fn served() -> Vec<(String, &'static str)> {
     routes().into_iter().map(|route| (route.method.to_string(), route.path)).collect()
+}
+
+/// Returns the method, the path and the permission of every route: any of these. An empty list is a public route.
+pub fn route_permissions() -> Vec<(String, &'static str, &'static [(Verb, Kind)])> {
+    let shown = |(position, route): (usize, routes::Route)| {
+        (route.method.to_string(), route.path, route.info(position).permission.needed())
+    };
+    routes().into_iter().enumerate().map(shown).collect()
 }
 
 pub(crate) fn router(surface: &Arc<Surface>) -> Router {

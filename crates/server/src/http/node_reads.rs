@@ -4,12 +4,13 @@
 use super::extract::Segments;
 use super::http_error::HttpError;
 use super::peer_client::PeerErrorKind;
-use super::sessions::{OrderHeaders, Raw, ask_node};
+use super::sessions::{ForwardedCredentials, OrderHeaders, Raw, ask_node};
 use crate::error::{invalid, rejected};
+use crate::service::ClientConnection;
 use crate::surface::Surface;
-use ::http::{HeaderValue, Method, Response, Uri, header};
+use ::http::{HeaderMap, HeaderValue, Method, Response, Uri, header};
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use bytes::Bytes;
 use convoke_core::node::PeerState;
 use convoke_proto::{Error, ErrorCode};
@@ -23,6 +24,8 @@ const RESOURCES: [(&str, &str); 3] =
 pub(crate) async fn read_node(
     State(surface): State<Arc<Surface>>,
     Segments((id, resource)): Segments<(String, String)>,
+    connection: Option<Extension<Arc<ClientConnection>>>,
+    headers: HeaderMap,
 ) -> Result<Response<Body>, HttpError> {
     let Some((_, path)) = RESOURCES.iter().find(|(name, _)| *name == resource) else {
         let known = RESOURCES.map(|(name, _)| name).join(", ");
@@ -37,6 +40,7 @@ pub(crate) async fn read_node(
         order: OrderHeaders::default(),
         body: Bytes::new(),
         forwarded: false,
+        credentials: ForwardedCredentials::new(&headers, connection.as_deref().map(Arc::as_ref)),
         connection: None,
     };
     let deadline = Instant::now() + surface.config.timeouts.forward;

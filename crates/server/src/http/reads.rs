@@ -2,6 +2,7 @@
 
 use super::extract::{Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
+use crate::access::Caller;
 use crate::convert::{self, JsonMember};
 use crate::error::{invalid, no_member, not_ready, rejected};
 use crate::listing::{Part, list};
@@ -77,9 +78,10 @@ pub(crate) struct ServicesQuery {
 
 pub(crate) async fn services(
     State(surface): Shared,
+    caller: Caller,
     Query(query): Query<ServicesQuery>,
 ) -> Answer<v1::ServicesResponse> {
-    Ok(Json(surface.services(query.partial.0)?))
+    Ok(Json(surface.services(&caller, query.partial.0)?))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,8 +124,12 @@ pub(crate) struct MemberList {
     complete: bool,
 }
 
-pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQuery>) -> Answer<MemberList> {
-    let filter = query.filter()?;
+pub(crate) async fn members(
+    State(surface): Shared,
+    caller: Caller,
+    Query(query): Query<MembersQuery>,
+) -> Answer<MemberList> {
+    let filter = caller.readable(query.filter()?);
     if query.limit == Some(0) {
         return Err(invalid("limit", "limit must be at least 1; omit it for the default").into());
     }
@@ -133,12 +139,20 @@ pub(crate) async fn members(State(surface): Shared, Query(query): Query<MembersQ
     Ok(Json(MemberList { members: page.members, next_cursor: page.next, complete: page.complete }))
 }
 
-pub(crate) async fn member(State(surface): Shared, Segments(id): Segments<String>) -> Answer<JsonMember> {
+pub(crate) async fn member(
+    State(surface): Shared,
+    caller: Caller,
+    Segments(id): Segments<String>,
+) -> Answer<JsonMember> {
     let found = surface.readable()?.find_member(&id).map_err(rejected)?;
-    let member = found.ok_or_else(|| no_member(&id))?;
+    let member = caller.visible(found).ok_or_else(|| no_member(&id))?;
     Ok(Json(JsonMember(member)))
 }
 
-pub(crate) async fn explain(State(surface): Shared, Segments(id): Segments<String>) -> Answer<v1::ExplainResponse> {
-    Ok(Json(surface.explain(&id).await?))
+pub(crate) async fn explain(
+    State(surface): Shared,
+    caller: Caller,
+    Segments(id): Segments<String>,
+) -> Answer<v1::ExplainResponse> {
+    Ok(Json(surface.explain(&caller, &id).await?))
 }

@@ -3,6 +3,7 @@
 use super::{
     discovery, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, sessions, txn, ui, watch, watchers,
 };
+use crate::access::{Permission, permission};
 use crate::surface::Surface;
 use ::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -17,6 +18,7 @@ pub(crate) struct Route {
     body: Body,
     probe: bool,
     waits: bool,
+    permission: Permission,
 }
 
 /// The body that a route takes.
@@ -44,26 +46,22 @@ pub(crate) struct RouteInfo {
     pub(crate) probe: bool,
     /// Whether the handler limits its time itself, because a request may wait for long.
     pub(crate) waits: bool,
+    pub(crate) permission: Permission,
 }
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        RouteInfo {
-            position,
-            path: self.path,
-            query: self.query,
-            body: self.body,
-            probe: self.probe,
-            waits: self.waits,
-        }
+        let Route { path, query, body, probe, waits, permission, .. } = *self;
+        RouteInfo { position, path, query, body, probe, waits, permission }
     }
 }
 
-/// `with query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes
-/// raw` or `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those
-/// that may wait for long.
+/// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`. `with
+/// query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes raw` or
+/// `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those that
+/// may wait for long.
 macro_rules! routes {
-    ($($method:ident $path:literal $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
+    ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
         vec![$(Route {
             method: Method::$method,
             path: $path,
@@ -72,6 +70,7 @@ macro_rules! routes {
             body: routes!(@body $method $($body)?),
             probe: routes!(@probe $($kind)?),
             waits: routes!(@waits $($kind)?),
+            permission: permission!($($permission)+),
         },)+]
     };
     (@query query) => { true };
@@ -93,60 +92,60 @@ macro_rules! routes {
 pub(crate) fn routes() -> Vec<Route> {
     routes! {
         // Browsers and proxies add arbitrary parameters to the addresses of pages.
-        GET "/" with query => ui::root,
-        GET "/ui" with query => ui::redirect_to_ui,
-        GET "/ui/" with query => ui::index,
-        GET "/ui/{file}" with query => ui::file,
-        GET "/healthz" as probe => reads::alive,
-        GET "/readyz" with query as probe => reads::ready,
-        GET "/metrics" => observe::metrics,
-        GET "/api/v1/openapi.json" => observe::openapi,
-        GET "/api/v1/status" => reads::status,
-        GET "/api/v1/nodes" => reads::nodes,
-        GET "/api/v1/nodes/{id}/{resource}" => node_reads::read_node,
-        GET "/api/v1/services" with query => reads::services,
-        GET "/api/v1/members" with query => reads::members,
-        GET "/api/v1/members/{id}" => reads::member,
-        GET "/api/v1/members/{id}/explain" => reads::explain,
-        GET "/api/v1/sd/prometheus" with query => discovery::prometheus,
-        GET "/api/v1/watch" with query => watch::watch,
-        GET "/api/v1/events" with query => events::events,
-        GET "/api/v1/watchers" with query => watchers::watchers,
-        GET "/api/v1/kv" with query => kv::list_all,
-        GET "/api/v1/kv/" with query => kv::list_all,
-        GET "/api/v1/kv/{*key}" with query => kv::get,
-        PUT "/api/v1/kv/{*key}" with query takes raw => kv::put,
-        DELETE "/api/v1/kv/{*key}" with query => kv::delete,
-        GET "/api/v1/kv-watch" with query => kv_watch::watch,
-        POST "/api/v1/txn" with query takes json => txn::txn,
-        GET "/api/v1/leases" with query => leases::list,
-        POST "/api/v1/leases" takes json => leases::grant,
-        GET "/api/v1/leases/{id}" with query => leases::show,
-        DELETE "/api/v1/leases/{id}" => leases::revoke,
-        PUT "/api/v1/leases/{id}/keep-alive" takes json => leases::keep_alive,
-        GET "/api/v1/locks" with query => locks::list,
-        GET "/api/v1/locks/{name}" with query => locks::show,
-        POST "/api/v1/locks/{name}" takes json as waiting => locks::acquire,
-        DELETE "/api/v1/locks/{name}" with query => locks::release,
-        GET "/api/v1/elections" with query => locks::elections,
-        GET "/api/v1/elections/{name}" with query => locks::election,
-        POST "/api/v1/elections/{name}" takes json as waiting => locks::campaign,
-        PUT "/api/v1/elections/{name}" takes json => locks::proclaim,
-        DELETE "/api/v1/elections/{name}" with query => locks::resign,
-        GET "/api/v1/elections/{name}/watch" => locks::watch,
-        GET "/api/v1/log/status" => log::status,
-        POST "/api/v1/log/members" takes json => log::members,
-        POST "/api/v1/log/upgrade" takes json => log::upgrade,
-        GET "/api/v1/log/requests/{session}/{number}" with query => log::peek,
-        POST "/api/v1/log/requests/{session}/{number}/resolve" with query takes json => log::resolve,
-        GET "/api/v1/log/sessions" with query => log::sessions,
-        DELETE "/api/v1/log/sessions/{session}" => log::end_session,
-        POST "/api/v1/sessions" takes json => sessions::create,
+        GET "/" [public] with query => ui::root,
+        GET "/ui" [public] with query => ui::redirect_to_ui,
+        GET "/ui/" [public] with query => ui::index,
+        GET "/ui/{file}" [public] with query => ui::file,
+        GET "/healthz" [public] as probe => reads::alive,
+        GET "/readyz" [public] with query as probe => reads::ready,
+        GET "/metrics" [Observe Cluster] => observe::metrics,
+        GET "/api/v1/openapi.json" [Observe Cluster] => observe::openapi,
+        GET "/api/v1/status" [Observe Cluster] => reads::status,
+        GET "/api/v1/nodes" [Observe Cluster] => reads::nodes,
+        GET "/api/v1/nodes/{id}/{resource}" [Observe Cluster] => node_reads::read_node,
+        GET "/api/v1/services" [Read Service] with query => reads::services,
+        GET "/api/v1/members" [Read Service] with query => reads::members,
+        GET "/api/v1/members/{id}" [Read Service] => reads::member,
+        GET "/api/v1/members/{id}/explain" [Observe Service] => reads::explain,
+        GET "/api/v1/sd/prometheus" [Read Service] with query => discovery::prometheus,
+        GET "/api/v1/watch" [Read Service] with query => watch::watch,
+        GET "/api/v1/events" [Observe Cluster] with query => events::events,
+        GET "/api/v1/watchers" [Observe Cluster] with query => watchers::watchers,
+        GET "/api/v1/kv" [Read Key] with query => kv::list_all,
+        GET "/api/v1/kv/" [Read Key] with query => kv::list_all,
+        GET "/api/v1/kv/{*key}" [Read Key] with query => kv::get,
+        PUT "/api/v1/kv/{*key}" [Put Key] with query takes raw => kv::put,
+        DELETE "/api/v1/kv/{*key}" [Delete Key] with query => kv::delete,
+        GET "/api/v1/kv-watch" [Read Key] with query => kv_watch::watch,
+        POST "/api/v1/txn" [Put Key | Delete Key | Read Key] with query takes json => txn::txn,
+        GET "/api/v1/leases" [Observe Log] with query => leases::list,
+        POST "/api/v1/leases" [Lock LockName | Lock Election | Put Key] takes json => leases::grant,
+        GET "/api/v1/leases/{id}" [Lock LockName | Lock Election | Put Key | Observe Log] with query => leases::show,
+        DELETE "/api/v1/leases/{id}" [Lock LockName | Lock Election | Put Key] => leases::revoke,
+        PUT "/api/v1/leases/{id}/keep-alive" [Lock LockName | Lock Election | Put Key] takes json => leases::keep_alive,
+        GET "/api/v1/locks" [Observe Log] with query => locks::list,
+        GET "/api/v1/locks/{name}" [Read LockName] with query => locks::show,
+        POST "/api/v1/locks/{name}" [Lock LockName] takes json as waiting => locks::acquire,
+        DELETE "/api/v1/locks/{name}" [Lock LockName] with query => locks::release,
+        GET "/api/v1/elections" [Observe Log] with query => locks::elections,
+        GET "/api/v1/elections/{name}" [Read Election] with query => locks::election,
+        POST "/api/v1/elections/{name}" [Lock Election] takes json as waiting => locks::campaign,
+        PUT "/api/v1/elections/{name}" [Lock Election] takes json => locks::proclaim,
+        DELETE "/api/v1/elections/{name}" [Lock Election] with query => locks::resign,
+        GET "/api/v1/elections/{name}/watch" [Read Election] => locks::watch,
+        GET "/api/v1/log/status" [Observe Log] => log::status,
+        POST "/api/v1/log/members" [Reconfigure Log] takes json => log::members,
+        POST "/api/v1/log/upgrade" [Reconfigure Log] takes json => log::upgrade,
+        GET "/api/v1/log/requests/{session}/{number}" [Observe Log] with query => log::peek,
+        POST "/api/v1/log/requests/{session}/{number}/resolve" [Resolve Log] with query takes json => log::resolve,
+        GET "/api/v1/log/sessions" [Observe Log] with query => log::sessions,
+        DELETE "/api/v1/log/sessions/{session}" [Resolve Log] => log::end_session,
+        POST "/api/v1/sessions" [Register Service] takes json => sessions::create,
         // Any request of a session counts as a heartbeat, even if it is rejected.
-        DELETE "/api/v1/sessions/{session}" with query => sessions::close,
-        PUT "/api/v1/sessions/{session}/heartbeat" with query takes json => sessions::heartbeat,
-        PUT "/api/v1/sessions/{session}/members/{id}" with query takes json => sessions::register,
-        PATCH "/api/v1/sessions/{session}/members/{id}" with query takes json => sessions::update,
-        DELETE "/api/v1/sessions/{session}/members/{id}" with query => sessions::unregister,
+        DELETE "/api/v1/sessions/{session}" [Register Service] with query => sessions::close,
+        PUT "/api/v1/sessions/{session}/heartbeat" [Register Service] with query takes json => sessions::heartbeat,
+        PUT "/api/v1/sessions/{session}/members/{id}" [Register Service] with query takes json => sessions::register,
+        PATCH "/api/v1/sessions/{session}/members/{id}" [Register Service] with query takes json => sessions::update,
+        DELETE "/api/v1/sessions/{session}/members/{id}" [Register Service] with query => sessions::unregister,
     }
 }

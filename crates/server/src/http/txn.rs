@@ -5,6 +5,7 @@ use super::extract::Query;
 use super::http_error::{HttpError, Json};
 use super::kv::{consistency, read_here};
 use super::named_log::NamedLog;
+use crate::access::{Caller, authorize_txn};
 use crate::error::invalid;
 use crate::log::read_txn;
 use crate::surface::Surface;
@@ -23,6 +24,7 @@ pub(crate) struct TxnQuery {
 
 pub(crate) async fn txn(
     State(surface): State<Arc<Surface>>,
+    caller: Caller,
     Query(query): Query<TxnQuery>,
     _: NamedLog,
     request: Request,
@@ -33,6 +35,7 @@ pub(crate) async fn txn(
     let limit = limits.value_bytes.saturating_mul(2).saturating_add(limits.body_bytes);
     let body = body::read_up_to(&surface, request.into_body(), limit).await?;
     let wanted: v1::Txn = body::parse::<json::Txn>(&body)?.try_into()?;
+    authorize_txn(&caller, &wanted)?;
     if wanted.is_read_only() {
         return Ok(Json(read(&surface, wanted, consistency(query.consistency.as_deref())?).await?));
     }

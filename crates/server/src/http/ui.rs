@@ -30,9 +30,10 @@ macro_rules! files {
 
 const FILES: &[File] = files! {
     "index.html" "style.css" "pages.css" "icon.svg" "theme.js"
-    "app.js" "api.js" "dom.js" "filter.js" "format.js" "live.js" "metrics.js" "log.js" "stream.js" "table.js" "rows.js"
-    "graph.js" "chart.js"
-    "overview.js" "services.js" "members.js" "member.js" "events.js" "watchers.js" "keys.js" "rates.js"
+    "app.js" "api.js" "sign_in.js" "dom.js" "filter.js" "format.js" "live.js" "metrics.js" "log.js" "stream.js" "table.js" "rows.js"
+    "graph.js" "chart.js" "poller.js"
+    "overview.js" "services.js" "members.js" "member.js" "events.js" "watchers.js" "keys.js" "key.js" "locks.js" "lock.js"
+    "rates.js"
 };
 
 const fn kind(name: &str) -> &'static str {

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Leases, locks or waiters in one page.
 const PAGE: u64 = 1_000;
+/// Ten years.
+const DURATION_MS_MAX: u64 = 10 * 365 * 24 * 60 * 60 * 1_000;
 /// Bytes counted for each lease, lock or place in addition to its texts.
 const ENTRY_BYTES: usize = 64;
 
@@ -26,7 +28,7 @@ pub(super) fn grant(grant: v1::GrantLease) -> Result<Body, Error> {
         grant_lease::EndBehavior::Release => EndBehavior::Release,
     };
     let term = match grant.term {
-        Some(grant_lease::Term::TtlMs(ttl)) => LeaseTerm::Ttl(Duration::from_millis(ttl)),
+        Some(grant_lease::Term::TtlMs(ttl)) => LeaseTerm::Ttl(duration(ttl)),
         Some(grant_lease::Term::Member(bound)) => {
             let v1::MemberBinding { member, client, registration } = &bound;
             for (field, text) in [("member", member), ("client", client), ("registration", registration)] {
@@ -69,7 +71,7 @@ pub(super) fn acquire(acquire: v1::AcquireLock) -> Body {
         permits: permits.max(1),
         value,
         wait,
-        delay: Duration::from_millis(delay_ms),
+        delay: duration(delay_ms),
     })
 }
 
@@ -229,6 +231,11 @@ fn holder(machine: &Machine, place: &LockPlace) -> v1::LockHolder {
         since_us: place.since.as_micros(),
         member,
     }
+}
+
+/// Times beyond every limit of the log become one that is still encoded, so that the log itself rejects them.
+fn duration(millis: u64) -> Duration {
+    Duration::from_millis(millis.min(DURATION_MS_MAX))
 }
 
 /// The bytes that an answer may still use. Its first entry always fits.

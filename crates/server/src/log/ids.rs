@@ -1,4 +1,5 @@
-//! Log ids in the registry: each node publishes the log of its replica, and every node notices two logs (FD6).
+//! Log ids in the registry: each node publishes the log of its replica, and every node notices two logs (FD6). A node
+//! also reports what an operator should know about its replica.
 
 use convoke_core::filter::Filter;
 use convoke_core::member::{NODE_ID_PREFIX, Status};
@@ -25,9 +26,9 @@ pub fn registered_logs(node: &NodeHandle) -> Vec<NodeLog> {
     logs.collect()
 }
 
-/// Publishes the log of this node, and reports conflicts and divergence. Never ends.
+/// Publishes the log of this node, and reports conflicts, divergence and limits that are nearly reached. Never ends.
 pub(super) async fn watch(handle: LogHandle, node: NodeHandle) {
-    let (mut published, mut diverged) = (None, false);
+    let (mut published, mut diverged, mut full) = (None, false, false);
     loop {
         let status = handle.status();
         let own = own_log(&status);
@@ -35,10 +36,22 @@ pub(super) async fn watch(handle: LogHandle, node: NodeHandle) {
             published = own;
         }
         compare(&handle, &node, own);
+        report_quotas(&status, &node, &mut full);
         if let Some(divergence) = status.divergence.filter(|_| !std::mem::replace(&mut diverged, true)) {
             node.record_event(NodeEvent::LogDiverged { divergence });
         }
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Records an event when a limit of the log is nearly reached, and when none is any more.
+fn report_quotas(status: &ReplicaStatus, node: &NodeHandle, full: &mut bool) {
+    let warning = status.quota_warning();
+    let before = std::mem::replace(full, warning.is_some());
+    match warning {
+        Some(warning) if !before => node.record_event(NodeEvent::LogNearlyFull { warning }),
+        None if before => node.record_event(NodeEvent::LogNotFull),
+        _ => {}
     }
 }
 

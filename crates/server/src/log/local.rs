@@ -1,7 +1,8 @@
 //! Connections of the node's own ambassador: requests to this node stay in the process, those to others use TCP.
 
-use super::{LogService, SubmitStream};
+use super::{LogService, Sender, SubmitStream};
 use crate::grpc;
+use convoke_client::TokenSource;
 use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
 use convoke_proto::v1;
 use futures_util::stream;
@@ -16,20 +17,26 @@ pub(super) struct ConnectLocally {
     /// Client addresses of this node: the one it listens on and the one it advertises.
     addresses: [String; 2],
     node: Arc<OwnNode>,
+    /// The token of this node, for clusters without TLS.
+    token: Option<TokenSource>,
 }
 
 #[derive(Debug)]
 struct OwnNode(Arc<LogService>);
 
 impl ConnectLocally {
-    pub(super) fn new(addresses: [String; 2], service: &Arc<LogService>) -> Self {
-        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())) }
+    pub(super) fn new(addresses: [String; 2], service: &Arc<LogService>, token: Option<TokenSource>) -> Self {
+        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())), token }
     }
 }
 
 impl Connect for ConnectLocally {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
         TcpConnect.connect(endpoint)
+    }
+
+    fn token(&self) -> Option<TokenSource> {
+        self.token.clone()
     }
 
     fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
@@ -39,7 +46,7 @@ impl Connect for ConnectLocally {
 
 impl InProcessNode for OwnNode {
     fn call(&self, request: http::Request<Body>) -> Responding {
-        let mut log = grpc::log_server(Some(self.0.clone()));
+        let mut log = grpc::log_server(Some(self.0.clone()), grpc::Callers::Trusted);
         let responding = tower::Service::call(&mut log, request);
         Box::pin(async {
             let Ok(response) = responding.await;
@@ -49,6 +56,6 @@ impl InProcessNode for OwnNode {
 
     fn submit(&self, mut requests: mpsc::UnboundedReceiver<v1::SubmitRequest>) -> Result<Answers, Status> {
         let incoming = stream::poll_fn(move |context| requests.poll_recv(context).map(|request| request.map(Ok)));
-        Ok(Box::pin(SubmitStream::open(&self.0, Box::pin(incoming), None, self.0.handle.log().ok())?))
+        Ok(Box::pin(SubmitStream::open(&self.0, Box::pin(incoming), Sender::own_node(), self.0.handle.log().ok())?))
     }
 }

@@ -2,6 +2,7 @@
 //! LE7). The registry never waits for the log.
 
 use super::Directory;
+use crate::access::Caller;
 use convoke_core::member::Status;
 use convoke_log::command::MemberBinding;
 use convoke_log::leader::{MemberSeen, RegistryHealth};
@@ -24,8 +25,8 @@ fn process(nonce: u64) -> String {
 }
 
 /// Returns the registration of a member that is up, so that a lease can be bound to it.
-pub(crate) fn binding(node: &NodeHandle, member: &str) -> Result<MemberBinding, Error> {
-    let found = node.find_member(member).map_err(crate::error::rejected)?;
+pub(crate) fn binding(node: &NodeHandle, caller: &Caller, member: &str) -> Result<MemberBinding, Error> {
+    let found = caller.visible(node.find_member(member).map_err(crate::error::rejected)?);
     match found {
         Some(found) if found.status() == Status::Up => Ok(MemberBinding {
             member: member.into(),

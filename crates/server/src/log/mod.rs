@@ -24,13 +24,14 @@ pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use members::binding;
 pub(crate) use service::LogService;
-pub(crate) use submit::SubmitStream;
+pub(crate) use submit::{Sender, SubmitStream};
 pub(crate) use txn::{compacted_error, read_key_at, read_keys, read_range_at, read_txn};
 
 use crate::config::Config;
 use crate::error::no_log_plane;
 use crate::net::Stage;
 use crate::surface::Surface;
+use convoke_client::TokenSource;
 use convoke_client::log::{Ambassador, Kv, Options};
 use convoke_log::Machine;
 use convoke_node::NodeHandle;
@@ -70,7 +71,8 @@ impl LogPlane {
         let addresses = [own.clone(), node.client_address().to_owned()];
         let registry = node.clone();
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
-        let connect = Arc::new(ConnectLocally::new(addresses, &service));
+        let token = config.auth.as_ref().and_then(|auth| auth.node_token.clone()).map(TokenSource::file);
+        let connect = Arc::new(ConnectLocally::new(addresses, &service, token));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));

@@ -264,6 +264,9 @@ impl LogService {
             divergence: status.divergence.clone().unwrap_or_default(),
             level: if status.log.is_some() { status.level.0 } else { 0 },
             level_obstacle: status.level_obstacle.clone().unwrap_or_default(),
+            leases: status.leases,
+            locks: status.locks,
+            quota: status.quota_warning().unwrap_or_default(),
             replicas,
         }
     }

@@ -1,7 +1,8 @@
 //! Log sessions: who may use them, whose quota they count for, and what an operator sees and ends.
 
-use super::LogService;
+use super::{LogService, Sender};
 use crate::error::invalid;
+use convoke_access::{Resource, Verb};
 use convoke_log::LogSessionId;
 use convoke_log::command::Opener;
 use convoke_log::machine::SessionState;
@@ -39,13 +40,17 @@ impl LogService {
         self.handle.check_conflict(named).map_err(|why| self.rejected(&why))
     }
 
-    /// Returns whose quota an open counts for (LS7): a known node, or the address of the client.
-    pub(crate) fn opener(&self, node: &str, address: Option<IpAddr>) -> Opener {
+    /// Returns whose quota an open counts for (LS7): a known node, the principal, or the address of the client. With access
+    /// control, only a caller that may act for others is believed to be a node.
+    pub(crate) fn opener(&self, node: &str, sender: &Sender) -> Opener {
         let known = || self.directory.knows(node) || self.handle.group().on(node).is_some();
-        if !node.is_empty() && known() {
+        if !node.is_empty() && sender.caller.may(Verb::Forward, Resource::Cluster) && known() {
             return Opener { name: node.into(), reserved: true };
         }
-        let name = match address {
+        if let Some(principal) = sender.caller.opener() {
+            return Opener { name: principal.into(), reserved: false };
+        }
+        let name = match sender.address {
             Some(IpAddr::V4(address)) => address.to_string().into(),
             // One host usually has a whole prefix.
             Some(IpAddr::V6(address)) => match address.to_ipv4_mapped() {

@@ -6,8 +6,10 @@ use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_
 use super::coordination::{bound_member, lock_name};
 use super::members::{REGISTRATION_WAIT, not_registered};
 use super::txn::results;
+use crate::access::{Caller, LEASES, authorize_lock, authorize_request};
 use crate::error::invalid;
 use crate::traces;
+use convoke_access::{Resource, Verb};
 use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open};
 use convoke_log::leader::{KeepAlive, PlaceState};
 use convoke_log::machine::Fate;
@@ -41,6 +43,21 @@ type Deciding = Pin<Box<dyn Future<Output = v1::SubmitResponse> + Send>>;
 /// Requests as they arrive, over the network or from the node's own ambassador.
 pub(crate) type Incoming = Pin<Box<dyn Stream<Item = Result<v1::SubmitRequest, Status>> + Send>>;
 
+/// Who sends the requests of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    /// IP address of the client, if it is known.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) caller: Caller,
+}
+
+impl Sender {
+    /// The ambassador of this node.
+    pub(crate) fn own_node() -> Sender {
+        Sender { address: None, caller: Caller::unrestricted() }
+    }
+}
+
 pub(crate) struct SubmitStream {
     incoming: Incoming,
     service: Arc<LogService>,
@@ -53,8 +70,7 @@ pub(crate) struct SubmitStream {
     awaiting: FuturesUnordered<Deciding>,
     ready: VecDeque<v1::SubmitResponse>,
     epoch: Epoch,
-    /// IP address of the client, if it is known.
-    client: Option<IpAddr>,
+    sender: Sender,
     /// Completes when the link is no longer usable. In a separate set, which polls it only after a wake-up, because a
     /// link is polled for every message.
     unusable: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -73,7 +89,7 @@ impl SubmitStream {
     pub(crate) fn open(
         service: &Arc<LogService>,
         incoming: Incoming,
-        client: Option<IpAddr>,
+        sender: Sender,
         named: Option<u128>,
     ) -> Result<Self, Error> {
         service.check_conflict(named)?;
@@ -94,7 +110,7 @@ impl SubmitStream {
             awaiting: FuturesUnordered::new(),
             ready,
             epoch,
-            client,
+            sender,
             unusable,
             over: false,
             explain_end: false,
@@ -153,7 +169,7 @@ impl SubmitStream {
             let message = Some(Message::Rejected(error.into()));
             return self.ready.push_back(v1::SubmitResponse { tag: request.tag, message });
         }
-        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.client));
+        let mut deciding: Deciding = Box::pin(decide(self.service.clone(), request, self.sender.clone()));
         match deciding.as_mut().poll(context) {
             Poll::Ready(response) => self.ready.push_back(response),
             Poll::Pending if awaits => self.awaiting.push(deciding),
@@ -203,27 +219,37 @@ impl Stream for SubmitStream {
     }
 }
 
-async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, client: Option<IpAddr>) -> v1::SubmitResponse {
+async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, sender: Sender) -> v1::SubmitResponse {
     let message = match request.message {
         Some(ClientRequest::Request(submitted)) => {
             let span = traces::log_request(&request.traceparent);
-            let answer = submit(&service, submitted).instrument(span.clone()).await;
+            let answer = submit(&service, &sender.caller, submitted).instrument(span.clone()).await;
             if let Err(error) = &answer {
                 traces::rejected(&span, error.code.as_str());
             }
             answer
         }
-        Some(ClientRequest::Open(open)) => open_session(&service, open, client).await,
+        Some(ClientRequest::Open(open)) => open_session(&service, open, &sender).await,
         Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
-        Some(ClientRequest::LeaseKeepAlive(request)) => keep_leases(&service, request).await,
-        Some(ClientRequest::AwaitPlace(request)) => await_place(&service, request).await,
+        Some(ClientRequest::LeaseKeepAlive(request)) => match sender.caller.check_any(LEASES) {
+            Ok(()) => keep_leases(&service, request).await,
+            Err(denied) => Err(denied),
+        },
+        Some(ClientRequest::AwaitPlace(request)) => {
+            match authorize_lock(&sender.caller, &request.name, request.election) {
+                Ok(()) => await_place(&service, request).await,
+                Err(denied) => Err(denied),
+            }
+        }
         None => Err(invalid("message", "an open, a request or another message is required")),
     };
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
 }
 
-async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message, Error> {
+async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) -> Result<Message, Error> {
+    // Decided before the request is proposed: replicas that apply it do not know the caller.
+    authorize_request(caller, &request)?;
     let (log, owner) = (log_id(request.log)?, owner(&request.secret)?);
     let request = body(request)?;
     let id = request.id();
@@ -252,8 +278,11 @@ async fn submit(service: &LogService, request: v1::LogRequest) -> Result<Message
     }
 }
 
-async fn open_session(service: &LogService, open: v1::OpenSession, address: Option<IpAddr>) -> Result<Message, Error> {
+async fn open_session(service: &LogService, open: v1::OpenSession, sender: &Sender) -> Result<Message, Error> {
     let v1::OpenSession { epoch, ttl_ms, client, replaces, log, secret, node } = open;
+    if !client.is_empty() {
+        sender.caller.check(Verb::Open, Resource::Client(&client))?;
+    }
     service.handle.check_log(log_id(log)?).map_err(|why| service.rejected(&why))?;
     let client =
         (!client.is_empty()).then(|| DurableClient { name: client.into(), replaces: replaces.map(LogSessionId) });
@@ -262,7 +291,7 @@ async fn open_session(service: &LogService, open: v1::OpenSession, address: Opti
         ttl: Duration::from_millis(ttl_ms),
         owner: owner(&secret)?,
         client,
-        opener: service.opener(&node, address),
+        opener: service.opener(&node, sender),
     };
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),

@@ -1,13 +1,28 @@
 //! Metrics of the log.
 
 use super::scrape::Families;
-use convoke_replica::{LogHandle, ReplicaStatus};
+use crate::log::LogPlane;
+use convoke_log::machine::Field;
+use convoke_replica::ReplicaStatus;
 use prometheus_client::metrics::MetricType;
 use std::fmt;
 
-pub(super) fn encode(families: &mut Families<'_>, log: &LogHandle) -> fmt::Result {
-    gauges(families, &log.status())?;
+pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Result {
+    let log = &plane.handle;
+    let status = log.status();
+    gauges(families, &status)?;
+    quotas(families, &status)?;
     let (proposals, reads) = log.in_flight();
+    families.gauge(
+        "convoke_log_awaited_places",
+        "Clients that wait at this leader for a change of their place in a lock.",
+        log.awaited_places(),
+    )?;
+    families.gauge(
+        "convoke_log_http_waits",
+        "HTTP requests that wait for locks and elections.",
+        plane.service.waiting(),
+    )?;
     families.gauge("convoke_log_proposals_in_flight", "Commands accepted and not answered yet.", proposals)?;
     families.gauge("convoke_log_reads_in_flight", "Reads accepted and not answered yet.", reads)?;
     families.counters("log", log.counters().counts())?;
@@ -50,8 +65,28 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
         ("key_bytes", "Size of all keys and values.", status.bytes),
         ("revision", "Revision of the key store.", status.revision),
         ("sessions", "Open log sessions.", status.sessions),
+        ("leases", "Leases.", status.leases),
+        ("locks", "Locks and elections in use.", status.locks),
+        ("lock_places", "Holders and waiters of all locks and elections.", status.places),
     ] {
         families.gauge(&format!("convoke_log_{name}"), help, value)?;
+    }
+    Ok(())
+}
+
+/// The use of limits. Alert from 0.8 on: at 1, requests that grow are rejected.
+fn quotas(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
+    let help = "Used part of a limit of the log, from 0 to 1.";
+    let mut used = families.describe("convoke_log_quota_used", help, MetricType::Gauge)?;
+    for quota in &status.quotas {
+        let name = match quota.field {
+            Field::Store => "bytes",
+            Field::Places => "lock_places",
+            field => field.as_str(),
+        };
+        #[allow(clippy::cast_precision_loss, reason = "a ratio for display")]
+        let part = quota.used as f64 / quota.limit as f64;
+        used.encode_family(&[("quota", name)])?.encode_gauge(&part)?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ impl Collector for Scrape {
             families.counters("dns", dns.counters().counts())?;
         }
         if let Some(log) = &self.surface.log {
-            log::encode(&mut families, &log.handle)?;
+            log::encode(&mut families, log)?;
         }
         traces(&mut families)
     }

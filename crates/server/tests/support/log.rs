@@ -3,6 +3,7 @@
 use super::http::Answer;
 use super::{Served, timers};
 use convoke_client::log::Ambassador;
+use convoke_core::Timers;
 use convoke_log::LogLimits;
 use convoke_node::{Config, Node};
 use convoke_replica::{LOG_PREAMBLE, Replica, Role};
@@ -26,6 +27,8 @@ pub struct LogCluster {
     state: LogLimits,
     /// Whether the registries of the nodes know each other.
     joined: bool,
+    /// Timers of the registry.
+    timers: Timers,
     /// If each node advertises a proxy to clients, these proxies.
     pub proxies: Option<Vec<Proxy>>,
 }
@@ -43,7 +46,8 @@ impl LogCluster {
     /// Starts nodes whose log has these limits.
     pub async fn start_limited(count: usize, config: convoke_server::Config, state: LogLimits) -> LogCluster {
         let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
-        let mut cluster = LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, proxies: None };
+        let mut cluster =
+            LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, timers: timers(), proxies: None };
         cluster.form(count).await;
         cluster
     }
@@ -52,7 +56,19 @@ impl LogCluster {
     pub async fn start_behind_proxies(count: usize, config: convoke_server::Config) -> LogCluster {
         let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
         let (state, proxies) = (LogLimits::default(), Some(Vec::new()));
-        let mut cluster = LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, proxies };
+        let mut cluster =
+            LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, timers: timers(), proxies };
+        cluster.form(count).await;
+        cluster
+    }
+
+    /// Starts nodes whose registries have a short heartbeat timeout.
+    pub async fn start_quick(count: usize) -> LogCluster {
+        let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
+        let (config, state) = (convoke_server::Config::default(), LogLimits::default());
+        let timers = Timers { heartbeat_timeout: std::time::Duration::from_secs(3), ..timers() };
+        let mut cluster =
+            LogCluster { nodes: Vec::new(), addresses, config, state, joined: true, timers, proxies: None };
         cluster.form(count).await;
         cluster
     }
@@ -61,7 +77,8 @@ impl LogCluster {
     pub async fn start_apart(count: usize) -> LogCluster {
         let addresses: Vec<String> = (0..count).map(|_| free_address()).collect();
         let (config, state) = (convoke_server::Config::default(), LogLimits::default());
-        let mut cluster = LogCluster { nodes: Vec::new(), addresses, config, state, joined: false, proxies: None };
+        let mut cluster =
+            LogCluster { nodes: Vec::new(), addresses, config, state, joined: false, timers: timers(), proxies: None };
         cluster.form(count).await;
         cluster
     }
@@ -87,7 +104,7 @@ impl LogCluster {
         let bound = Server::bind(self.config.clone()).await.unwrap();
         let id = format!("n{index}");
         let mut config = Config::new(&id).unwrap();
-        config.timers = timers();
+        config.timers = self.timers.clone();
         config.client_address = bound.address().to_string();
         if let Some(proxies) = &mut self.proxies {
             let proxy = Proxy::start(&config.client_address).await;

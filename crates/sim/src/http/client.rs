@@ -431,6 +431,7 @@ impl World {
         let op = op.filter(|_| c.secret.is_some());
         let (process, deadline) = (c.process, self.now + ANSWER_TIMEOUT);
         let sent = c.positions.clone();
+        c.overtake(op.as_ref());
         c.flight = Some(Flight { attempt, host, op: op.clone(), conditional, sent });
         self.http.attempts.insert(attempt, Attempt::default());
         self.note(format!("http client {client} sends {} to n{host}", describe(&body)));

@@ -1,8 +1,8 @@
 //! HTTP sessions in the simulation (C8): clients, their requests on the network, and the nodes that serve them.
 //!
 //! The nodes run `convoke-http-session`, as the server does. Clients behave as docs/consistency.md requires: they
-//! repair their members after a change of node, and in focused runs some of them send two requests in parallel. This
-//! module has its own random generator, so that the rest of a plan does not depend on it.
+//! repair their members after a change of node, and some of them send two requests in parallel. This module has its own random generator, so that the rest of a plan
+//! does not depend on it.
 
 mod checks;
 mod client;
@@ -125,8 +125,6 @@ pub struct Http {
     pub full_queue_of: Option<usize>,
     /// Maximum number of sessions at a node. It applies to nodes that start later.
     pub session_limit: usize,
-    /// Whether clients send some requests in parallel. Only focused runs do (docs/known-violations.md).
-    pub(crate) sends_in_parallel: bool,
     /// The last tokens that nodes returned, by the entry of the session.
     issued: BTreeMap<u64, Vec<SessionPosition>>,
     /// Checks of `http_answers`.
@@ -147,7 +145,6 @@ impl Http {
             lose_answer_of: None,
             full_queue_of: None,
             session_limit: SESSION_LIMIT,
-            sends_in_parallel: false,
             issued: BTreeMap::new(),
             checks: 0,
         }

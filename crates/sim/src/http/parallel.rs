@@ -25,6 +25,8 @@ pub(super) struct Parallel {
     sent: Vec<SessionPosition>,
     /// The member that it writes.
     id: Option<String>,
+    /// A request with a higher number writes the member as well. It replaces this one, whichever is executed first.
+    overtaken: bool,
 }
 
 impl HttpClient {
@@ -35,6 +37,13 @@ impl HttpClient {
         if self.greatest_only {
             self.positions.sort_by_key(SessionPosition::text);
             self.positions.drain(..self.positions.len() - 1);
+        }
+    }
+
+    /// Records that a request writes a member, which may overtake the parallel one.
+    pub(super) fn overtake(&mut self, op: Option<&Op>) {
+        if let Some(parallel) = self.parallel.as_mut().filter(|parallel| parallel.id.as_ref() == op.and_then(Op::id)) {
+            parallel.overtaken = true;
         }
     }
 
@@ -50,14 +59,13 @@ impl World {
     /// Sends a second request with the same tokens, sometimes: a heartbeat, an update of another member, or an update that
     /// is rejected. It goes to the same node or to another one.
     pub(super) fn http_maybe_parallel(&mut self, client: usize, host: usize, main: Option<&Op>) {
-        if !self.http.sends_in_parallel {
-            return;
-        }
         let c = &self.http.clients[client];
         let ordered = c.ordered && !c.scripted && c.secret.is_some() && c.settings.liveness != Liveness::Fast;
         if !ordered || c.parallel.is_some() || self.http.rng.u32(..PARALLEL_ONE_IN) != 0 {
             return;
         }
+        // After the faults, the check of all members waits for the last write and its replication.
+        let may_write = self.faults.active || main.is_some();
         let c = &self.http.clients[client];
         let main = main.and_then(Op::id);
         let ids = c.members.keys().filter(|id| Some(*id) != main && !is_contested(id));
@@ -65,7 +73,7 @@ impl World {
         let value = format!("{:x}", self.http.rng.u32(..));
         let (id, operation) = match (self.http.rng.u32(..3), self.http.rng.choice(ids)) {
             (0, _) => (None, SessionOperation::Heartbeat),
-            (1, Some(id)) => (Some(id.clone()), update(&id, &value)),
+            (1, Some(id)) if may_write => (Some(id.clone()), update(&id, &value)),
             _ => (None, update("unregistered", &value)),
         };
         let host = if self.http.rng.bool() { host } else { self.http_next_host(host) };
@@ -107,7 +115,7 @@ impl World {
             c.number += 1;
             number = Some(c.number);
         }
-        c.parallel = Some(Parallel { attempt, secret: secret.clone(), sent: sent.clone(), id });
+        c.parallel = Some(Parallel { attempt, secret: secret.clone(), sent: sent.clone(), id, overtaken: false });
         let process = c.process;
         self.http.attempts.insert(attempt, Attempt::default());
         let body = Body::Request { secret, operation, order: ClientOrder { number, positions: sent } };
@@ -145,7 +153,7 @@ impl World {
                 ));
             }
             // A later update of another key makes it stale, too.
-            failed = !matches!(code, None | Some(ErrorCode::WritesLost));
+            failed = parallel.overtaken || !matches!(code, None | Some(ErrorCode::WritesLost));
             if code == Some(ErrorCode::WritesLost) {
                 self.faults.count(Fault::HttpWritesLost);
                 let c = &mut self.http.clients[client];

@@ -113,15 +113,16 @@ fn steady_client(world: &World, id: &str, observer: usize, window: Micros) -> Op
     fine.then_some(index)
 }
 
-/// Whether the session moved so recently that its earlier node may not have received this: its new node has lost a link
+/// Whether the session moved so recently that its earlier node may not have received this: one of the two has lost a link
 /// since, so the write may take another path. That takes a new link and, at each relaying node, two pings (D7).
 fn moved_without_a_link(world: &World, attachments: &[(usize, Micros, Micros)]) -> bool {
     let timers = &world.setup.timers;
     let relays = world.hosts.len().saturating_sub(2) as u64;
     let arrives = world.contact_time() + relays * 3 * micros(timers.ping_interval);
+    let recent = |at: Micros| world.now.saturating_sub(at) < arrives;
     match attachments {
-        [(host, from, _), _, ..] => {
-            world.now - from < arrives && world.now - world.hosts[*host].link_lost_at.min(world.now) < arrives
+        [(_, from, _), _, ..] => {
+            recent(*from) && attachments.iter().any(|(host, ..)| recent(world.hosts[*host].link_lost_at))
         }
         _ => false,
     }

@@ -230,3 +230,96 @@ pub(super) fn http_request_without_a_token_is_not_served_beside_its_owner(world:
     world.http_settled(client)?;
     world.http_last_writes_win(client, &[])
 }
+
+impl World {
+    /// Another client registers and unregisters a member at host 0, which is cut off, with a claim that no other node knows.
+    fn raise_claim_at_first_node(&mut self, id: &str) -> ScenarioResult {
+        let rival = self.add_client_at("rival", &[id], 0);
+        // The HTTP client is on the same machine, so the cut ends before it goes to another node.
+        let kept = self.keep_to(rival, &[0]);
+        self.raise_claim(rival, 500);
+        self.run_until(|w| w.status(0, id) == Some(Status::Up), 10 * SECOND)?;
+        self.client_unregister(rival, id);
+        self.run_until(|w| w.status(0, id).is_none(), 10 * SECOND)?;
+        self.rejoin(kept);
+        // From here on an HTTP client uses the id, whose members other invariants follow.
+        self.truth.ids.remove(id);
+        self.require(self.claim(0, id) >= Some(500), "the claim does not test the rule")
+    }
+}
+
+/// A registration gets a high claim, because another client used the id at its node. The client unregisters the member at a
+/// node that knows neither. Its later request decides, although the claim is lower.
+pub(super) fn http_unregister_with_a_lower_claim(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    world.raise_claim_at_first_node("late")?;
+    world.http_put(client, "late");
+    world.http_settled(client)?;
+    world.http_delete_at(client, 1, "late")?;
+    world.require(world.claim(0, "late") > world.claim(1, "late"), "the claims do not test the rule")?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &["late"])
+}
+
+/// As before, with an update in place of the unregistration, and the node that executed the update is lost.
+pub(super) fn http_update_with_a_lower_claim(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    world.raise_claim_at_first_node("late")?;
+    world.http_put(client, "late");
+    world.http_settled(client)?;
+    world.http_update_at(client, 1, "late", "last")?;
+    world.run_until(|w| w.http_value(2, "late", "v").as_deref() == Some("last"), 5 * SECOND)?;
+    world.require(world.claim(0, "late") > world.claim(1, "late"), "the claims do not test the rule")?;
+    // Nothing but the registry has the update until the sides have met.
+    world.http.clients[client].heartbeats = false;
+    world.crash(1, Crash::Process);
+    world.rejoin(cuts);
+    world.pass(8 * SECOND)?;
+    for host in [0, 2] {
+        world.require(world.http_value(host, "late", "v").as_deref() == Some("last"), "an update was undone")?;
+    }
+    world.http.clients[client].heartbeats = true;
+    world.http_go(client, 2);
+    world.http_wake_at(client, world.now);
+    world.start(1);
+    world.http_last_writes_win(client, &[])
+}
+
+/// Two nodes without a link have one session, and each of them owns some of its members. Once they have met, the node that
+/// the client uses owns all of them.
+pub(super) fn http_members_of_two_nodes_are_gathered(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    // A heartbeat attaches the session at n1.
+    world.http_go(client, 1);
+    let moved = |w: &World| w.member(1, "m1").is_some_and(|member| member.owner().node == "n1");
+    world.run_until(moved, 15 * SECOND)?;
+    world.http.clients[client].heartbeats = false;
+    world.http_go(client, 0);
+    world.http_put(client, "m2");
+    world.http_settled(client)?;
+    world.require(world.http.clients[client].writes_lost == 0, "both nodes have the writes of the client")?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.shown_everywhere("m2", Status::Up) && w.owned_by("m1", 1), 15 * SECOND)?;
+    world.http_go(client, 1);
+    world.http.clients[client].heartbeats = true;
+    world.http_wake_at(client, world.now);
+    let up = |w: &World| w.shown_everywhere("m1", Status::Up) && w.shown_everywhere("m2", Status::Up);
+    world.throughout(60 * SECOND, "a member of the session is not up", up)?;
+    world.require(world.owned_by("m2", 1), "the node that the client uses does not own all members")?;
+    world.http_last_writes_win(client, &[])
+}

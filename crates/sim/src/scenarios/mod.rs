@@ -200,6 +200,9 @@ scenarios! {
     http_order::http_writes_on_alternating_sides, 2, three, "C11", "a client alternates between two sides of a partition and can write on each";
     http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
+    http_order::http_unregister_with_a_lower_claim, 2, three, "C10", "a member is unregistered by a later request with a lower claim";
+    http_order::http_update_with_a_lower_claim, 2, three, "C10", "a member is updated by a later request with a lower claim, and that node is lost";
+    http_order::http_members_of_two_nodes_are_gathered, 2, three, "C8", "two nodes without a link each register members of one session";
     http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
     http_order::http_parallel_requests_at_one_node, 2, three, "C11", "the greater one of two tokens of parallel requests covers the other";
     http_order::http_parallel_requests_at_two_nodes, 2, three, "C11", "two nodes execute parallel requests, and the next one contains both tokens";

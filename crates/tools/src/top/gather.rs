@@ -4,6 +4,7 @@ use super::metrics;
 use super::model::Answers;
 use crate::http::{self, HttpClientError};
 use convoke_cli::{CommandError, NodeChannel, Result};
+use convoke_client::TokenSource;
 use convoke_proto::{Error, v1};
 use hyper::{Method, StatusCode};
 use std::time::Duration;
@@ -19,8 +20,9 @@ pub(crate) struct Gatherer {
 
 impl Gatherer {
     /// `addresses` must not be empty, and all must be valid.
-    pub(crate) fn new(addresses: Vec<String>, patience: Duration) -> Result<Gatherer> {
-        let node = |address: String| NodeChannel::lazy(&address, patience).map(|node| (address, node));
+    pub(crate) fn new(addresses: Vec<String>, patience: Duration, token: Option<&TokenSource>) -> Result<Gatherer> {
+        let node =
+            |address: String| NodeChannel::lazy_with(&address, patience, token.cloned()).map(|node| (address, node));
         let nodes = addresses.into_iter().map(node).collect::<Result<_>>()?;
         Ok(Gatherer { nodes, current: 0, patience })
     }

@@ -156,6 +156,9 @@ mod tests {
             divergence: String::new(),
             level: 1,
             level_obstacle: "level 2 is held back: node n3 supports level 1".into(),
+            leases: 0,
+            locks: 0,
+            quota: String::new(),
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
         let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };

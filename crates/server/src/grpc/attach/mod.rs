@@ -6,9 +6,11 @@
 
 mod spans;
 
+use crate::access::Caller;
 use crate::error::invalid;
 use crate::surface::Surface;
-use convoke_convert::{AttachSettings, AttachState, Calls};
+use convoke_access::Verb;
+use convoke_convert::{AttachSettings, AttachState, Calls, Registrations};
 use convoke_node::{ClientConnection, Delivery};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
@@ -30,6 +32,7 @@ pub(crate) struct AttachStream {
     inbound: Streaming<v1::ClientMessage>,
     connection: ClientConnection,
     surface: Arc<Surface>,
+    caller: Caller,
     attach: AttachState,
     /// Operations and heartbeats passed to the node and not yet answered.
     unanswered: usize,
@@ -52,6 +55,7 @@ impl AttachStream {
         inbound: Streaming<v1::ClientMessage>,
         connection: ClientConnection,
         surface: Arc<Surface>,
+        caller: Caller,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let limits = &surface.config.limits;
@@ -61,6 +65,7 @@ impl AttachStream {
             inbound,
             connection,
             surface,
+            caller,
             attach,
             unanswered: 0,
             state: State::Reading,
@@ -82,7 +87,9 @@ impl AttachStream {
             match Pin::new(&mut self.inbound).poll_next(context) {
                 Poll::Ready(Some(Ok(message))) => {
                     self.spans.received(&message);
-                    if let Err(error) = self.attach.message(message, &mut calls) {
+                    if let Err(error) =
+                        self.attach.message_checked(message, &mut calls, &Checked(&self.surface, &self.caller))
+                    {
                         self.end_with(error);
                     }
                 }
@@ -169,6 +176,20 @@ impl Stream for AttachStream {
                 }
             }
         }
+    }
+}
+
+/// Decides about the registrations of a stream.
+#[derive(Debug)]
+struct Checked<'a>(&'a Surface, &'a Caller);
+
+impl Registrations for Checked<'_> {
+    fn register(&self, id: &str, service: &str, takeover: bool) -> Result<(), Error> {
+        self.0.check_registration(self.1, id, service, takeover)
+    }
+
+    fn unregister(&self, id: &str) -> Result<(), Error> {
+        self.0.check_member(self.1, Verb::Register, id)
     }
 }
 

@@ -9,6 +9,7 @@ mod position;
 use super::extract::Query;
 use super::http_error::{HttpError, event_stream};
 use super::sse::{self, KEEP_ALIVE};
+use crate::access::Caller;
 use crate::convert;
 use crate::error::rejected;
 use crate::surface::{Gates, Surface};
@@ -39,10 +40,11 @@ pub(crate) struct EventsQuery {
 
 pub(crate) async fn events(
     State(surface): State<Arc<Surface>>,
+    caller: Caller,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    let filter = convert::filter(&query.filter)?;
+    let filter = caller.readable(convert::filter(&query.filter)?);
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.http_watchers)?;
     let nonce = surface.node.status().await.map_err(rejected)?.incarnation.nonce;
     let position = sse::last_event_id(&headers).map(|last| HistoryPosition::read(nonce, last?));

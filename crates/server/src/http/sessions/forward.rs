@@ -1,5 +1,6 @@
 //! The original request, and how a node forwards it to another node.
 
+use crate::access::{FORWARDED, ON_BEHALF};
 use crate::error::invalid;
 use crate::http::body;
 use crate::http::http_error::HttpError;
@@ -16,9 +17,6 @@ use convoke_proto::Error;
 use http_body_util::Full;
 use std::sync::Arc;
 use tokio::time::Instant;
-
-/// Marks a request that another node forwarded. It is not forwarded any further.
-pub(super) const FORWARDED: HeaderName = HeaderName::from_static("convoke-forwarded");
 
 /// The number that a client gave to its request (C10).
 const NUMBER: HeaderName = HeaderName::from_static("convoke-session-request");
@@ -75,6 +73,30 @@ pub(crate) struct Raw {
     pub(crate) forwarded: bool,
     /// The connection on which it arrived.
     pub(crate) connection: Option<Arc<ClientConnection>>,
+    /// Credentials of the client, for the node that the request is forwarded to.
+    pub(crate) credentials: ForwardedCredentials,
+}
+
+/// The credentials that a forwarded request carries. The other node verifies a token itself; it believes the name of a
+/// certificate only from a node (AU12).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ForwardedCredentials {
+    authorization: Option<HeaderValue>,
+    certificate: Option<HeaderValue>,
+}
+
+impl ForwardedCredentials {
+    pub(crate) fn new(headers: &HeaderMap, connection: Option<&ClientConnection>) -> Self {
+        let certificate = connection.and_then(|connection| connection.certificate.as_ref());
+        let mut authorization = headers.get(header::AUTHORIZATION).cloned();
+        if let Some(value) = &mut authorization {
+            value.set_sensitive(true);
+        }
+        ForwardedCredentials {
+            authorization,
+            certificate: certificate.and_then(|certificate| HeaderValue::from_str(&certificate.name).ok()),
+        }
+    }
 }
 
 impl Raw {
@@ -93,8 +115,10 @@ impl FromRequest<Arc<Surface>> for Raw {
 
     async fn from_request(request: axum::extract::Request, surface: &Arc<Surface>) -> Result<Self, HttpError> {
         let (parts, body) = request.into_parts();
+        let connection = parts.extensions.get::<Arc<ClientConnection>>().cloned();
         Ok(Raw {
-            connection: parts.extensions.get::<Arc<ClientConnection>>().cloned(),
+            credentials: ForwardedCredentials::new(&parts.headers, connection.as_deref()),
+            connection,
             method: parts.method,
             uri: parts.uri,
             if_match: parts.headers.get(header::IF_MATCH).cloned(),
@@ -118,6 +142,9 @@ pub(crate) async fn ask_node(
     let headers = request.headers_mut();
     let own = HeaderValue::from_str(surface.node.id().as_str());
     headers.insert(FORWARDED, own.unwrap_or_else(|_| HeaderValue::from_static("unknown")));
+    let ForwardedCredentials { authorization, certificate } = raw.credentials.clone();
+    headers.extend(authorization.map(|token| (header::AUTHORIZATION, token)));
+    headers.extend(certificate.map(|name| (ON_BEHALF, name)));
     // The other node's spans belong to the same trace.
     if let Some(here) = convoke_trace::current()
         && let Ok(here) = HeaderValue::from_str(&here.to_string())

@@ -9,12 +9,14 @@ pub(crate) use entries::Sessions;
 use super::body::parse;
 use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
+use crate::access::Caller;
 use crate::convert::{member_spec, millis, version};
 use crate::error::{invalid, rejected};
 use crate::service::ClientConnection;
 use crate::surface::Surface;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use convoke_access::Verb;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
@@ -23,7 +25,7 @@ use convoke_http_session::{
     RANDOM_BYTES, Secret, SessionAnswer, SessionError, SessionOperation, SessionPosition, SessionReply, session_gone,
 };
 use convoke_proto::{Error, json};
-pub(crate) use forward::{OrderHeaders, Raw, ask_node};
+pub(crate) use forward::{ForwardedCredentials, OrderHeaders, Raw, ask_node};
 use serde::{Deserialize, Serialize};
 use serve::Served;
 use std::collections::BTreeMap;
@@ -105,12 +107,14 @@ pub(crate) struct RegisterQuery {
 /// `PUT /api/v1/sessions/{session}/members/{id}`
 pub(crate) async fn register(
     State(surface): Shared,
+    caller: Caller,
     Segments((session, id)): Segments<(String, String)>,
     query: QueryParams<RegisterQuery>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
     let operation = query.map_err(HttpError::into_error).and_then(|Query(query)| {
         let spec = with_id(parse(&raw.body)?, id)?;
+        surface.check_registration(&caller, &spec.id, &spec.service, query.takeover.0)?;
         Ok(SessionOperation::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
     run(&surface, &session, operation, &raw).await
@@ -133,11 +137,13 @@ enum Mode {
 /// `PATCH /api/v1/sessions/{session}/members/{id}`
 pub(crate) async fn update(
     State(surface): Shared,
+    caller: Caller,
     Segments((session, id)): Segments<(String, String)>,
     query: QueryParams<UpdateQuery>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
     let operation = query.map_err(HttpError::into_error).and_then(|Query(query)| {
+        surface.check_member(&caller, Verb::Register, &id)?;
         let mode = match query.mode {
             Mode::Merge => UpdateMode::Merge,
             Mode::Replace => UpdateMode::Replace,
@@ -152,11 +158,13 @@ pub(crate) async fn update(
 /// `DELETE /api/v1/sessions/{session}/members/{id}`
 pub(crate) async fn unregister(
     State(surface): Shared,
+    caller: Caller,
     Segments((session, id)): Segments<(String, String)>,
     query: QueryParams<NoFields>,
     raw: Raw,
 ) -> Result<Response, HttpError> {
-    run(&surface, &session, without_arguments(query, &raw).map(|()| SessionOperation::Unregister(id)), &raw).await
+    let checked = without_arguments(query, &raw).and_then(|()| surface.check_member(&caller, Verb::Register, &id));
+    run(&surface, &session, checked.map(|()| SessionOperation::Unregister(id)), &raw).await
 }
 
 /// Returns the member in the body of a registration. The body may omit the id, because the path contains it.

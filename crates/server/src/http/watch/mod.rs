@@ -8,6 +8,7 @@ mod shared;
 use super::extract::Query;
 use super::http_error::{HttpError, event_stream};
 use super::sse;
+use crate::access::Caller;
 use crate::convert;
 use crate::error::rejected;
 use crate::service::ClientConnection;
@@ -34,11 +35,12 @@ pub(crate) struct WatchQuery {
 
 pub(crate) async fn watch(
     State(surface): State<Arc<Surface>>,
+    caller: Caller,
     Query(query): Query<WatchQuery>,
     connection: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    let filter = convert::filter(&query.filter)?;
+    let filter = caller.readable(convert::filter(&query.filter)?);
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.http_watchers)?;
     let scope = Scope::of(&filter);
     let (position, held, reset) = resume(scope, &headers);

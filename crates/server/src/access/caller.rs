@@ -1,0 +1,111 @@
+//! The caller of a request.
+
+use crate::service::Authenticated;
+use ::http::Extensions;
+use convoke_access::{Denied, Kind, Pattern, Principal, Resource, TokenText, Verb};
+use convoke_core::filter::Filter;
+use convoke_core::member::Member;
+use convoke_proto::{Error, ErrorCode, NODE_SERVICE};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+/// Names of this size fit into a log session.
+const OPENER_BYTES_MAX: usize = 200;
+
+/// Who calls. Cheap to clone. Every request carries one in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    principal: Arc<Principal>,
+    /// The token, to verify it again when keys, policy or revocations change.
+    pub(super) token: Option<Arc<TokenText>>,
+    /// Whether access control is on.
+    restricted: bool,
+}
+
+impl Caller {
+    /// The node itself, or any caller without access control.
+    pub(crate) fn unrestricted() -> Caller {
+        Caller { principal: Arc::new(Principal::unrestricted()), token: None, restricted: false }
+    }
+
+    /// Returns the caller of a request from its extensions.
+    pub(crate) fn of(extensions: &Extensions) -> Result<Caller, Error> {
+        match extensions.get::<Authenticated>() {
+            Some(Authenticated(caller)) => caller.clone(),
+            // Every request of the client port passes the gate. One that did not is refused.
+            None => Err(Error::new(ErrorCode::Internal, "the request was not authenticated")),
+        }
+    }
+
+    pub(super) fn new(principal: Arc<Principal>, token: Option<Arc<TokenText>>) -> Caller {
+        Caller { principal, token, restricted: true }
+    }
+
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Returns the name of an authenticated principal.
+    pub(crate) fn name(&self) -> Option<&str> {
+        (self.restricted && !self.principal.is_anonymous()).then(|| self.principal.name())
+    }
+
+    /// Returns the name of the principal as the log stores it with a session. Long names are cut and stay unique.
+    pub(crate) fn opener(&self) -> Option<String> {
+        let name = self.name()?;
+        if name.len() <= OPENER_BYTES_MAX {
+            return Some(name.to_owned());
+        }
+        let digest: String = Sha256::digest(name)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let head: String = name.chars().take(100).collect();
+        Some(format!("{head}~{digest}"))
+    }
+
+    pub(crate) fn check(&self, verb: Verb, resource: Resource<'_>) -> Result<(), Error> {
+        self.principal.check(verb, resource).map_err(|why| denied(&why))
+    }
+
+    pub(crate) fn check_any(&self, needed: &[(Verb, Kind)]) -> Result<(), Error> {
+        self.principal.check_any(needed).map_err(|why| denied(&why))
+    }
+
+    pub(crate) fn may(&self, verb: Verb, resource: Resource<'_>) -> bool {
+        self.principal.check(verb, resource).is_ok()
+    }
+
+    /// Whether the caller may read members of this service. Everybody who may use the registry may read the nodes of the
+    /// cluster, because clients connect to them.
+    fn may_read(&self, service: &str) -> bool {
+        service == NODE_SERVICE || self.may(Verb::Read, Resource::Service(service))
+    }
+
+    /// Returns a member if the caller may read it. Otherwise it does not exist for the caller.
+    pub(crate) fn visible(&self, member: Option<Member>) -> Option<Member> {
+        member.filter(|member| self.may_read(member.service()))
+    }
+
+    /// Restricts a filter to what the caller may read. Lists, counts, watches and their positions use the result, so nothing
+    /// else can show in them.
+    pub(crate) fn readable(&self, filter: Filter) -> Filter {
+        match self.principal.grants().patterns(Verb::Read, Kind::Service) {
+            None => filter,
+            Some(patterns) => {
+                let shown = patterns.into_iter().map(|pattern| match pattern {
+                    Pattern::Exact(name) => name.to_string(),
+                    Pattern::Prefix(prefix) => format!("{prefix}*"),
+                });
+                filter.and(Filter::any_service(shown.chain([NODE_SERVICE.to_owned()])))
+            }
+        }
+    }
+
+    pub(crate) fn may_see_service(&self, service: &str) -> bool {
+        self.may_read(service)
+    }
+}
+
+/// Converts a denial. Callers without credentials can sign in; others need another grant.
+fn denied(why: &Denied) -> Error {
+    let code = if why.is_anonymous() { ErrorCode::Unauthenticated } else { ErrorCode::PermissionDenied };
+    Error::new(code, why.to_string())
+}

@@ -1,0 +1,275 @@
+//! The first check of every request: credentials, and the permission in the table of routes or methods.
+
+use super::caller::Caller;
+use super::config::AuthConfig;
+use super::files::{self, AuthError};
+use crate::service::ClientConnection;
+use ::http::{HeaderMap, HeaderName, header};
+use arc_swap::ArcSwap;
+use convoke_access::{
+    Authority, CertificateIdentity, CertificateRole, Credentials, Kind, Principal, Resource, RevocationSet, TokenError,
+    TokenText, Unauthenticated, Verb,
+};
+use convoke_dns::Shown;
+use convoke_proto::{Error, ErrorCode};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Marks a request that another node forwarded. It is not forwarded any further.
+pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("convoke-forwarded");
+/// Name of the client certificate of the caller of a forwarded request.
+pub(crate) const ON_BEHALF: HeaderName = HeaderName::from_static("convoke-on-behalf");
+/// Verified tokens that are kept.
+const VERIFIED_MAX: usize = 10_000;
+/// Interval at which the files are compared with what was read.
+const RELOAD: Duration = Duration::from_secs(1);
+
+/// What a route or method needs before it is called. Checks of the resources it names follow in its handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// Everybody: it shows no data.
+    Public,
+    /// Any of these, for any resource of the kind.
+    Needs(&'static [(Verb, Kind)]),
+}
+
+/// Writes a [`Permission`]: `permission!(public)` or `permission!(Put Key | Delete Key)`.
+macro_rules! permission {
+    (public) => { $crate::access::Permission::Public };
+    ($($verb:ident $kind:ident)|+) => {
+        $crate::access::Permission::Needs(&[$((convoke_access::Verb::$verb, convoke_access::Kind::$kind)),+])
+    };
+}
+pub(crate) use permission;
+
+impl Permission {
+    /// Returns what is needed: any of these. Empty if nothing is.
+    pub(crate) fn needed(self) -> &'static [(Verb, Kind)] {
+        match self {
+            Permission::Public => &[],
+            Permission::Needs(needed) => needed,
+        }
+    }
+
+    pub(crate) fn check(self, caller: &Caller) -> Result<(), Error> {
+        match self {
+            Permission::Public => Ok(()),
+            Permission::Needs(needed) => caller.check_any(needed),
+        }
+    }
+}
+
+/// Verifies credentials. Without access control every caller is unrestricted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Option<Arc<Enabled>>);
+
+#[derive(Debug)]
+struct Enabled {
+    config: AuthConfig,
+    authority: ArcSwap<Authority>,
+    revocations: ArcSwap<RevocationSet>,
+    /// Rises when a caller may have lost a right.
+    changes: watch::Sender<u64>,
+    verified: Mutex<HashMap<Box<str>, Arc<Principal>>>,
+    /// The files on disk are not usable; the last good ones are in use.
+    stale: AtomicBool,
+}
+
+/// A caller whose token a connection has shown before.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownCaller {
+    change: u64,
+    caller: Caller,
+}
+
+impl Gate {
+    /// Reads the files. They must be usable at the start.
+    pub(crate) fn open(config: Option<&AuthConfig>) -> Result<Gate, AuthError> {
+        let Some(config) = config else { return Ok(Gate(None)) };
+        let authority = files::load(config)?;
+        Ok(Gate(Some(Arc::new(Enabled {
+            config: config.clone(),
+            authority: ArcSwap::from_pointee(authority),
+            revocations: ArcSwap::default(),
+            changes: watch::Sender::new(0),
+            verified: Mutex::default(),
+            stale: AtomicBool::new(false),
+        }))))
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Why access control needs attention.
+    pub(crate) fn degraded(&self) -> Option<String> {
+        let stale = self.0.as_ref()?.stale.load(Ordering::Relaxed);
+        stale.then(|| {
+            "auth-files: the keys or the policy on disk are not usable; the last good ones are in use".to_owned()
+        })
+    }
+
+    /// Returns the caller of a request.
+    pub(crate) fn authenticate(&self, connection: &ClientConnection, headers: &HeaderMap) -> Result<Caller, Error> {
+        let Some(enabled) = &self.0 else { return Ok(Caller::unrestricted()) };
+        let token = bearer(headers)?;
+        let forwarded = headers.contains_key(FORWARDED);
+        if let Some(token) = token {
+            return enabled.of_token(connection, token);
+        }
+        let authority = enabled.authority.load();
+        let shown = authority
+            .authenticate(Credentials { token: None, certificate: connection.certificate.as_ref() }, unix_seconds());
+        let principal = shown.map_err(|why| rejected(&why))?;
+        if !forwarded {
+            return Ok(Caller::new(Arc::new(principal), None));
+        }
+        // A node forwards a request without a token: the caller is not the node (AU12).
+        let behalf = headers.get(ON_BEHALF).and_then(|name| name.to_str().ok());
+        let certificate = behalf.filter(|_| principal.check(Verb::Forward, Resource::Cluster).is_ok()).map(|name| {
+            CertificateIdentity {
+                cluster: authority.cluster.clone(),
+                role: CertificateRole::Client,
+                name: name.to_owned(),
+            }
+        });
+        let shown = Credentials { token: None, certificate: certificate.as_ref() };
+        let principal = authority.authenticate(shown, unix_seconds()).map_err(|why| rejected(&why))?;
+        Ok(Caller::new(Arc::new(principal), None))
+    }
+
+    /// Waits until a caller loses its rights: its token expires or is revoked, or its key or its rule is removed (AU11).
+    pub(crate) async fn loses_rights(&self, caller: &Caller) {
+        let Some(enabled) = &self.0 else { return std::future::pending().await };
+        let mut changes = enabled.changes.subscribe();
+        loop {
+            if enabled.check_again(caller).is_err() {
+                return;
+            }
+            let expires = caller.principal().token().map(|token| token.expires_at);
+            let left = expires.map_or(u64::MAX, |expires| expires.saturating_sub(unix_seconds()));
+            // The wall clock may be set, so the wait is not longer than a minute.
+            let wait = Duration::from_secs(left.min(60)).max(Duration::from_millis(50));
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Reads the files again whenever they change.
+    pub(crate) async fn follow_files(&self) {
+        let Some(enabled) = &self.0 else { return std::future::pending().await };
+        let mut ticks = tokio::time::interval(RELOAD);
+        loop {
+            ticks.tick().await;
+            let config = enabled.config.clone();
+            let Ok(read) = tokio::task::spawn_blocking(move || files::load(&config)).await else { continue };
+            enabled.take(read);
+        }
+    }
+
+    /// DNS cannot authenticate: it shows what callers without credentials may read.
+    pub(crate) fn shown_by_dns(&self) -> Shown {
+        let Some(enabled) = self.0.clone() else { return Shown::default() };
+        Shown::only(move |service| enabled.authority.load().anonymous.allows(Verb::Read, Resource::Service(service)))
+    }
+}
+
+impl Enabled {
+    fn of_token(&self, connection: &ClientConnection, token: &str) -> Result<Caller, Error> {
+        let change = *self.changes.borrow();
+        let now = unix_seconds();
+        if let Some(known) = connection.known_caller()
+            && known.change == change
+            && known.caller.token.as_ref().is_some_and(|shown| shown.secret() == token)
+            && !is_expired(known.caller.principal(), now)
+        {
+            return Ok(known.caller);
+        }
+        let principal = self.verify(token, now).map_err(|why| rejected(&why))?;
+        let caller = Caller::new(principal, Some(Arc::new(TokenText::new(token))));
+        connection.remember_caller(KnownCaller { change, caller: caller.clone() });
+        Ok(caller)
+    }
+
+    fn verify(&self, token: &str, now: u64) -> Result<Arc<Principal>, Unauthenticated> {
+        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        let principal = match known {
+            Some(principal) if !is_expired(&principal, now) => principal,
+            _ => {
+                let shown = Credentials { token: Some(token), certificate: None };
+                let principal = Arc::new(self.authority.load().authenticate(shown, now)?);
+                let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+                if verified.len() >= VERIFIED_MAX {
+                    verified.clear();
+                }
+                verified.insert(token.into(), principal.clone());
+                principal
+            }
+        };
+        if self.revocations.load().revokes(&principal) {
+            return Err(TokenError::Revoked.into());
+        }
+        Ok(principal)
+    }
+
+    fn check_again(&self, caller: &Caller) -> Result<(), Unauthenticated> {
+        let Some(token) = &caller.token else { return Ok(()) };
+        let again = self.verify(token.secret(), unix_seconds())?;
+        // A policy that grants less now is applied to open streams as well.
+        if again.grants() == caller.principal().grants() { Ok(()) } else { Err(TokenError::Revoked.into()) }
+    }
+
+    fn take(&self, read: Result<Authority, AuthError>) {
+        match read {
+            Ok(authority) if authority == **self.authority.load() => self.stale.store(false, Ordering::Relaxed),
+            Ok(authority) => {
+                let keys = authority.keys.ids().count();
+                self.authority.store(Arc::new(authority));
+                self.stale.store(false, Ordering::Relaxed);
+                self.changed();
+                tracing::info!(keys, "access control files read again");
+            }
+            Err(error) => {
+                if !self.stale.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "access control files not usable; the last good ones stay in use");
+                }
+            }
+        }
+    }
+
+    fn changed(&self) {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.changes.send_modify(|change| *change += 1);
+    }
+}
+
+fn is_expired(principal: &Principal, now: u64) -> bool {
+    principal.token().is_some_and(|token| token.expires_at <= now)
+}
+
+/// Returns the token of the header `Authorization`.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    let mut shown = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = shown.next() else { return Ok(None) };
+    let malformed = || Error::new(ErrorCode::Unauthenticated, "the header Authorization is not `Bearer TOKEN`");
+    if shown.next().is_some() {
+        return Err(malformed());
+    }
+    let text = value.to_str().map_err(|_| malformed())?;
+    let (scheme, token) = text.split_once(' ').ok_or_else(malformed)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(token.trim())) } else { Err(malformed()) }
+}
+
+fn rejected(why: &Unauthenticated) -> Error {
+    Error::new(ErrorCode::Unauthenticated, why.to_string())
+}
+
+/// Tokens and certificates are the only use of the wall clock (AU4).
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,337 @@
+//! Access control of every route and method (docs/access-control.md). The tables of the server generate the requests, so a
+//! new route is tested without a change here.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use bytes::Bytes;
+use convoke_access::Verb;
+use convoke_testkit::eventually;
+use http_body_util::{BodyExt, Full};
+use support::Served;
+use support::access::{Keys, restricted};
+use support::http::{answer, open, request};
+
+/// Fills the parameters of a path.
+fn concrete(path: &str) -> String {
+    let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
+    let path = path.replace("{id}", "nobody").replace("{*key}", "a/b").replace("{number}", "1");
+    path.replace("{resource}", "status").replace("{file}", "app.js")
+}
+
+/// Sends a request and returns the status. The body of a stream is not read.
+async fn status(served: &Served, method: &str, path: &str, token: Option<&str>) -> u16 {
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let headers: Vec<_> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+    let mut sender = open(served.address()).await;
+    sender.send_request(request(method, path, &headers, "{}")).await.unwrap().status().as_u16()
+}
+
+/// Calls a gRPC method with an empty message and returns the status code.
+async fn code(served: &Served, path: &str, token: Option<&str>) -> i32 {
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let stream = tokio::net::TcpStream::connect(served.address()).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let uri = format!("http://{}{path}", served.address());
+    let mut call = http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+    if let Some(token) = token {
+        call = call.header("authorization", format!("Bearer {token}"));
+    }
+    let call = call.body(Full::new(Bytes::from_static(&[0; 5]))).unwrap();
+    let response = sender.send_request(call).await.unwrap();
+    if let Some(code) = response.headers().get("grpc-status") {
+        return code.to_str().unwrap().parse().unwrap();
+    }
+    // A stream that has begun was not denied by the table; its end may carry another code.
+    let mut body = response.into_body();
+    loop {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(2), body.frame()).await;
+        match next {
+            Ok(Some(Ok(frame))) => {
+                if let Some(code) = frame.trailers_ref().and_then(|trailers| trailers.get("grpc-status")) {
+                    return code.to_str().unwrap().parse().unwrap();
+                }
+            }
+            // Open, or ended without a status.
+            _ => return 0,
+        }
+    }
+}
+
+const UNAUTHENTICATED: i32 = 16;
+const PERMISSION_DENIED: i32 = 7;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_grants_only_public_routes_answer() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    let nothing = keys.token("nobody", &[]);
+    let mut public = Vec::new();
+    for (method, path, needed) in convoke_server::route_permissions() {
+        let path = concrete(path);
+        let (anonymous, denied) =
+            (status(&served, &method, &path, None).await, status(&served, &method, &path, Some(&nothing)).await);
+        if needed.is_empty() {
+            public.push(path.clone());
+            assert!(
+                ![401, 403].contains(&anonymous) && ![401, 403].contains(&denied),
+                "{method} {path}: {anonymous} {denied}"
+            );
+        } else {
+            assert_eq!((anonymous, denied), (401, 403), "{method} {path}");
+        }
+    }
+    assert_eq!(public, ["/", "/ui", "/ui/", "/ui/app.js", "/healthz", "/readyz"]);
+    for (path, needed) in convoke_server::method_permissions() {
+        assert!(!needed.is_empty(), "{path}");
+        assert_eq!(code(&served, path, None).await, UNAUTHENTICATED, "{path}");
+        assert_eq!(code(&served, path, Some(&nothing)).await, PERMISSION_DENIED, "{path}");
+    }
+    for path in ["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/convoke.v1.Log/Invented", "/x.y/Z"] {
+        assert_eq!(code(&served, path, Some(&nothing)).await, PERMISSION_DENIED, "{path}");
+    }
+    assert_eq!(code(&served, "/grpc.health.v1.Health/Check", None).await, 0);
+    // A path that does not exist and one that is denied look the same.
+    assert_eq!(status(&served, "GET", "/api/v1/invented", Some(&nothing)).await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_of_methods_is_complete() {
+    use prost::Message;
+    let set = prost_types::FileDescriptorSet::decode(convoke_proto::FILE_DESCRIPTOR_SET).unwrap();
+    let mut schema = Vec::new();
+    for file in set.file.iter().filter(|file| file.package() == "convoke.v1") {
+        for service in &file.service {
+            schema.extend(
+                service.method.iter().map(|method| format!("/convoke.v1.{}/{}", service.name(), method.name())),
+            );
+        }
+    }
+    let mut listed: Vec<_> =
+        convoke_server::method_permissions().into_iter().map(|(path, _)| path.to_owned()).collect();
+    schema.sort();
+    listed.sort();
+    assert_eq!(listed, schema);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_grant_opens_exactly_its_routes() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    for (verb, kind) in Verb::ALL.iter().flat_map(|verb| verb.kinds().iter().map(move |kind| (*verb, *kind))) {
+        let grant = if kind.is_named() { format!("{verb} {kind}:*") } else { format!("{verb} {kind}") };
+        let token = keys.token("alice", &[&grant]);
+        for (method, path, needed) in convoke_server::route_permissions() {
+            let opens = needed.is_empty() || needed.contains(&(verb, kind));
+            let found = status(&served, &method, &concrete(path), Some(&token)).await;
+            assert_eq!(found != 403, opens, "{grant}: {method} {path}: {found}");
+            assert_ne!(found, 401, "{grant}: {method} {path}");
+        }
+        for (path, needed) in convoke_server::method_permissions() {
+            let opens = needed.contains(&(verb, kind));
+            let found = code(&served, path, Some(&token)).await;
+            assert_eq!(found != PERMISSION_DENIED, opens, "{grant}: {path}: {found}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denials_name_the_principal_and_the_grant() {
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let served = cluster.served(0);
+    let token = keys.token("alice", &["put key:config/"]);
+    let denied = keys.send(served, &token, "PUT", "/api/v1/kv/other/a", "x").await;
+    denied.rejected(403, "PERMISSION_DENIED");
+    let message = denied.json::<serde_json::Value>()["error"]["message"].as_str().unwrap().to_owned();
+    assert_eq!(message, "principal token/alice may not put key:other/a; the grant `put key:other/a` would allow it");
+    // A compare shows something of the value, and so does the previous value.
+    for query in ["if_revision=3", "previous"] {
+        let denied = keys.send(served, &token, "PUT", &format!("/api/v1/kv/config/a?{query}"), "x").await;
+        assert!(denied.body_text().contains("the grant `read key:config/a`"), "{denied:?}");
+    }
+    keys.send(served, &token, "PUT", "/api/v1/kv/config/a", "x").await.ok();
+    let anonymous = served.get("/api/v1/members").await;
+    anonymous.rejected(401, "UNAUTHENTICATED");
+    assert_eq!(anonymous.headers["www-authenticate"], "Bearer");
+    let wrong = keys.send(served, "x.y.z", "GET", "/api/v1/members", "").await;
+    wrong.rejected(401, "UNAUTHENTICATED");
+    assert!(!wrong.body_text().contains("x.y.z"), "an answer repeats no token");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_are_authorised_in_every_part() {
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let served = cluster.served(0);
+    let token = keys.token("alice", &["put key:a/", "read key:a/"]);
+    let put = |key: &str| format!(r#"{{"put":{{"key":"{key}","value":"1"}}}}"#);
+    let compare = |key: &str| format!(r#"{{"key":"{key}","target":"value","op":"<","value":"m"}}"#);
+    for (body, allowed) in [
+        (format!(r#"{{"compare":[{}],"then":[{}],"else":[{}]}}"#, compare("a/1"), put("a/2"), put("a/3")), true),
+        (format!(r#"{{"compare":[{}],"then":[{}],"else":[{}]}}"#, compare("b/1"), put("a/2"), put("a/3")), false),
+        (format!(r#"{{"compare":[{}],"then":[{}],"else":[{}]}}"#, compare("a/1"), put("b/2"), put("a/3")), false),
+        (format!(r#"{{"compare":[{}],"then":[{}],"else":[{}]}}"#, compare("a/1"), put("a/2"), put("b/3")), false),
+        (r#"{"then":[{"delete":{"key":"a/1"}}]}"#.to_owned(), false),
+        (r#"{"then":[{"get":{"key":"a/","prefix":true}}]}"#.to_owned(), true),
+        (r#"{"then":[{"get":{"key":"a","prefix":true}}]}"#.to_owned(), false),
+    ] {
+        let answer = keys.send(served, &token, "POST", "/api/v1/txn", &body).await;
+        if allowed {
+            answer.ok();
+        } else {
+            answer.rejected(403, "PERMISSION_DENIED");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_unreadable_services_do_not_exist() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    let operator = keys.token("operator", &["* *"]);
+    let session = keys.send(&served, &operator, "POST", "/api/v1/sessions", "{}").await.ok();
+    let session = format!("/api/v1/sessions/{}", session["session"].as_str().unwrap());
+    for (id, service) in [("o-1", "orders"), ("w-1", "web")] {
+        let body = format!(r#"{{"service":"{service}"}}"#);
+        keys.send(&served, &operator, "PUT", &format!("{session}/members/{id}"), &body).await.ok();
+    }
+    let token = keys.token("alice", &["read service:orders*", "observe service:orders"]);
+    let list = keys.send(&served, &token, "GET", "/api/v1/members?filter=service%20!=%20%22convoke%22", "").await.ok();
+    let shown: Vec<_> =
+        list["members"].as_array().unwrap().iter().map(|member| member["id"].as_str().unwrap()).collect();
+    assert_eq!(shown, ["o-1"]);
+    keys.send(&served, &token, "GET", "/api/v1/members/o-1", "").await.ok();
+    let hidden = keys.send(&served, &token, "GET", "/api/v1/members/w-1", "").await;
+    let missing = keys.send(&served, &token, "GET", "/api/v1/members/w-0", "").await;
+    assert_eq!(hidden.body_text().replace("w-1", "w-0"), missing.body_text());
+    keys.send(&served, &token, "GET", "/api/v1/members/w-1/explain", "").await.rejected(404, "NOT_FOUND");
+    keys.send(&served, &token, "GET", "/api/v1/members/o-1/explain", "").await.ok();
+    let services = keys.send(&served, &token, "GET", "/api/v1/services", "").await.ok().to_string();
+    assert!(services.contains("orders") && !services.contains("web"), "{services}");
+    // The session's secret alone does not allow a change of a member.
+    let other = keys.token("bob", &["register service:orders"]);
+    keys.send(&served, &other, "PATCH", &format!("{session}/members/w-1"), "{}").await.rejected(404, "NOT_FOUND");
+    let body = r#"{"service":"web"}"#;
+    keys.send(&served, &other, "PUT", &format!("{session}/members/x"), body).await.rejected(403, "PERMISSION_DENIED");
+    let body = r#"{"service":"orders"}"#;
+    let takeover = keys.send(&served, &other, "PUT", &format!("{session}/members/o-1?takeover"), body).await;
+    assert!(takeover.body_text().contains("takeover service:orders"), "{takeover:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anonymous_has_only_what_is_configured() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &["read service:public*"]).await;
+    served.get("/api/v1/members").await.ok();
+    served.get("/api/v1/status").await.rejected(401, "UNAUTHENTICATED");
+    let status = keys.send(&served, &keys.token("o", &["* *"]), "GET", "/api/v1/status", "").await.ok();
+    assert_eq!(status["access"], "enforced");
+    let open = Served::alone().await;
+    assert_eq!(open.get("/api/v1/status").await.ok()["access"], "open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_token_ends_its_streams() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    // Expires in three seconds: the leeway of a minute is nearly used up.
+    let token = keys.expiring("alice", &["read service:*"], 3);
+    let mut sender = open(served.address()).await;
+    let bearer = format!("Bearer {token}");
+    let streaming = request("GET", "/api/v1/watch", &[("authorization", bearer.as_str())], "");
+    let response = sender.send_request(streaming).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), answer(response)).await;
+    assert!(ended.unwrap().body_text().contains("caught-up"));
+    keys.send(&served, &token, "GET", "/api/v1/members", "").await.rejected(401, "UNAUTHENTICATED");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_rotate_while_the_node_runs() {
+    let mut keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    let old = keys.token("alice", &["read service:*"]);
+    let mut sender = open(served.address()).await;
+    let bearer = format!("Bearer {old}");
+    let streaming = request("GET", "/api/v1/watch", &[("authorization", bearer.as_str())], "");
+    let stream = sender.send_request(streaming).await.unwrap();
+    keys.add_key([9; 32], "next.pub");
+    let new = keys.token("alice", &["read service:*"]);
+    eventually("the new key", async || status(&served, "GET", "/api/v1/members", Some(&new)).await == 200).await;
+    assert_eq!(status(&served, "GET", "/api/v1/members", Some(&old)).await, 200, "keys overlap");
+    // A damaged file changes nothing, and the status says so.
+    std::fs::write(keys.path().join("broken.pub"), "x").unwrap();
+    let operator = keys.token("operator", &["* *"]);
+    eventually("the degraded state", async || {
+        let status = keys.send(&served, &operator, "GET", "/api/v1/status", "").await.ok();
+        status["degraded"].to_string().contains("auth-files")
+    })
+    .await;
+    std::fs::remove_file(keys.path().join("broken.pub")).unwrap();
+    keys.remove("signing.pub");
+    eventually("the old key is gone", async || status(&served, "GET", "/api/v1/members", Some(&old)).await == 401)
+        .await;
+    // Streams of tokens of the removed key end.
+    tokio::time::timeout(std::time::Duration::from_secs(60), answer(stream)).await.unwrap();
+    assert_eq!(status(&served, "GET", "/api/v1/members", Some(&new)).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_does_not_start_without_usable_keys() {
+    let keys = Keys::new();
+    for (change, words) in [("empty", "contains no public key"), ("private", "remove the private key")] {
+        let mut config = convoke_server::Config { auth: Some(keys.config(&[])), ..convoke_server::Config::default() };
+        let directory = tempfile::tempdir().unwrap();
+        if change == "private" {
+            std::fs::write(directory.path().join("a.pub"), keys.private()).unwrap();
+        }
+        config.auth.as_mut().unwrap().keys = directory.path().to_owned();
+        let error = convoke_server::Server::bind(config).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+/// A follower forwards a write to the leader with its own token. The caller was authorised at the follower.
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_forward_to_the_leader_as_nodes() {
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(3).await;
+    let follower = cluster.follower().await;
+    let token = keys.token("alice", &["put key:config/", "read key:config/"]);
+    let path = "/api/v1/kv/config/a";
+    keys.send(cluster.served(follower), &token, "PUT", path, "x").await.ok();
+    keys.send(cluster.served(follower), &token, "GET", path, "").await.ok();
+    keys.send(cluster.served(follower), &token, "PUT", "/api/v1/kv/b", "x").await.rejected(403, "PERMISSION_DENIED");
+}
+
+/// The SDK shows its token; requests of its log session are authorised one by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_registers_and_writes_with_a_token() {
+    use convoke_client::{Client, ErrorCode, MemberSpec, TokenSource};
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let connect = async |token: String| {
+        let seeds = [cluster.served(0).address().to_string()];
+        let timeout = std::time::Duration::from_secs(60);
+        Client::builder().seeds(seeds).token(TokenSource::fixed(token)).operation_timeout(timeout).connect().await
+    };
+    let token = keys.token("alice", &["register service:orders", "put key:orders/", "read key:orders/"]);
+    let client = connect(token).await.unwrap();
+    client.register(MemberSpec::new("o-1", "orders")).await.unwrap();
+    let denied = client.register(MemberSpec::new("w-1", "web")).await.unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
+    let kv = client.kv();
+    kv.put("orders/a", "1").await.unwrap();
+    let denied = kv.put("web/a", "1").await.unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
+    assert!(kv.get("orders/a").await.unwrap().is_some());
+    assert_eq!(kv.get("web/a").await.unwrap_err().code, ErrorCode::PermissionDenied);
+    // The log session belongs to the principal.
+    let operator = keys.token("operator", &["* *"]);
+    let sessions = keys.send(cluster.served(0), &operator, "GET", "/api/v1/log/sessions", "").await.ok();
+    assert!(sessions.to_string().contains("\"token/alice\""), "{sessions}");
+}
