@@ -6,6 +6,7 @@ use crate::surface::Surface;
 use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use bytes::Bytes;
+use convoke_tls::{Identity, Stream};
 use convoke_http_session::Key;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -17,7 +18,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use tokio::net::TcpStream;
 
 /// Number of the next connection of a client.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -37,6 +37,10 @@ pub(crate) struct ClientConnection {
     pub(crate) address: Option<SocketAddr>,
     /// Unique in this process.
     pub(crate) number: u64,
+    /// Whether the connection uses TLS.
+    pub(crate) tls: bool,
+    /// Identity in the certificate of the client, if it presented one: a node or a client of this cluster.
+    pub(crate) identity: Option<Identity>,
     sessions: Mutex<HashSet<Key>>,
     /// Calls that are not complete: until the last byte of the response.
     open_calls: AtomicUsize,
@@ -68,9 +72,10 @@ impl ClientConnection {
         (self.open_calls.load(Ordering::Relaxed) == 0).then(|| self.calls.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
+    pub(crate) fn of(stream: &Stream, identity: Option<Identity>) -> Arc<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, ..ClientConnection::default() })
+        let (address, tls) = (stream.peer_addr().ok(), stream.is_tls());
+        Arc::new(ClientConnection { address, number, tls, identity, ..ClientConnection::default() })
     }
 
     /// Binds a session: it is lost with this connection, unless it is used on another one first.

@@ -17,6 +17,7 @@ use convoke_log::snapshot::Restore;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use smol_str::SmolStr;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +40,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 type Answer = Result<(u8, Vec<u8>), String>;
 
 /// Serves a connection after its preamble, until it ends.
-pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: SocketAddr) {
+///
+/// `authenticated` is the node that the certificate of the connection names; `None` without TLS.
+pub(crate) async fn serve(
+    plane: Arc<Plane>,
+    stream: Box<dyn Duplex>,
+    from: SocketAddr,
+    authenticated: Option<SmolStr>,
+) {
     let (read, write) = tokio::io::split(stream);
     let mut frames = Frames::new(read, plane.config.limits.frame_bytes);
     let mut writer = Writer { write, buffer: BytesMut::new() };
@@ -50,7 +58,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
             _ => return Err(io::ErrorKind::TimedOut.into()),
         };
         let welcome = match hello {
-            Ok(hello) => plane.welcome(&hello).map(|engine| {
+            Ok(hello) => plane.welcome(&hello, authenticated.as_deref()).map(|engine| {
                 plane.learn_client_address(&hello.node, &hello.client);
                 (engine, hello.node)
             }),
@@ -59,7 +67,8 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
         match welcome {
             Ok((engine, node)) => {
                 let from_leader = engine.clone().map(|engine| (engine, node.clone()));
-                let connection = InboundConnection { plane: plane.clone(), engine, node, incoming: None };
+                let authenticated = authenticated.is_some();
+                let connection = InboundConnection { plane: plane.clone(), engine, node, authenticated, incoming: None };
                 let ended = connection.run(&mut frames, &mut writer).await;
                 if let Some((engine, node)) = from_leader.filter(|_| was_closed(&ended)) {
                     loss::connection_ended(&plane, &engine, &node);
@@ -91,7 +100,10 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
 
 impl Plane {
     /// Checks that a connection is meant for this replica. A connection without a target may only probe and adopt.
-    fn welcome(&self, hello: &Hello) -> Result<Option<Arc<Engine>>, String> {
+    fn welcome(&self, hello: &Hello, authenticated: Option<&str>) -> Result<Option<Arc<Engine>>, String> {
+        if let Some(named) = authenticated.filter(|named| *named != hello.node) {
+            return Err(format!("the certificate of this connection names node {named}, not {}", hello.node));
+        }
         if hello.cluster != self.config.cluster {
             return Err(format!("this node belongs to cluster {}", self.config.cluster));
         }
@@ -110,6 +122,8 @@ struct InboundConnection {
     engine: Option<Arc<Engine>>,
     /// Id of the node at the other end.
     node: String,
+    /// Whether a certificate has proved it.
+    authenticated: bool,
     incoming: Option<Incoming>,
 }
 
@@ -183,6 +197,11 @@ impl InboundConnection {
         }
     }
 
+    /// Checks who sends a message of a leader or candidate (TS4).
+    fn check_sender(&self, engine: &Engine, vote: &Vote) -> Result<(), String> {
+        if self.authenticated { engine.check_sender(&vote.leader_id, &self.node) } else { Ok(()) }
+    }
+
     async fn take_for(
         &mut self,
         engine: &Arc<Engine>,
@@ -197,7 +216,8 @@ impl InboundConnection {
             kind::APPEND => {
                 let (append, extras) = message::decode_append(&content).map_err(malformed)?;
                 let engine = engine.clone();
-                let checked = engine.apply_extras(&append.vote, &extras);
+                let sender = self.check_sender(&engine, &append.vote);
+                let checked = sender.and_then(|()| engine.apply_extras(&append.vote, &extras));
                 async move {
                     checked?;
                     let appended = raft.append_entries(append).await;
@@ -210,7 +230,8 @@ impl InboundConnection {
             }
             kind::VOTE => {
                 let (mut ballot, about_me) = message::decode_ballot(&content).map_err(malformed)?;
-                let checked = engine.judge(&ballot, about_me);
+                let sender = self.check_sender(engine, &ballot.vote);
+                let checked = sender.and_then(|()| engine.judge(&ballot, about_me));
                 engine.waive_lease(&mut ballot);
                 async move {
                     checked?;
@@ -220,7 +241,8 @@ impl InboundConnection {
             }
             kind::PRE_VOTE => {
                 let (ballot, about_me) = message::decode_ballot(&content).map_err(malformed)?;
-                let checked = engine.judge(&ballot, about_me);
+                let sender = self.check_sender(engine, &ballot.vote);
+                let checked = sender.and_then(|()| engine.judge(&ballot, about_me));
                 async move {
                     checked?;
                     answer(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v)))
@@ -237,23 +259,25 @@ impl InboundConnection {
             }
             kind::TRANSFER => {
                 let transfer = message::decode_transfer(&content).map_err(malformed)?;
-                let excluded = engine.excluded();
+                let sender = self.check_sender(engine, transfer.from_leader());
+                let checked = sender.and_then(|()| engine.excluded().map_or(Ok(()), Err));
                 async move {
-                    excluded.map_or(Ok(()), Err)?;
+                    checked?;
                     answer(kind, raft.handle_transfer_leader(transfer).await.map(|t| message::encode_transferred(&t)))
                 }
                 .boxed()
             }
             kind::SNAPSHOT => {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(malformed)?;
-                let answer = match self.plane.arrival(vote) {
-                    Some(number) => {
+                let sender = self.check_sender(engine, &vote);
+                let answer = match sender.and_then(|()| self.plane.arrival(vote).ok_or_else(later_leader)) {
+                    Ok(number) => {
                         let index = meta.last_log_id.as_ref().map_or(0, |id| raft::position(id).index);
                         tracing::info!(from = %self.node, index, "receiving snapshot");
                         self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), number });
                         Ok((kind, Vec::new()))
                     }
-                    None => Err("a later leader is already sending a snapshot".to_owned()),
+                    Err(why) => Err(why),
                 };
                 writer.answer(number, answer);
                 return writer.flush().await;
@@ -282,6 +306,10 @@ impl InboundConnection {
         in_progress.push(begun(answer.boxed()));
         Ok(())
     }
+}
+
+fn later_leader() -> String {
+    "a later leader is already sending a snapshot".to_owned()
 }
 
 /// Returns whether the other end closed or reset the connection.

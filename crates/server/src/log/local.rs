@@ -2,8 +2,10 @@
 
 use super::{LogService, SubmitStream};
 use crate::grpc;
-use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
+use crate::net::NodeConnector;
+use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Responding};
 use convoke_proto::v1;
+use convoke_tls::NodeTls;
 use futures_util::stream;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -16,20 +18,21 @@ pub(super) struct ConnectLocally {
     /// Client addresses of this node: the one it listens on and the one it advertises.
     addresses: [String; 2],
     node: Arc<OwnNode>,
+    connector: NodeConnector,
 }
 
 #[derive(Debug)]
 struct OwnNode(Arc<LogService>);
 
 impl ConnectLocally {
-    pub(super) fn new(addresses: [String; 2], service: &Arc<LogService>) -> Self {
-        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())) }
+    pub(super) fn new(addresses: [String; 2], service: &Arc<LogService>, tls: Option<NodeTls>) -> Self {
+        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())), connector: NodeConnector(tls) }
     }
 }
 
 impl Connect for ConnectLocally {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
-        TcpConnect.connect(endpoint)
+        Box::pin(endpoint.connect_with_connector(self.connector.clone()))
     }
 
     fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {

@@ -66,7 +66,7 @@ impl LogPlane {
         let addresses = [own.clone(), node.client_address().to_owned()];
         let registry = node.clone();
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
-        let connect = Arc::new(ConnectLocally::new(addresses, &service));
+        let connect = Arc::new(ConnectLocally::new(addresses, &service, config.tls.clone()));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));
