@@ -1,7 +1,8 @@
 //! Connections to nodes. Several addresses are tried in turn within one timeout.
 
 use crate::{CLIENT_PORT, CommandError, ConnectArgs, Result, with_port};
-use convoke_client::{Builder, Client, ConnectionState, peer_port_answer};
+use convoke_client::log::{connect_lazy, connector};
+use convoke_client::{Builder, Client, ClientTls, ConnectionState, peer_port_answer};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -17,10 +18,14 @@ use tonic::{Response, Status};
 
 /// `host:port` of all given nodes.
 pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
-    let given = connect.addr.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
+    let bare = |address: &'_ str| {
+        let address = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://")).unwrap_or(address);
+        address.trim_end_matches('/').to_owned()
+    };
+    let given = connect.addr.iter().map(|address| bare(address.trim()));
     let mut addresses = Vec::new();
     for given in given.filter(|address| !address.is_empty()) {
-        let address = with_port(given, CLIENT_PORT);
+        let address = with_port(&given, CLIENT_PORT);
         if address.starts_with('[') && address.parse::<SocketAddr>().is_err() {
             return Err(CommandError::usage(format!("{given:?} is not a node address: use HOST:PORT")));
         }
@@ -30,6 +35,27 @@ pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
         return Err(CommandError::usage("no node address: set --addr HOST:PORT or CONVOKE_ADDR"));
     }
     Ok(addresses)
+}
+
+/// Returns the TLS settings: with `--ca` or an `https://` address, every connection uses TLS and never falls back.
+pub fn tls(connect: &ConnectArgs) -> Result<Option<ClientTls>> {
+    let starts = |scheme: &str| connect.addr.iter().any(|address| address.trim().starts_with(scheme));
+    let own = match (&connect.cert, &connect.key) {
+        (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
+        (None, None) => None,
+        _ => return Err(CommandError::usage("--cert and --key belong together: give both or none")),
+    };
+    let Some(ca) = &connect.ca else {
+        return if starts("https://") || own.is_some() {
+            Err(CommandError::usage("TLS needs the certificate authority of the cluster: set --ca FILE or CONVOKE_CA"))
+        } else {
+            Ok(None)
+        };
+    };
+    if starts("http://") {
+        return Err(CommandError::usage("an address begins with http:// although --ca is set: use https://, or no --ca"));
+    }
+    ClientTls::load(ca, own).map(Some).map_err(|error| CommandError::usage(error.to_string()))
 }
 
 /// Calls the first reachable node that is ready. The call must be idempotent.
@@ -49,7 +75,8 @@ pub async fn call_until<T>(
     connect: &ConnectArgs,
     what: impl AsyncFn(NodeChannel, Instant) -> Result<T, AttemptError>,
 ) -> Result<T> {
-    let addresses = addresses(connect)?;
+    let (addresses, tls) = (addresses(connect)?, tls(connect)?);
+    let (secure, connector) = (tls.is_some(), connector(tls));
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
     let mut reached = false;
@@ -61,7 +88,7 @@ pub async fn call_until<T>(
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let share_ends = Instant::now() + share;
         let attempt = async {
-            let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| AttemptError::Silent)?;
+            let connected = timeout_at(share_ends, connector.connect(&endpoint)).await.map_err(|_| AttemptError::Silent)?;
             let channel = connected.map_err(|error| AttemptError::Connect(root_cause(&error)))?;
             what(NodeChannel(channel), share_ends).await
         };
@@ -70,7 +97,8 @@ pub async fn call_until<T>(
             Err(AttemptError::Rejected(error)) => return Err(error.into()),
             Err(AttemptError::Slow { received }) => return Err(slow(address, &received, connect.timeout)),
             Err(AttemptError::Connect(cause)) => {
-                let cause = peer_port_answer(address).await.unwrap_or(cause);
+                let answer = if secure { None } else { peer_port_answer(address).await };
+                let cause = answer.unwrap_or(cause);
                 missed.push(format!("{address} ({cause})"));
             }
             Err(AttemptError::NotReady(reason)) => {
@@ -89,6 +117,10 @@ pub async fn call_until<T>(
 /// Starts an SDK client and waits until it is connected.
 pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
     let addresses = addresses(connect)?;
+    let builder = match tls(connect)? {
+        Some(tls) => builder.tls(tls),
+        None => builder,
+    };
     let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
     match client.wait_connected().await {
         Ok(()) => Ok(client),
@@ -143,10 +175,10 @@ pub struct NodeChannel(Channel);
 
 impl NodeChannel {
     /// Connects with the first call, and again when needed. Every call has this timeout.
-    pub fn lazy(address: &str, timeout: Duration) -> Result<NodeChannel> {
+    pub fn lazy(address: &str, timeout: Duration, tls: Option<ClientTls>) -> Result<NodeChannel> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
-        Ok(NodeChannel(endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy()))
+        Ok(NodeChannel(connect_lazy(&endpoint.connect_timeout(timeout).timeout(timeout), tls)))
     }
 
     pub fn admin(self) -> AdminClient<Channel> {

@@ -1,11 +1,13 @@
 //! Settings of a client.
 
 use crate::client::{Client, Inner, LogAccess};
+use crate::connect::connector;
 use crate::connection::endpoint;
 use crate::driver::Driver;
 use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
 use crate::{ConnectionState, Error, ErrorCode, Liveness};
+use convoke_tls::ClientTls;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -29,6 +31,7 @@ pub struct Builder {
     liveness: Liveness,
     heartbeat_timeout: Option<Duration>,
     operation_timeout: Option<Duration>,
+    tls: Option<ClientTls>,
 }
 
 impl Builder {
@@ -72,6 +75,12 @@ impl Builder {
         self
     }
 
+    /// Uses TLS for all connections. They never fall back to connections without it.
+    pub fn tls(mut self, tls: ClientTls) -> Builder {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Starts the client, which connects in the background. Must be called in a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         let seeds = if self.seeds.is_empty() { vec![DEFAULT_SEED.to_owned()] } else { self.seeds };
@@ -81,6 +90,7 @@ impl Builder {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(ErrorCode::FailedPrecondition, "a client must be built in a tokio runtime"));
         }
+        let connector = connector(self.tls);
         let mut random = fastrand::Rng::new();
         let identity = Identity {
             client: self.client.unwrap_or_else(|| format!("{:016x}", random.u64(..))),
@@ -90,13 +100,13 @@ impl Builder {
         };
         let id = identity.client.clone();
         let start = Instant::now();
-        let log = LogAccess::new(seeds.clone());
+        let log = LogAccess::new(seeds.clone(), connector.clone());
         let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
         let (links, link) = watch::channel(None);
         let abandoned = Arc::<AtomicBool>::default();
-        tokio::spawn(Driver::new(session, start, receiver, states, links, abandoned.clone()).run());
+        tokio::spawn(Driver::new(session, start, receiver, states, links, abandoned.clone(), connector).run());
         let operation_timeout = self.operation_timeout;
         let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log };
         Ok(Client { inner: Arc::new(inner) })

@@ -1,16 +1,20 @@
 //! How connections are opened: over TCP, to a node in the same process, or by a simulation.
 
 use convoke_proto::v1;
+use convoke_tls::ClientTls;
+use hyper_util::rt::TokioIo;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::transport::{Channel, Endpoint, Error};
+use tower::service_fn;
 
 /// The future that [`Connect::connect`] returns.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send + 'a>>;
@@ -25,6 +29,11 @@ pub type Answers = Pin<Box<dyn Stream<Item = Result<v1::SubmitResponse, Status>>
 pub trait Connect: Debug + Send + Sync + 'static {
     /// Connects to the endpoint with all its settings.
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a>;
+
+    /// Whether the connections are encrypted.
+    fn is_secure(&self) -> bool {
+        false
+    }
 
     /// Returns the node at this address (`host:port`) if it runs in this process. No connection is opened to it.
     fn local(&self, address: &str) -> Option<Arc<dyn InProcessNode>> {
@@ -49,6 +58,47 @@ pub struct TcpConnect;
 impl Connect for TcpConnect {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
         Box::pin(endpoint.connect())
+    }
+}
+
+/// Connections over TLS. They never fall back to TCP.
+#[derive(Clone, Debug)]
+pub struct TlsConnect(pub ClientTls);
+
+impl Connect for TlsConnect {
+    fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
+        let tls = self.0.clone();
+        Box::pin(endpoint.connect_with_connector(service_fn(move |uri: http::Uri| open(tls.clone(), uri))))
+    }
+
+    fn is_secure(&self) -> bool {
+        true
+    }
+}
+
+/// Opens a connection for HTTP/2.
+async fn open(tls: ClientTls, uri: http::Uri) -> std::io::Result<TokioIo<convoke_tls::Stream>> {
+    let missing = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+    let address = uri.authority().ok_or_else(missing)?.as_str();
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let stream = tls.connect(socket, uri.host().ok_or_else(missing)?, "h2").await;
+    Ok(TokioIo::new(stream.map_err(convoke_tls::HandshakeError::into_io)?))
+}
+
+/// Returns a channel that connects with the first call, and again when needed.
+pub fn connect_lazy(endpoint: &Endpoint, tls: Option<ClientTls>) -> Channel {
+    match tls {
+        Some(tls) => endpoint.connect_with_connector_lazy(service_fn(move |uri: http::Uri| open(tls.clone(), uri))),
+        None => endpoint.connect_lazy(),
+    }
+}
+
+/// Returns the connector of a client with or without TLS.
+pub fn connector(tls: Option<ClientTls>) -> Arc<dyn Connect> {
+    match tls {
+        Some(tls) => Arc::new(TlsConnect(tls)),
+        None => Arc::new(TcpConnect),
     }
 }
 

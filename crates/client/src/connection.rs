@@ -1,12 +1,13 @@
 //! One connection to a node: the attach stream and the discovery of other nodes.
 
 use crate::Error;
-use crate::connect::{Connect, LogChannel, TcpConnect};
+use crate::connect::{Connect, LogChannel};
 use crate::peer_port::peer_port_answer;
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{ErrorCode, NODE_SERVICE, json, v1};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -51,10 +52,16 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(id: ConnectionId, address: String, attach: bool, events: ConnectionEvents) -> Connection {
+    pub(crate) fn open(
+        id: ConnectionId,
+        address: String,
+        attach: bool,
+        events: ConnectionEvents,
+        connector: Arc<dyn Connect>,
+    ) -> Connection {
         let (outgoing, messages) = mpsc::channel(OUTGOING_MAX);
         let task = tokio::spawn(async move {
-            let error = run(id, &address, attach, messages, &events).await;
+            let error = run(id, &address, attach, messages, &events, &*connector).await;
             // The receiver is dropped only together with the client.
             let _ = events.send((id, ConnectionEvent::Ended(error))).await;
         });
@@ -80,8 +87,9 @@ async fn run(
     attach: bool,
     messages: mpsc::Receiver<v1::ClientMessage>,
     events: &ConnectionEvents,
+    connector: &dyn Connect,
 ) -> Error {
-    let channel = match connect(address).await {
+    let channel = match connect_remote(connector, address).await {
         Ok(channel) => channel,
         Err(error) => return error,
     };
@@ -97,7 +105,8 @@ async fn run(
     } else {
         learn(id, channel, Some(PROBE_INTERVAL), events, &mut answered).await
     };
-    if answered {
+    // A port that speaks TLS is not asked without it.
+    if answered || connector.is_secure() {
         return error;
     }
     peer_port_answer(address).await.map_or(error, |answer| Error::new(ErrorCode::NotReady, answer))
@@ -106,10 +115,6 @@ async fn run(
 /// Whether a gRPC server has sent this status, instead of a connection that broke or speaks another protocol.
 fn is_answer(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
-}
-
-pub(crate) async fn connect(address: &str) -> Result<Channel, Error> {
-    connect_remote(&TcpConnect, address).await
 }
 
 /// Returns a channel to a node of the log. No connection is opened if the node is in this process.

@@ -2,6 +2,7 @@
 //! waits for a node: connections are separate tasks.
 
 use crate::client::CloseOutcome;
+use crate::connect::Connect;
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
 use crate::session::{ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session};
@@ -60,6 +61,7 @@ pub(crate) struct Driver {
     states: watch::Sender<ConnectionState>,
     links: watch::Sender<Option<Link>>,
     connection_events: ConnectionEvents,
+    connector: Arc<dyn Connect>,
     events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
     waiting: BTreeMap<OperationId, Waiting>,
@@ -78,6 +80,7 @@ impl Driver {
         states: watch::Sender<ConnectionState>,
         links: watch::Sender<Option<Link>>,
         abandoned: Arc<AtomicBool>,
+        connector: Arc<dyn Connect>,
     ) -> Driver {
         let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
         Driver {
@@ -87,6 +90,7 @@ impl Driver {
             states,
             links,
             connection_events,
+            connector,
             events,
             connection: None,
             waiting: BTreeMap::new(),
@@ -227,7 +231,13 @@ impl Driver {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Connect { connection, address, attach } => {
-                self.connection = Some(Connection::open(connection, address, attach, self.connection_events.clone()));
+                self.connection = Some(Connection::open(
+                    connection,
+                    address,
+                    attach,
+                    self.connection_events.clone(),
+                    self.connector.clone(),
+                ));
             }
             Effect::Disconnect { connection } => {
                 self.connection.take_if(|held| held.id == connection);

@@ -51,6 +51,7 @@ mod view;
 mod watch;
 
 pub use builder::Builder;
+pub use convoke_tls::{ClientTls, TlsError};
 pub use client::{Client, CloseOutcome};
 pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};

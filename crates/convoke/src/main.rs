@@ -8,6 +8,7 @@ mod docs_tests;
 mod node;
 #[cfg(test)]
 mod packaging_tests;
+mod security;
 #[cfg(all(test, feature = "tools"))]
 mod tools_tests;
 
@@ -60,6 +61,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Log(arguments) => block_on(client::log(&arguments)),
         #[cfg(feature = "tools")]
         Command::Tool(tool) => return convoke_tools::run(tool, config::keys::variable_of).map(ExitCode::from),
+        Command::Init(arguments) => security::init(&arguments),
+        Command::Tls(command) => security::tls(&command),
         Command::Config(ConfigCommand::Check { file, json }) => check(&file, json),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {

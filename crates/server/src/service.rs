@@ -38,7 +38,9 @@ pub(crate) struct ClientConnection {
     /// Unique in this process.
     pub(crate) number: u64,
     /// Whether the connection uses TLS.
+    #[allow(dead_code, reason = "for the authoriser: tokens are refused on plain connections off loopback")]
     pub(crate) tls: bool,
+    #[allow(dead_code, reason = "for the authoriser: the principal of a certificate")]
     /// Identity in the certificate of the client, if it presented one: a node or a client of this cluster.
     pub(crate) identity: Option<Identity>,
     sessions: Mutex<HashSet<Key>>,

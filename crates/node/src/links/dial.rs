@@ -18,7 +18,7 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, turn: u
     add(&shared.counting.dials, 1);
     let connecting = async {
         let found = resolve(&address).await?;
-        Ok((found.len(), connect(&address, dial_order(found, turn), &shared).await?))
+        Ok::<_, io::Error>((found.len(), connect(&address, dial_order(found, turn), &shared).await?))
     };
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {

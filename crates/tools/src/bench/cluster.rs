@@ -118,7 +118,7 @@ impl Cluster {
 
 /// Checks that an existing node answers and accepts clients, before there is load.
 async fn answers(address: &str) -> Result {
-    let connect = ConnectArgs { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN };
+    let connect = ConnectArgs { addr: vec![address.to_owned()], timeout: ANSWER_WITHIN, ca: None, cert: None, key: None };
     let request = v1::ListRequest { limit: 1, ..v1::ListRequest::default() };
     let mut asking = pin!(call(&connect, async |node| node.registry().list(request.clone()).await));
     let answer = match tokio::time::timeout(PATIENCE, &mut asking).await {

@@ -7,7 +7,7 @@ mod model;
 
 use crate::args::TopArgs;
 use convoke_cli::output::{print_json, unix_ms};
-use convoke_cli::{CommandError, Result, Signals, addresses};
+use convoke_cli::{CommandError, Result, Signals, addresses, tls};
 use convoke_client::Client;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use gather::Gatherer;
@@ -34,8 +34,10 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
     }
     let mut signals = Signals::listen()?;
     let addresses = addresses(&arguments.connect)?;
-    let client = Client::builder().seeds(addresses.clone()).build()?;
-    let gatherer = Gatherer::new(addresses, arguments.connect.timeout)?;
+    let tls = tls(&arguments.connect)?;
+    let builder = Client::builder().seeds(addresses.clone());
+    let client = tls.clone().map_or(builder.clone(), |tls| builder.tls(tls)).build()?;
+    let gatherer = Gatherer::new(addresses, arguments.connect.timeout, tls.as_ref())?;
     let mut screen = Screen::open()?;
     tokio::select! {
         outcome = show(&mut screen.0, gatherer, &client, arguments.interval) => outcome,
@@ -45,7 +47,11 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
 
 /// Prints the content of the screen once, as JSON.
 async fn look(arguments: &TopArgs) -> Result {
-    let mut gatherer = Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout)?;
+    let mut gatherer = Gatherer::new(
+        addresses(&arguments.connect)?,
+        arguments.connect.timeout,
+        tls(&arguments.connect)?.as_ref(),
+    )?;
     let mut model = Model::default();
     model.answered(Instant::now(), gatherer.gather_from_any().await?);
     tokio::time::sleep(arguments.interval).await;

@@ -15,8 +15,8 @@ pub(crate) use keys::kv;
 
 use crate::args::{LogArgs, LogCommand, SessionsCommand};
 use convoke_cli::output::{facts, print, print_json};
-use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call};
-use convoke_client::log::{Ambassador, Fate, FateKind};
+use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call, tls};
+use convoke_client::log::{Ambassador, Fate, FateKind, connector};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -52,7 +52,7 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
 }
 
 fn ambassador(connect: &ConnectArgs) -> Result<Ambassador> {
-    Ok(Ambassador::start(addresses(connect)?)?)
+    Ok(Ambassador::start_with(addresses(connect)?, connector(tls(connect)?))?)
 }
 
 /// Returns the answer of the log. After a timeout, it finds out whether a node or a leader was missing.
