@@ -78,6 +78,9 @@ fn run(command: Command) -> Result<ExitCode> {
 
 /// Runs a node until it ends.
 fn serve(plan: node::Plan) -> Result {
+    // Files of a node are for its user only (TS11).
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let exporter = node::observe(&plan)?;
     block_on_all_cores(async {
         let exporting = exporter.map(Exporter::spawn);
@@ -92,7 +95,10 @@ fn serve(plan: node::Plan) -> Result {
 fn check(file: &Path, json: bool) -> Result {
     let mut loaded = Loaded::default();
     loaded.file(file)?;
-    node::Plan::start(&loaded)?;
+    let plan = node::Plan::start(&loaded)?;
+    if let Some(tls) = plan.parts.tls {
+        convoke_tls::NodeTls::load(tls).map_err(|error| CommandError::usage(error.to_string()))?;
+    }
     if json {
         return output::print_json(&serde_json::json!({ "file": file, "valid": true }));
     }

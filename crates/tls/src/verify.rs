@@ -170,7 +170,10 @@ impl ServerCertVerifier for DialledNode {
 pub(crate) fn explain(error: io::Error) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else { return error };
     let text = match tls {
-        Error::InvalidCertificate(CertificateError::Other(OtherError(refused))) => refused.to_string(),
+        Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => match why.downcast_ref::<Refused>() {
+            Some(refused) => refused.to_string(),
+            None => format!("its certificate is not valid: {why}"),
+        },
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "its certificate is not signed by a trusted certificate authority".to_owned()
         }

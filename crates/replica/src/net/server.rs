@@ -403,8 +403,17 @@ mod tests {
 
     impl Peer {
         async fn connect(handle: &LogHandle) -> Peer {
+            Peer::connect_as(handle, None).await
+        }
+
+        /// Says that it is node `b`, on a connection whose certificate names another node, if given.
+        async fn connect_as(handle: &LogHandle, certificate: Option<&str>) -> Peer {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
-            handle.accept(theirs, "127.0.0.1:1".parse().unwrap());
+            let from = "127.0.0.1:1".parse().unwrap();
+            match certificate {
+                Some(node) => handle.accept_authenticated(theirs, from, node),
+                None => handle.accept(theirs, from),
+            }
             let status = handle.status();
             let to = Some(Target { log: status.log.unwrap(), replica: status.replica.unwrap().0 });
             let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), client: String::new(), to };
@@ -422,7 +431,11 @@ mod tests {
 
         /// Begins a snapshot as the leader of a term. Returns whether it was accepted.
         async fn begin(&mut self, term: u64) -> bool {
-            let vote = Vote { leader_id: LeaderId { term, node_id: 2 }, committed: true };
+            self.begin_as(term, 2).await
+        }
+
+        async fn begin_as(&mut self, term: u64, node_id: u64) -> bool {
+            let vote = Vote { leader_id: LeaderId { term, node_id }, committed: true };
             self.send(kind::SNAPSHOT, 1, &message::encode_snapshot(&vote, &SnapshotMeta::default())).await;
             self.frames.next().await.unwrap().unwrap().kind != kind::REJECTED
         }
@@ -442,6 +455,18 @@ mod tests {
         let mut later = Peer::connect(&handle).await;
         assert!(later.begin(6).await);
         assert!(next.frames.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn ts4_a_node_sends_only_as_itself() {
+        let replica = Replica::start(Config::new("a", "127.0.0.1:1")).await.unwrap();
+        let handle = replica.handle();
+        let mut honest = Peer::connect_as(&handle, Some("b")).await;
+        assert!(honest.begin(5).await, "a replica that is not configured yet");
+        assert!(!honest.begin_as(6, 1).await, "replica 1 is on node a");
+        let mut impostor = Peer::connect_as(&handle, Some("c")).await;
+        assert_eq!(impostor.frames.next().await.unwrap().unwrap().kind, kind::REJECTED, "it says that it is node b");
+        assert_eq!(handle.plane.counting.senders_rejected.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use convoke_dns::Dns;
 use convoke_proto::v1::admin_server;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
+use std::time::SystemTime;
 use tonic::{Request, Response, Status};
 
 #[derive(Debug)]
@@ -105,6 +106,11 @@ impl Surface {
         if let Some(log) = &self.log {
             shown.log_role = log.handle.status().role.as_str().to_owned();
             shown.degraded.extend(convert::log_degraded(&log.handle));
+        }
+        if let Some(tls) = &self.config.tls {
+            let (status, now) = (tls.status(), SystemTime::now());
+            shown.degraded.extend(status.degraded(now));
+            shown.tls = Some(convert::tls(&status, now));
         }
         Ok(shown)
     }
