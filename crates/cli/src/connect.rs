@@ -53,7 +53,9 @@ pub fn tls(connect: &ConnectArgs) -> Result<Option<ClientTls>> {
         };
     };
     if starts("http://") {
-        return Err(CommandError::usage("an address begins with http:// although --ca is set: use https://, or no --ca"));
+        return Err(CommandError::usage(
+            "an address begins with http:// although --ca is set: use https://, or no --ca",
+        ));
     }
     ClientTls::load(ca, own).map(Some).map_err(|error| CommandError::usage(error.to_string()))
 }
@@ -88,7 +90,8 @@ pub async fn call_until<T>(
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let share_ends = Instant::now() + share;
         let attempt = async {
-            let connected = timeout_at(share_ends, connector.connect(&endpoint)).await.map_err(|_| AttemptError::Silent)?;
+            let connected =
+                timeout_at(share_ends, connector.connect(&endpoint)).await.map_err(|_| AttemptError::Silent)?;
             let channel = connected.map_err(|error| AttemptError::Connect(root_cause(&error)))?;
             what(NodeChannel(channel), share_ends).await
         };

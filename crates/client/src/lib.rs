@@ -51,12 +51,12 @@ mod view;
 mod watch;
 
 pub use builder::Builder;
-pub use convoke_tls::{ClientTls, TlsError};
 pub use client::{Client, CloseOutcome};
 pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
 pub use convoke_proto::{Error, ErrorCode};
 pub use convoke_session::{ConnectionState, Event, ResetReason, Update};
+pub use convoke_tls::{ClientTls, TlsError};
 pub use follow::CallbackGuard;
 pub use peer_port::peer_port_answer;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};

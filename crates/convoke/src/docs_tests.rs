@@ -122,7 +122,9 @@ fn describe(out: &mut String, command: &Command, parent: &str, described: &[&str
     }
     let _ = write!(out, "\n## `{name}`\n\n{}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
     // Described at the top of the page, or with the command that they belong to.
-    let known = |id: &str| ["help", "addr", "timeout", "json", "tls_ca", "tls_cert", "tls_key"].contains(&id) || described.contains(&id);
+    let known = |id: &str| {
+        ["help", "addr", "timeout", "json", "tls_ca", "tls_cert", "tls_key"].contains(&id) || described.contains(&id)
+    };
     let own = |argument: &&Arg| !argument.is_hide_set() && !known(argument.get_id().as_str());
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {

@@ -9,8 +9,8 @@ use convoke_client::log::{Ambassador, TlsConnect};
 use convoke_client::{Client, ClientTls, MemberSpec, Status};
 use convoke_testkit::{TestNode, free_address, until};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,7 +128,8 @@ fn ts3_an_independent_client_is_refused_with_every_wrong_certificate() {
     let pair = |directory: PathBuf| (directory.join("cert.pem"), directory.join("key.pem"));
     let (node, client) = (pair(security.join("nodes/n2")), pair(security.join("clients/app")));
     let (foreign, other_cluster) = (pair(other.path().join("x/nodes/n2")), pair(security.join("nodes/n2x")));
-    let call = |address: &str, own: &(PathBuf, PathBuf)| openssl(address, &["-cert", path(&own.0), "-key", path(&own.1)]);
+    let call =
+        |address: &str, own: &(PathBuf, PathBuf)| openssl(address, &["-cert", path(&own.0), "-key", path(&own.1)]);
     let (peers, clients) = (&secured.peers[0], &secured.clients[0]);
     for (what, own, peer_port, client_port) in [
         ("other authority", &foreign, false, false),
@@ -187,7 +188,9 @@ async fn ts5_a_running_cluster_is_converted_without_an_interruption() {
     let settled = |tls| {
         let secured = secured.clone();
         async move {
-            tokio::task::spawn_blocking(move || until("all nodes are connected", || secured.all_up(tls))).await.unwrap();
+            tokio::task::spawn_blocking(move || until("all nodes are connected", || secured.all_up(tls)))
+                .await
+                .unwrap();
         }
     };
     settled(false).await;

@@ -6,8 +6,13 @@
 
 use crate::{Finding, Repository};
 
-const PAGES: &[&str] =
-    &["docs/requirements.md", "docs/protocol.md", "docs/log-protocol.md", "docs/coordination-protocol.md", "docs/security-protocol.md"];
+const PAGES: &[&str] = &[
+    "docs/requirements.md",
+    "docs/protocol.md",
+    "docs/log-protocol.md",
+    "docs/coordination-protocol.md",
+    "docs/security-protocol.md",
+];
 const MARKERS: &[&str] = &["*Shown by:*", "*Checked by.*", "**Checked by:**"];
 const TABLE: &str = "\n## Tests\n";
 

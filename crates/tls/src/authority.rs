@@ -173,7 +173,10 @@ mod tests {
         let info = inspect(issued.certificate.as_bytes()).unwrap().remove(0);
         assert_eq!(info.identity.as_deref(), Some("convoke://prod/node/n1"));
         assert_eq!(info.hosts, ["n1.example", "10.0.0.1", "::1"]);
-        assert_eq!((info.not_before.as_str(), info.not_after.as_str()), ("1970-04-10 23:00 UTC", "1970-04-21 00:00 UTC"));
+        assert_eq!(
+            (info.not_before.as_str(), info.not_after.as_str()),
+            ("1970-04-10 23:00 UTC", "1970-04-21 00:00 UTC")
+        );
         assert!(!info.authority && info.issuer.contains("Convoke CA of prod"), "{info:?}");
         assert!(inspect(own.certificate.as_bytes()).unwrap()[0].authority);
     }

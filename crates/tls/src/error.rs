@@ -46,7 +46,9 @@ pub enum MaterialError {
     Untrusted { why: String },
     #[error(transparent)]
     Identity(#[from] InvalidIdentity),
-    #[error("the certificate belongs to {found}, and this node is {expected}: issue one for it with `convoke tls issue`")]
+    #[error(
+        "the certificate belongs to {found}, and this node is {expected}: issue one for it with `convoke tls issue`"
+    )]
     OfAnother { found: Identity, expected: Identity },
 }
 

@@ -55,7 +55,11 @@ impl Expiry {
         let (what, end, remedy) = if Urgency::of(self.authority, now) >= Urgency::of(self.certificate, now)
             && Urgency::of(self.authority, now) > Urgency::None
         {
-            ("the certificate authority of this cluster", self.authority, "rotate it as docs/guides/secure.md describes")
+            (
+                "the certificate authority of this cluster",
+                self.authority,
+                "rotate it as docs/guides/secure.md describes",
+            )
         } else {
             ("the TLS certificate of this node", self.certificate, "renew it with `convoke tls renew`")
         };
@@ -125,7 +129,10 @@ mod tests {
     fn ts10_an_authority_that_ends_first_is_named() {
         let expiry = Expiry { certificate: 100 * DAY, authority: 20 * DAY };
         let warning = expiry.warning(at(19 * DAY + 1)).unwrap();
-        assert!(warning.starts_with("the certificate authority of this cluster expires in less than a day"), "{warning}");
+        assert!(
+            warning.starts_with("the certificate authority of this cluster expires in less than a day"),
+            "{warning}"
+        );
         assert_eq!(expiry.first(), 20 * DAY);
     }
 }

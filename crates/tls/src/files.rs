@@ -42,7 +42,10 @@ pub(crate) fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError>
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {FILE_BYTES_MAX} bytes"))));
+        return Err(failed(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {FILE_BYTES_MAX} bytes"),
+        )));
     }
     Ok(bytes)
 }

@@ -41,7 +41,9 @@ pub struct Identity {
 pub enum InvalidIdentity {
     #[error("the certificate cannot be read")]
     Unreadable,
-    #[error("the certificate has no identity: it needs one URI convoke://CLUSTER/node/ID or convoke://CLUSTER/client/NAME")]
+    #[error(
+        "the certificate has no identity: it needs one URI convoke://CLUSTER/node/ID or convoke://CLUSTER/client/NAME"
+    )]
     Missing,
     #[error("the certificate has several identities")]
     Several,

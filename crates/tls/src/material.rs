@@ -35,7 +35,10 @@ pub(crate) struct Material {
 impl std::fmt::Debug for Material {
     /// Never shows the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Material").field("identity", &self.identity).field("expiry", &self.expiry).finish_non_exhaustive()
+        f.debug_struct("Material")
+            .field("identity", &self.identity)
+            .field("expiry", &self.expiry)
+            .finish_non_exhaustive()
     }
 }
 

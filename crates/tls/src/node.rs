@@ -249,7 +249,12 @@ impl NodeTls {
 
     /// Connects to the peer port of another node. `connect` opens a socket to `address`; it is called again for a
     /// connection without TLS. The caller sets the time limit.
-    pub async fn dial_peer<C, F>(&self, address: &str, to: DialTarget<'_>, connect: C) -> Result<Accepted, HandshakeError>
+    pub async fn dial_peer<C, F>(
+        &self,
+        address: &str,
+        to: DialTarget<'_>,
+        connect: C,
+    ) -> Result<Accepted, HandshakeError>
     where
         C: Fn() -> F,
         F: Future<Output = io::Result<TcpStream>>,
@@ -437,11 +442,13 @@ fn client_port(
     material: &Material,
     resolver: Arc<dyn ResolvesServerCert>,
 ) -> Result<ServerConfig, TlsError> {
-    let versions: &[_] =
-        if settings.client_tls12 { &[&rustls::version::TLS13, &rustls::version::TLS12] } else { &[&rustls::version::TLS13] };
+    let versions: &[_] = if settings.client_tls12 {
+        &[&rustls::version::TLS13, &rustls::version::TLS12]
+    } else {
+        &[&rustls::version::TLS13]
+    };
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
-    let callers =
-        |required| Callers::clients(material.roots.clone(), &settings.cluster, required).map(Arc::new);
+    let callers = |required| Callers::clients(material.roots.clone(), &settings.cluster, required).map(Arc::new);
     let builder = match settings.client_certificates {
         ClientCertificates::Off => builder.with_no_client_auth(),
         ClientCertificates::Request => builder.with_client_cert_verifier(callers(false)?),

@@ -30,5 +30,7 @@ pub use self::query::{KeyPage, Query, Sort};
 pub use self::read::Consistency;
 pub use self::txn::{Compare, Op, OpResult, PendingTxn, Relation, Txn, TxnAnswer, TxnBuilder};
 pub use self::watch::{KeyChange, KeyWatch, KeyWatchEvent, ResetReason, WatchKeys};
-pub use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect, TlsConnect, connect_lazy, connector};
+pub use crate::connect::{
+    Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect, TlsConnect, connect_lazy, connector,
+};
 pub use convoke_proto::v1::{Fate, KeyValue, LogStatusResponse as Status, RequestId, fate::Kind as FateKind};

@@ -12,7 +12,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Variables of Convoke that are not configuration keys.
-const OTHER_VARIABLES: &[&str] = &["CONVOKE_ADDR", "CONVOKE_CA", "CONVOKE_CERT", "CONVOKE_CONFIG", "CONVOKE_FENCE", "CONVOKE_KEY"];
+const OTHER_VARIABLES: &[&str] =
+    &["CONVOKE_ADDR", "CONVOKE_CA", "CONVOKE_CERT", "CONVOKE_CONFIG", "CONVOKE_FENCE", "CONVOKE_KEY"];
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

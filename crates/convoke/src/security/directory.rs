@@ -70,7 +70,11 @@ impl Directory {
         const END: &str = "-----END CERTIFICATE-----\n";
         let own = ca.split_inclusive(END).find(|one| Authority::open(one, &key).is_ok());
         let own = own.ok_or_else(|| {
-            CommandError::usage(format!("no certificate in {} belongs to {}", self.ca().display(), self.ca_key().display()))
+            CommandError::usage(format!(
+                "no certificate in {} belongs to {}",
+                self.ca().display(),
+                self.ca_key().display()
+            ))
         })?;
         write_public(&self.ca(), own.as_bytes()).map_err(cannot("write", &self.ca()))?;
         Ok(own.to_owned())
@@ -107,7 +111,10 @@ impl Directory {
                 return Ok(identity.cluster);
             }
         }
-        Err(CommandError::usage(format!("{} has no certificate of a node: name the cluster with --cluster", self.0.display())))
+        Err(CommandError::usage(format!(
+            "{} has no certificate of a node: name the cluster with --cluster",
+            self.0.display()
+        )))
     }
 }
 
@@ -142,7 +149,8 @@ pub(super) fn identity(info: &CertificateInfo) -> Result<Identity> {
 
 pub(super) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| {
-        let hint = if error.kind() == io::ErrorKind::NotFound { ": use the directory that `convoke init` wrote" } else { "" };
+        let hint =
+            if error.kind() == io::ErrorKind::NotFound { ": use the directory that `convoke init` wrote" } else { "" };
         CommandError::usage(format!("cannot read {}: {error}{hint}", path.display()))
     })
 }

@@ -3,8 +3,8 @@
 use super::directory::{Directory, cannot, days, write_certificate};
 use super::nodes::{PlannedNode, configuration, plan};
 use crate::args::InitArgs;
-use convoke_cli::output::{print, print_json};
 use convoke_cli::Result;
+use convoke_cli::output::{print, print_json};
 use convoke_tls::{Identity, Request, write_private};
 
 pub(crate) fn init(arguments: &InitArgs) -> Result {
@@ -35,13 +35,17 @@ pub(crate) fn init(arguments: &InitArgs) -> Result {
 
 fn summary(directory: &Directory, nodes: &[PlannedNode]) -> String {
     let shown = directory.0.display();
-    let mut text = format!("{shown} holds the certificate authority of the cluster: keep it, and never copy ca.key to a node\n\n");
+    let mut text =
+        format!("{shown} holds the certificate authority of the cluster: keep it, and never copy ca.key to a node\n\n");
     for node in nodes {
         text += &format!("copy {shown}/nodes/{}/ to node {}, and start it there:\n", node.id, node.id);
         text += &format!("  convoke start --config {shown}/nodes/{}/convoke.toml\n", node.id);
     }
     if let Some(first) = nodes.first() {
-        text += &format!("\nthen use the cluster:\n  convoke status --ca {shown}/ca.pem --addr https://{}\n", first.client_address());
+        text += &format!(
+            "\nthen use the cluster:\n  convoke status --ca {shown}/ca.pem --addr https://{}\n",
+            first.client_address()
+        );
     }
     text
 }

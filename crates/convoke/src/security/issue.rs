@@ -53,8 +53,11 @@ fn renew(arguments: &RenewArgs) -> Result {
     let nodes = if arguments.nodes.is_empty() { known } else { arguments.nodes.clone() };
     let paths: Vec<PathBuf> = nodes.iter().map(|id| directory.node(id)).collect();
     if arguments.new_ca || arguments.drop_old_ca {
-        let trusted =
-            if arguments.new_ca { directory.add_authority(&directory.cluster()?)? } else { directory.drop_old_authorities()? };
+        let trusted = if arguments.new_ca {
+            directory.add_authority(&directory.cluster()?)?
+        } else {
+            directory.drop_old_authorities()?
+        };
         for path in &paths {
             write_ca(path, &trusted)?;
         }
@@ -76,7 +79,8 @@ fn written(paths: &[PathBuf], json: bool) -> Result {
         shown.push((path.as_path(), certificate(path)?));
     }
     if json {
-        let written = |(path, info): &(&Path, CertificateInfo)| serde_json::json!({ "directory": path, "certificate": info });
+        let written =
+            |(path, info): &(&Path, CertificateInfo)| serde_json::json!({ "directory": path, "certificate": info });
         return print_json(&shown.iter().map(written).collect::<Vec<_>>());
     }
     let lines = shown.iter().map(|(path, info)| {
@@ -94,7 +98,8 @@ fn inspect(files: &[PathBuf], json: bool) -> Result {
         found.push((file, certificates));
     }
     if json {
-        let shown = found.iter().map(|(file, certificates)| serde_json::json!({ "file": file, "certificates": certificates }));
+        let shown =
+            found.iter().map(|(file, certificates)| serde_json::json!({ "file": file, "certificates": certificates }));
         return print_json(&shown.collect::<Vec<_>>());
     }
     let mut text = String::new();

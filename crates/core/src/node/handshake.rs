@@ -1,8 +1,7 @@
 //! Handshakes: Hello, Welcome, Reject; one link per pair; node identity (P2, P5, N1, N4).
 
 use super::{
-    Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, SeedFailure,
-    StopReason,
+    Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, SeedFailure, StopReason,
 };
 use crate::mutant::seam;
 use crate::peer::{LinkPhase, Peer};

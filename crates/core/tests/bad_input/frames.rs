@@ -131,9 +131,7 @@ fn ts3_a_peer_is_the_node_that_its_certificate_names_or_nobody() {
     let link = lone.connect();
     lone.node.authenticated(link, NodeId::new("c").unwrap());
     let events = lone.closes_on(link, &hello(|_| ()));
-    let names_both = |event: &RegistryEvent| {
-        matches!(event, RegistryEvent::PeerRejected { reason, .. } if reason.contains("names node c") && reason.contains("node b"))
-    };
+    let names_both = |event: &RegistryEvent| matches!(event, RegistryEvent::PeerRejected { reason, .. } if reason.contains("names node c") && reason.contains("node b"));
     assert!(events.iter().any(names_both), "{events:?}");
     // The id of this node itself, with the certificate of another: this node goes on.
     let link = lone.connect();

@@ -68,7 +68,8 @@ pub(crate) async fn serve(
             Ok((engine, node)) => {
                 let from_leader = engine.clone().map(|engine| (engine, node.clone()));
                 let authenticated = authenticated.is_some();
-                let connection = InboundConnection { plane: plane.clone(), engine, node, authenticated, incoming: None };
+                let connection =
+                    InboundConnection { plane: plane.clone(), engine, node, authenticated, incoming: None };
                 let ended = connection.run(&mut frames, &mut writer).await;
                 if let Some((engine, node)) = from_leader.filter(|_| was_closed(&ended)) {
                     loss::connection_ended(&plane, &engine, &node);

@@ -4,9 +4,9 @@
 //! The caller needs to know whether a failed request may have been executed. hyper-util retries a request only if no
 //! byte of it was sent, and [`capture_connection`] shows whether a request got a connection.
 
+use crate::net::NodeConnector;
 use ::http::uri::{PathAndQuery, Scheme};
 use ::http::{Request, Response, Uri};
-use crate::net::NodeConnector;
 use bytes::Bytes;
 use convoke_tls::NodeTls;
 use http_body_util::{BodyExt, Full, Limited};

@@ -28,12 +28,7 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection until it ends or, after `Closing`, until its calls have ended.
-pub(super) async fn serve(
-    socket: TcpStream,
-    surface: Arc<Surface>,
-    service: Service,
-    stage: watch::Receiver<Stage>,
-) {
+pub(super) async fn serve(socket: TcpStream, surface: Arc<Surface>, service: Service, stage: watch::Receiver<Stage>) {
     let timeouts = surface.config.timeouts.clone();
     let Some(Accepted { mut stream, identity }) = secure(socket, &surface).await else { return };
     let Ok(Ok(first)) = tokio::time::timeout(timeouts.headers, preface::read(&mut stream)).await else {

@@ -73,7 +73,9 @@ async fn ts5_a_node_whose_record_says_tls_is_never_dialled_without() {
 async fn ts5_listeners_accept_what_their_mode_says() {
     let ca = TestCa::new();
     for port in [Port::Peer, Port::Client] {
-        for (mode, plain, tls) in [(Mode::Off, true, false), (Mode::Optional, true, true), (Mode::Required, false, true)] {
+        for (mode, plain, tls) in
+            [(Mode::Off, true, false), (Mode::Optional, true, true), (Mode::Required, false, true)]
+        {
             let node = ca.node("n1", mode);
             let (address, accepting) = listen(&node, port).await;
             let mut socket = TcpStream::connect(address).await.unwrap();

@@ -2,8 +2,8 @@
 
 use crate::cluster::{CLUSTER, PATIENCE, Port, TestCa, call, expired, lasting, listen, request, settings};
 use convoke_tls::{
-    Authority, ClientCertificates, ClientTls, DialTarget, HandshakeError, Identity, Issued, MaterialError, Mode, NodeTls,
-    TlsError,
+    Authority, ClientCertificates, ClientTls, DialTarget, HandshakeError, Identity, Issued, MaterialError, Mode,
+    NodeTls, TlsError,
 };
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
@@ -55,7 +55,8 @@ async fn ts3_the_peer_port_refuses_every_wrong_certificate() {
 async fn ts3_the_client_port_refuses_every_wrong_certificate_and_accepts_none_if_told() {
     let ca = TestCa::new();
     let settings = ca.settings("n1", Mode::Required);
-    let with = |client_certificates| NodeTls::load(convoke_tls::Settings { client_certificates, ..settings.clone() }).unwrap();
+    let with =
+        |client_certificates| NodeTls::load(convoke_tls::Settings { client_certificates, ..settings.clone() }).unwrap();
     for setting in [ClientCertificates::Request, ClientCertificates::Require] {
         let tls = with(setting);
         for (why, issued) in wrong(&ca) {
@@ -117,7 +118,8 @@ async fn ts3_a_dialer_refuses_every_wrong_certificate() {
 async fn ts3_a_dialer_refuses_another_node_than_the_one_it_dialled() {
     let ca = TestCa::new();
     let (n1, n2) = (ca.node("n1", Mode::Required), ca.node("n2", Mode::Required));
-    for (target, fits) in [(DialTarget::Node("n2"), true), (DialTarget::AnyNode, true), (DialTarget::Node("n3"), false)] {
+    for (target, fits) in [(DialTarget::Node("n2"), true), (DialTarget::AnyNode, true), (DialTarget::Node("n3"), false)]
+    {
         let (address, accepting) = listen(&n2, Port::Peer).await;
         let dialled = n1.dial_peer(&address.to_string(), target, || TcpStream::connect(address)).await;
         let accepted = accepting.await.unwrap();

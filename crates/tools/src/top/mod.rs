@@ -47,11 +47,8 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
 
 /// Prints the content of the screen once, as JSON.
 async fn look(arguments: &TopArgs) -> Result {
-    let mut gatherer = Gatherer::new(
-        addresses(&arguments.connect)?,
-        arguments.connect.timeout,
-        tls(&arguments.connect)?.as_ref(),
-    )?;
+    let mut gatherer =
+        Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout, tls(&arguments.connect)?.as_ref())?;
     let mut model = Model::default();
     model.answered(Instant::now(), gatherer.gather_from_any().await?);
     tokio::time::sleep(arguments.interval).await;
