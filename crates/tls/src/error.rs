@@ -49,7 +49,7 @@ pub enum MaterialError {
     #[error(
         "the certificate belongs to {found}, and this node is {expected}: issue one for it with `convoke tls issue`"
     )]
-    OfAnother { found: Identity, expected: Identity },
+    OfAnother { found: Box<Identity>, expected: Box<Identity> },
 }
 
 /// Why a connection was refused.

@@ -423,7 +423,8 @@ impl Current {
             .map_err(|(kind, error)| TlsError::Material { path: of(kind), error })?;
         let expected = Identity::node(cluster, &settings.node);
         if material.identity != expected {
-            let error = crate::MaterialError::OfAnother { found: material.identity, expected };
+            let (found, expected) = (Box::new(material.identity), Box::new(expected));
+            let error = crate::MaterialError::OfAnother { found, expected };
             return Err(TlsError::Material { path: files.cert.clone(), error });
         }
         let resolver = Arc::new(SingleCertAndKey::from(rustls::sign::CertifiedKey::clone(&material.key)));
