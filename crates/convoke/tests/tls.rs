@@ -199,15 +199,15 @@ async fn ts5_a_running_cluster_is_converted_without_an_interruption() {
     let down = Arc::new(AtomicBool::new(false));
     let mut writes = 0;
     for (mode, client_tls) in [("optional", Some(&tls)), ("required", Some(&tls))] {
-        for index in 0..3 {
+        for (index, slot) in nodes.iter_mut().enumerate() {
             // A graceful stop hands clients over, as in a rolling upgrade.
-            let mut node = nodes[index].take().unwrap();
+            let mut node = slot.take().unwrap();
             let stopping = move || {
                 node.process.terminate();
                 node.process.wait()
             };
             assert!(tokio::task::spawn_blocking(stopping).await.unwrap().success());
-            nodes[index] = Some(secured.start(index, mode));
+            *slot = Some(secured.start(index, mode));
             let plain_works = mode == "optional";
             settled(!plain_works).await;
             writes += 1;

@@ -45,7 +45,7 @@ impl Directory {
             )));
         }
         create_private_dir(&self.0).map_err(cannot("create", &self.0))?;
-        let (authority, issued) = Authority::create(cluster, days(AUTHORITY_DAYS)).map_err(failed)?;
+        let (authority, issued) = Authority::create(cluster, days(AUTHORITY_DAYS)).map_err(|error| failed(&error))?;
         self.write_authority(&issued)?;
         Ok(authority)
     }
@@ -58,7 +58,7 @@ impl Directory {
     /// Adds a new authority, which issues from now on. Returns the certificates of both.
     pub(super) fn add_authority(&self, cluster: &str) -> Result<String> {
         self.open()?;
-        let (_, new) = Authority::create(cluster, days(AUTHORITY_DAYS)).map_err(failed)?;
+        let (_, new) = Authority::create(cluster, days(AUTHORITY_DAYS)).map_err(|error| failed(&error))?;
         let both = format!("{}{}", read(&self.ca())?, new.certificate);
         self.write_authority(&Issued { certificate: both.clone(), key: new.key })?;
         Ok(both)
@@ -160,6 +160,6 @@ pub(super) fn cannot(what: &'static str, path: &Path) -> impl FnOnce(io::Error) 
     move |error| CommandError::failed(format!("cannot {what} {}: {error}", path.display()))
 }
 
-fn failed(error: convoke_tls::IssueError) -> CommandError {
+fn failed(error: &convoke_tls::IssueError) -> CommandError {
     CommandError::failed(error.to_string())
 }
