@@ -201,6 +201,6 @@ mod tests {
             let request = Request { identity: Identity::node("c", "n"), hosts: vec![host.to_owned()] };
             assert!(matches!(authority.issue(&request, validity), Err(IssueError::Host(_))), "{host:?}");
         }
-        assert!(!format!("{:?}", authority).contains("PRIVATE"), "a key is never shown");
+        assert!(!format!("{authority:?}").contains("PRIVATE"), "a key is never shown");
     }
 }
