@@ -8,10 +8,11 @@ const FILES: [&str; 4] =
 
 /// Messages whose generated type is also their JSON form. Members and errors have their own types in `src/json.rs` and
 /// `src/error.rs`.
-const JSON: [&str; 22] = [
+const JSON: [&str; 23] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
+    "StatusResponse.Tls",
     "NodesResponse",
     "Node",
     "ServicesResponse",

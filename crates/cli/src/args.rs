@@ -21,6 +21,29 @@ pub struct ConnectArgs {
     /// File with the token to show; CONVOKE_TOKEN holds a token itself
     #[arg(long, value_name = "FILE", env = "CONVOKE_TOKEN_FILE", hide_env_values = true, global = true)]
     pub token_file: Option<PathBuf>,
+    /// Certificate authority of the cluster in PEM; connections then use TLS
+    #[arg(long = "ca", id = "tls_ca", value_name = "FILE", env = "CONVOKE_CA", hide_env_values = true, global = true)]
+    pub ca: Option<PathBuf>,
+    /// Certificate of this client in PEM, with --key
+    #[arg(
+        long = "cert",
+        id = "tls_cert",
+        value_name = "FILE",
+        env = "CONVOKE_CERT",
+        hide_env_values = true,
+        global = true
+    )]
+    pub cert: Option<PathBuf>,
+    /// Private key of this client in PEM, with --cert
+    #[arg(
+        long = "key",
+        id = "tls_key",
+        value_name = "FILE",
+        env = "CONVOKE_KEY",
+        hide_env_values = true,
+        global = true
+    )]
+    pub key: Option<PathBuf>,
     /// Time to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = timeout, global = true)]
     pub timeout: Duration,

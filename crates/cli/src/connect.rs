@@ -2,7 +2,8 @@
 
 use crate::context::current_context;
 use crate::{CLIENT_PORT, CommandError, ConnectArgs, Result, with_port};
-use convoke_client::{AuthorizedChannel, Builder, Client, ConnectionState, TokenSource, peer_port_answer};
+use convoke_client::log::{connect_lazy, connector};
+use convoke_client::{AuthorizedChannel, Builder, Client, ClientTls, ConnectionState, TokenSource, peer_port_answer};
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::v1::log_client::LogClient;
 use convoke_proto::v1::registry_client::RegistryClient;
@@ -20,10 +21,14 @@ use tonic::{Response, Status};
 /// `host:port` of all given nodes.
 pub fn addresses(connect: &ConnectArgs) -> Result<Vec<String>> {
     let chosen = chosen_addresses(connect)?;
-    let given = chosen.iter().map(|address| address.trim().trim_start_matches("http://").trim_end_matches('/'));
+    let bare = |address: &'_ str| {
+        let address = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://")).unwrap_or(address);
+        address.trim_end_matches('/').to_owned()
+    };
+    let given = chosen.iter().map(|address| bare(address.trim()));
     let mut addresses = Vec::new();
     for given in given.filter(|address| !address.is_empty()) {
-        let address = with_port(given, CLIENT_PORT);
+        let address = with_port(&given, CLIENT_PORT);
         if address.starts_with('[') && address.parse::<SocketAddr>().is_err() {
             return Err(CommandError::usage(format!("{given:?} is not a node address: use HOST:PORT")));
         }
@@ -69,6 +74,30 @@ fn token_file(path: &Path) -> Result<TokenSource> {
     Ok(TokenSource::file(path))
 }
 
+/// Returns the TLS settings: with `--ca` or an `https://` address, every connection uses TLS and never falls back.
+pub fn tls(connect: &ConnectArgs) -> Result<Option<ClientTls>> {
+    let chosen = chosen_addresses(connect)?;
+    let starts = |scheme: &str| chosen.iter().any(|address| address.trim().starts_with(scheme));
+    let own = match (&connect.cert, &connect.key) {
+        (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
+        (None, None) => None,
+        _ => return Err(CommandError::usage("--cert and --key belong together: give both or none")),
+    };
+    let Some(ca) = &connect.ca else {
+        return if starts("https://") || own.is_some() {
+            Err(CommandError::usage("TLS needs the certificate authority of the cluster: set --ca FILE or CONVOKE_CA"))
+        } else {
+            Ok(None)
+        };
+    };
+    if starts("http://") {
+        return Err(CommandError::usage(
+            "an address begins with http:// although --ca is set: use https://, or no --ca",
+        ));
+    }
+    ClientTls::load(ca, own).map(Some).map_err(|error| CommandError::usage(error.to_string()))
+}
+
 /// Calls the first reachable node that is ready. The call must be idempotent.
 pub async fn call<T>(
     connect: &ConnectArgs,
@@ -86,8 +115,8 @@ pub async fn call_until<T>(
     connect: &ConnectArgs,
     what: impl AsyncFn(NodeChannel, Instant) -> Result<T, AttemptError>,
 ) -> Result<T> {
-    let addresses = addresses(connect)?;
-    let token = token(connect)?;
+    let (addresses, tls, token) = (addresses(connect)?, tls(connect)?, token(connect)?);
+    let (secure, connector) = (tls.is_some(), connector(tls, None));
     let deadline = Instant::now() + connect.timeout;
     let mut missed = Vec::new();
     let mut reached = false;
@@ -99,7 +128,8 @@ pub async fn call_until<T>(
         let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let share_ends = Instant::now() + share;
         let attempt = async {
-            let connected = timeout_at(share_ends, endpoint.connect()).await.map_err(|_| AttemptError::Silent)?;
+            let connected =
+                timeout_at(share_ends, connector.connect(&endpoint)).await.map_err(|_| AttemptError::Silent)?;
             let channel = connected.map_err(|error| AttemptError::Connect(root_cause(&error)))?;
             what(NodeChannel(AuthorizedChannel::new(channel, token.clone())), share_ends).await
         };
@@ -108,7 +138,8 @@ pub async fn call_until<T>(
             Err(AttemptError::Rejected(error)) => return Err(error.into()),
             Err(AttemptError::Slow { received }) => return Err(slow(address, &received, connect.timeout)),
             Err(AttemptError::Connect(cause)) => {
-                let cause = peer_port_answer(address).await.unwrap_or(cause);
+                let answer = if secure { None } else { peer_port_answer(address).await };
+                let cause = answer.unwrap_or(cause);
                 missed.push(format!("{address} ({cause})"));
             }
             Err(AttemptError::NotReady(reason)) => {
@@ -129,6 +160,10 @@ pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
     let addresses = addresses(connect)?;
     let builder = match token(connect)? {
         Some(token) => builder.token(token),
+        None => builder,
+    };
+    let builder = match tls(connect)? {
+        Some(tls) => builder.tls(tls),
         None => builder,
     };
     let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
@@ -185,16 +220,15 @@ pub struct NodeChannel(AuthorizedChannel);
 
 impl NodeChannel {
     /// Connects with the first call, and again when needed. Every call has this timeout.
-    pub fn lazy(address: &str, timeout: Duration) -> Result<NodeChannel> {
-        NodeChannel::lazy_with(address, timeout, None)
-    }
-
-    /// Like [`lazy`](NodeChannel::lazy), with a token.
-    pub fn lazy_with(address: &str, timeout: Duration, token: Option<TokenSource>) -> Result<NodeChannel> {
+    pub fn lazy(
+        address: &str,
+        timeout: Duration,
+        tls: Option<ClientTls>,
+        token: Option<TokenSource>,
+    ) -> Result<NodeChannel> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
-        let channel = endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy();
-        Ok(NodeChannel(AuthorizedChannel::new(channel, token)))
+        Ok(NodeChannel(connect_lazy(&endpoint.connect_timeout(timeout).timeout(timeout), tls, token)))
     }
 
     pub fn admin(self) -> AdminClient<AuthorizedChannel> {

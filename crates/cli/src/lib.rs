@@ -15,7 +15,7 @@ mod time;
 
 pub use address::{CLIENT_PORT, PEER_PORT, host_port, with_port};
 pub use args::{ConnectArgs, Inspect, pair, timeout};
-pub use connect::{AttemptError, NodeChannel, addresses, attach, call, call_until, report_connection, token};
+pub use connect::{AttemptError, NodeChannel, addresses, attach, call, call_until, report_connection, tls, token};
 pub use context::{Context, Contexts, contexts_file, write_private};
 pub use error::{CommandError, Result, exit};
 pub use process::{block_on, block_on_all_cores, raise_open_files};

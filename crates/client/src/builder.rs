@@ -1,12 +1,14 @@
 //! Settings of a client.
 
 use crate::client::{Client, Inner, LogAccess, Process};
+use crate::connect::connector;
 use crate::connection::endpoint;
 use crate::driver::{Driver, Signals};
 use crate::seeds::Seeds;
 use crate::session::{Identity, Session};
 use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, Liveness};
+use convoke_tls::ClientTls;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,6 +33,7 @@ pub struct Builder {
     heartbeat_timeout: Option<Duration>,
     operation_timeout: Option<Duration>,
     token: Option<TokenSource>,
+    tls: Option<ClientTls>,
 }
 
 impl Builder {
@@ -80,6 +83,12 @@ impl Builder {
         self
     }
 
+    /// Uses TLS for all connections. They never fall back to connections without it.
+    pub fn tls(mut self, tls: ClientTls) -> Builder {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Starts the client, which connects in the background. Must be called in a tokio runtime.
     pub fn build(self) -> Result<Client, Error> {
         let seeds = if self.seeds.is_empty() { vec![DEFAULT_SEED.to_owned()] } else { self.seeds };
@@ -89,6 +98,7 @@ impl Builder {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(Error::new(ErrorCode::FailedPrecondition, "a client must be built in a tokio runtime"));
         }
+        let connector = connector(self.tls, self.token);
         let mut random = fastrand::Rng::new();
         let identity = Identity {
             client: self.client.unwrap_or_else(|| format!("{:016x}", random.u64(..))),
@@ -99,7 +109,7 @@ impl Builder {
         let id = identity.client.clone();
         let nonce = identity.nonce;
         let start = Instant::now();
-        let log = LogAccess::new(seeds.clone(), self.token.clone());
+        let log = LogAccess::new(seeds.clone(), connector.clone());
         let session = Session::new(identity, Seeds::new(seeds, self.region), random, start.elapsed());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (states, state) = watch::channel(ConnectionState::Connecting { address: String::new() });
@@ -108,7 +118,7 @@ impl Builder {
         let (heartbeats, heartbeat_timeout) = watch::channel(session.heartbeat_timeout());
         let process = Process { nonce, heartbeat_timeout, registered: Mutex::default() };
         let signals = Signals { states, links, heartbeat_timeout: heartbeats };
-        tokio::spawn(Driver::new(session, start, receiver, signals, abandoned.clone(), self.token).run());
+        tokio::spawn(Driver::new(session, start, receiver, signals, abandoned.clone(), connector).run());
         let operation_timeout = self.operation_timeout;
         let inner = Inner { id, commands, states: state, links: link, operation_timeout, abandoned, log, process };
         Ok(Client { inner: Arc::new(inner) })

@@ -1,7 +1,7 @@
 //! The client's public interface.
 
 use crate::builder::Builder;
-use crate::connect::TokenConnect;
+use crate::connect::Connect;
 use crate::connection::Link;
 use crate::driver::{Command, Reply};
 use crate::follow::{self, CallbackGuard};
@@ -84,7 +84,7 @@ impl Process {
 #[derive(Debug)]
 pub(crate) struct LogAccess {
     seeds: Vec<String>,
-    token: Option<TokenSource>,
+    connector: Arc<dyn Connect>,
     runtime: tokio::runtime::Handle,
     ambassador: OnceLock<Ambassador>,
 }
@@ -100,15 +100,15 @@ impl Inner {
 
 impl LogAccess {
     /// Must be called in a tokio runtime, with valid seeds.
-    pub(crate) fn new(seeds: Vec<String>, token: Option<TokenSource>) -> LogAccess {
-        LogAccess { seeds, token, runtime: tokio::runtime::Handle::current(), ambassador: OnceLock::new() }
+    pub(crate) fn new(seeds: Vec<String>, connector: Arc<dyn Connect>) -> LogAccess {
+        LogAccess { seeds, connector, runtime: tokio::runtime::Handle::current(), ambassador: OnceLock::new() }
     }
 
     fn ambassador(&self) -> &Ambassador {
         self.ambassador.get_or_init(|| {
             let _entered = self.runtime.enter();
-            let connect = Arc::new(TokenConnect(self.token.clone()));
-            Ambassador::start_with(self.seeds.clone(), connect).expect("the seeds were checked, and there is a runtime")
+            Ambassador::start_with(self.seeds.clone(), self.connector.clone())
+                .expect("the seeds were checked, and there is a runtime")
         })
     }
 }

@@ -1,13 +1,14 @@
 //! One connection to a node: the attach stream and the discovery of other nodes.
 
 use crate::Error;
-use crate::connect::{Connect, LogChannel, TokenConnect};
+use crate::connect::{Connect, LogChannel};
 use crate::peer_port::peer_port_answer;
 use crate::seeds::KnownNode;
 use crate::session::ConnectionId;
-use crate::token::{AuthorizedChannel, TokenSource};
+use crate::token::AuthorizedChannel;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{ErrorCode, NODE_SERVICE, json, v1};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -56,12 +57,12 @@ impl Connection {
         id: ConnectionId,
         address: String,
         attach: bool,
-        token: Option<TokenSource>,
         events: ConnectionEvents,
+        connector: Arc<dyn Connect>,
     ) -> Connection {
         let (outgoing, messages) = mpsc::channel(OUTGOING_MAX);
         let task = tokio::spawn(async move {
-            let error = run(id, &address, attach, token, messages, &events).await;
+            let error = run(id, &address, attach, messages, &events, &*connector).await;
             // The receiver is dropped only together with the client.
             let _ = events.send((id, ConnectionEvent::Ended(error))).await;
         });
@@ -85,11 +86,11 @@ async fn run(
     id: ConnectionId,
     address: &str,
     attach: bool,
-    token: Option<TokenSource>,
     messages: mpsc::Receiver<v1::ClientMessage>,
     events: &ConnectionEvents,
+    connector: &dyn Connect,
 ) -> Error {
-    let channel = match connect(address, token).await {
+    let channel = match connect_remote(connector, address).await {
         Ok(channel) => channel,
         Err(error) => return error,
     };
@@ -105,7 +106,8 @@ async fn run(
     } else {
         learn(id, channel, Some(PROBE_INTERVAL), events, &mut answered).await
     };
-    if answered {
+    // A port that speaks TLS is not asked without it.
+    if answered || connector.is_secure() {
         return error;
     }
     peer_port_answer(address).await.map_or(error, |answer| Error::new(ErrorCode::NotReady, answer))
@@ -114,10 +116,6 @@ async fn run(
 /// Whether a gRPC server has sent this status, instead of a connection that broke or speaks another protocol.
 fn is_answer(status: &Status) -> bool {
     std::error::Error::source(status).is_none()
-}
-
-pub(crate) async fn connect(address: &str, token: Option<TokenSource>) -> Result<AuthorizedChannel, Error> {
-    connect_remote(&TokenConnect(token), address).await
 }
 
 /// Returns a channel to a node of the log. No connection is opened if the node is in this process.

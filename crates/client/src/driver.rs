@@ -2,10 +2,10 @@
 //! waits for a node: connections are separate tasks.
 
 use crate::client::CloseOutcome;
+use crate::connect::Connect;
 use crate::connection::{Connection, ConnectionEvent, ConnectionEvents, Link};
 use crate::registration::Standing;
 use crate::session::{ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, Session};
-use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,9 +70,9 @@ pub(crate) struct Driver {
     links: watch::Sender<Option<Link>>,
     heartbeat_timeout: watch::Sender<Duration>,
     connection_events: ConnectionEvents,
+    connector: Arc<dyn Connect>,
     events: mpsc::Receiver<(ConnectionId, ConnectionEvent)>,
     connection: Option<Connection>,
-    token: Option<TokenSource>,
     waiting: BTreeMap<OperationId, Waiting>,
     /// Some callers have stopped waiting.
     abandoned: Arc<AtomicBool>,
@@ -88,7 +88,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         signals: Signals,
         abandoned: Arc<AtomicBool>,
-        token: Option<TokenSource>,
+        connector: Arc<dyn Connect>,
     ) -> Driver {
         let Signals { states, links, heartbeat_timeout } = signals;
         let (connection_events, events) = mpsc::channel(CONNECTION_EVENTS_MAX);
@@ -100,9 +100,9 @@ impl Driver {
             links,
             heartbeat_timeout,
             connection_events,
+            connector,
             events,
             connection: None,
-            token,
             waiting: BTreeMap::new(),
             abandoned,
             standings: BTreeMap::new(),
@@ -247,8 +247,8 @@ impl Driver {
                     connection,
                     address,
                     attach,
-                    self.token.clone(),
                     self.connection_events.clone(),
+                    self.connector.clone(),
                 ));
             }
             Effect::Disconnect { connection } => {

@@ -57,6 +57,7 @@ pub use convoke_filter::{Filter, FilterError};
 pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
 pub use convoke_proto::{Error, ErrorCode};
 pub use convoke_session::{ConnectionState, Event, ResetReason, Update};
+pub use convoke_tls::{ClientTls, TlsError};
 pub use follow::CallbackGuard;
 pub use peer_port::peer_port_answer;
 pub use pick::{LocalityPreferring, RoundRobin, WeightedRoundRobin};

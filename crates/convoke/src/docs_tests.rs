@@ -96,6 +96,8 @@ fn command_line() -> String {
          The binary `convoke` starts nodes and has all client commands.\n\n\
          - Client commands take `--addr HOST:PORT,…` (or `CONVOKE_ADDR`) and `--timeout`.\n  \
            They try several addresses in turn.\n\
+         - With `--ca FILE` (or `CONVOKE_CA`), they use TLS and never connect without it.\n  \
+           `--cert FILE` and `--key FILE` present a certificate of the client (guides/secure.md).\n\
          - Commands that print an answer take `--json`.\n  \
            The JSON has the form of the HTTP API.\n\
          - A subcommand also takes the flags of the command above it.\n\
@@ -120,7 +122,9 @@ fn describe(out: &mut String, command: &Command, parent: &str, described: &[&str
     }
     let _ = write!(out, "\n## `{name}`\n\n{}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
     // Described at the top of the page, or with the command that they belong to.
-    let known = |id: &str| ["help", "addr", "timeout", "json"].contains(&id) || described.contains(&id);
+    let known = |id: &str| {
+        ["help", "addr", "timeout", "json", "tls_ca", "tls_cert", "tls_key"].contains(&id) || described.contains(&id)
+    };
     let own = |argument: &&Arg| !argument.is_hide_set() && !known(argument.get_id().as_str());
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {

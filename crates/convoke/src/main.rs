@@ -9,6 +9,7 @@ mod docs_tests;
 mod node;
 #[cfg(test)]
 mod packaging_tests;
+mod security;
 #[cfg(all(test, feature = "tools"))]
 mod tools_tests;
 
@@ -66,6 +67,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Context(command) => access::context(&command),
         #[cfg(feature = "tools")]
         Command::Tool(tool) => return convoke_tools::run(tool, config::keys::variable_of).map(ExitCode::from),
+        Command::Init(arguments) => security::init(&arguments),
+        Command::Tls(command) => security::tls(&command),
         Command::Config(ConfigCommand::Check { file, json }) => check(&file, json),
         Command::Config(ConfigCommand::Print(arguments)) => print(&arguments),
         Command::Completions { shell } => {
@@ -81,6 +84,9 @@ fn run(command: Command) -> Result<ExitCode> {
 
 /// Runs a node until it ends.
 fn serve(plan: node::Plan) -> Result {
+    // Files of a node are for its user only (TS11).
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let exporter = node::observe(&plan)?;
     block_on_all_cores(async {
         let exporting = exporter.map(Exporter::spawn);
@@ -95,7 +101,10 @@ fn serve(plan: node::Plan) -> Result {
 fn check(file: &Path, json: bool) -> Result {
     let mut loaded = Loaded::default();
     loaded.file(file)?;
-    node::Plan::start(&loaded)?;
+    let plan = node::Plan::start(&loaded)?;
+    if let Some(tls) = plan.parts.tls {
+        convoke_tls::NodeTls::load(tls).map_err(|error| CommandError::usage(error.to_string()))?;
+    }
     if json {
         return output::print_json(&serde_json::json!({ "file": file, "valid": true }));
     }

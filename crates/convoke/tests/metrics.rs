@@ -44,6 +44,13 @@ A rising `links_overflowed` means that a peer reads too slowly.",
         "A rising `connections_rejected` means that the limit `clients.connections` is reached.",
     ),
     (
+        "convoke_tls_",
+        "TLS",
+        "All values are 0 without TLS.
+Alert when `convoke_tls_certificate_not_after_seconds - time()` is below a week.
+A rising `client_plain_accepted` or `dials_plain` shows connections that are not encrypted yet.",
+    ),
+    (
         "convoke_log_",
         "Log",
         "These metrics exist only on nodes with the log enabled.

@@ -140,6 +140,8 @@ impl Default for Limits {
 pub struct Config {
     pub node: NodeId,
     pub cluster: String,
+    /// Ports of this node that use TLS, for its member record; empty for none (TS5).
+    pub tls: String,
     pub region: String,
     /// Address other nodes dial.
     pub peer_address: String,
@@ -164,6 +166,7 @@ impl Config {
         Config {
             node,
             cluster: "convoke".to_owned(),
+            tls: String::new(),
             region: String::new(),
             peer_address: String::new(),
             client_address: String::new(),

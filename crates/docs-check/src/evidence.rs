@@ -12,6 +12,7 @@ const PAGES: &[&str] = &[
     "docs/log-protocol.md",
     "docs/coordination-protocol.md",
     "docs/access-control.md",
+    "docs/security-protocol.md",
 ];
 const MARKERS: &[&str] = &["*Shown by:*", "*Checked by.*", "**Checked by:**"];
 const TABLE: &str = "\n## Tests\n";

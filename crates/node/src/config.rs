@@ -3,6 +3,7 @@
 use crate::error::StartError;
 use convoke_core::version::{InvalidNodeId, NodeId};
 use convoke_core::{Limits, Timers};
+use convoke_tls::NodeTls;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub struct Config {
     /// Nodes of another cluster are rejected.
     pub cluster: String,
     pub region: String,
+    /// TLS of the peer port; `None` if it is off.
+    pub tls: Option<NodeTls>,
     /// Address to listen on for peers, `host:port`; port 0 = any free port.
     pub bind: String,
     /// Address that other nodes dial, `host:port`, if it differs from the bound address; port 0 = the bound port.
@@ -87,6 +90,7 @@ impl Config {
             id: core.node,
             cluster: core.cluster,
             region: core.region,
+            tls: None,
             bind: "127.0.0.1:0".to_owned(),
             advertise: None,
             client_address: String::new(),
@@ -105,6 +109,7 @@ impl Config {
         convoke_core::Config {
             node: self.id.clone(),
             cluster: self.cluster.clone(),
+            tls: self.tls.as_ref().map(NodeTls::record).unwrap_or_default(),
             region: self.region.clone(),
             peer_address: peer_address.to_owned(),
             client_address: self.client_address.clone(),

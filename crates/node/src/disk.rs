@@ -23,7 +23,7 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     pub(crate) fn open(path: &Path, id: &NodeId) -> Result<Self, StartError> {
-        fs::create_dir_all(path).map_err(disk("create", path))?;
+        create_private(path).map_err(disk("create", path))?;
         let lock_path = path.join(LOCK);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
         let lock = lock.map_err(disk("open", &lock_path))?;
@@ -65,6 +65,14 @@ impl DataDir {
     fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
         self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// Creates the directory, and keeps other users out of it, also if it existed (TS11).
+fn create_private(path: &Path) -> io::Result<()> {
+    convoke_tls::create_private_dir(path)?;
+    #[cfg(unix)]
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    Ok(())
 }
 
 /// Returns the id of the node that a data directory belongs to, without locking it.

@@ -1,10 +1,10 @@
 //! Other planes on the peer port: connections that begin with their preamble are passed on unread.
 
 use convoke_base::framing::Preamble;
+use convoke_tls::{Identity, Stream};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// Connections of one plane that may wait.
@@ -13,7 +13,9 @@ const WAITING_MAX: usize = 64;
 /// An inbound connection of another plane. Its preamble has been read.
 #[derive(Debug)]
 pub struct Inbound {
-    pub stream: TcpStream,
+    pub stream: Stream,
+    /// What the certificate of the connection names: a node of this cluster. `None` without TLS.
+    pub identity: Option<Identity>,
     pub address: SocketAddr,
     /// Whether a peer of the registry was connected from or at this IP address before. Places can be reserved for such
     /// connections.

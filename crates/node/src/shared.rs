@@ -14,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
 use convoke_core::{ErrorCode, Rejection, RevocationSet};
+use convoke_tls::NodeTls;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) peer_address: String,
     pub(crate) client_address: String,
     pub(crate) network: NetworkLimits,
+    pub(crate) tls: Option<NodeTls>,
     pub(crate) frame_bytes: usize,
     pub(crate) session_timeout: Duration,
     /// Requests and heartbeats of clients.
@@ -116,6 +118,7 @@ impl Shared {
             session_timeout: config.timers.heartbeat_timeout,
             handshake_permits: HandshakePermits::new(config.network.unidentified_links),
             network: config.network,
+            tls: config.tls,
             lanes,
             inbox,
             peer_inbox,
@@ -157,6 +160,13 @@ impl Shared {
             }
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })
+    }
+
+    /// Records a connection that TLS refused. Its counters are those of [`NodeTls`].
+    pub(crate) fn refused(&self, address: SocketAddr, why: &str) {
+        if self.log_throttle.is_new(&format!("tls {}", address.ip())) {
+            self.timeline.record(NodeEvent::Malformed { address: address.to_string(), what: why.to_owned() });
+        }
     }
 
     /// Records a connection that does not belong to a peer.

@@ -16,6 +16,8 @@ convoke_counters::atomic_counters! {
         commands_rejected,
         /// Commands and reads rejected because too many were in progress.
         requests_rejected_busy,
+        /// Messages of a leader or candidate refused because the certificate of the connection names another node.
+        senders_rejected,
         /// Commands with an unknown outcome.
         outcomes_unknown,
         /// Reads answered after leadership was confirmed.

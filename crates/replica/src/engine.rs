@@ -6,6 +6,7 @@ use crate::counters::{Counting, add};
 use crate::group::removal::Verdict;
 use crate::handle::Settling;
 use crate::keep_alives::KeepAlives;
+use crate::net::Senders;
 use crate::raft::{self, LeaderId, Proposal, Raft, WriteResult};
 use crate::rejection::LogRejection;
 use crate::state::State;
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     /// The group as reported by its leader, after this replica was removed. Cleared when a leader contacts this replica
     /// or reports it as a member.
     group_after_removal: Mutex<Option<Group>>,
+    /// Nodes of replicas that no configuration lists yet (TS4).
+    senders: Mutex<Senders>,
     pub(crate) config: Arc<Config>,
 }
 
@@ -98,6 +101,7 @@ impl Engine {
                 quorum,
                 led: Mutex::default(),
                 group_after_removal: Mutex::default(),
+                senders: Mutex::default(),
                 config,
             },
             queued,
@@ -236,6 +240,17 @@ impl Engine {
     /// Returns true if it was not excluded before.
     pub(crate) fn set_excluded(&self, reason: String) -> bool {
         self.excluded.lock().unwrap_or_else(PoisonError::into_inner).replace(reason).is_none()
+    }
+
+    /// Checks that the node at the other end of an authenticated connection is the one that a vote names (TS4).
+    pub(crate) fn check_sender(&self, leader: &LeaderId, node: &str) -> Result<(), String> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let configured = metrics.membership_config.membership().get_node(&leader.node_id);
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        senders.check(leader.node_id, node, configured.map(|replica| replica.node.as_str())).inspect_err(|_| {
+            add(&self.counting.senders_rejected, 1);
+        })
     }
 
     pub(crate) fn contact_timeout(&self) -> Duration {

@@ -36,7 +36,7 @@ pub use counters::Counters;
 pub use entropy::seed_thread;
 pub use handle::{Answered, Backup, Consistency, Edit, LeaseKept, LogHandle, OpenAnswered};
 pub use mutant::{Mutant, Mutation};
-pub use net::{Dial, DialWithLookup, Duplex, LOG_PREAMBLE, NodeLog, NodeLookup, TcpDial};
+pub use net::{Dial, DialWithLookup, Duplex, LOG_PREAMBLE, NodeLog, NodeLookup, TcpDial, TlsDial};
 pub use rejection::{ChangeError, LogRejection, SubmitError};
 pub use replica::{Replica, StartError};
 pub use status::{Group, GroupReplica, LogConflict, ReplicaStatus, Role};

@@ -16,6 +16,7 @@ use crate::store::{LogStore, Sizes, StoreError, snapshot_file};
 use crate::{evidence, housekeeping, keep_alives, term_watch};
 use convoke_log::command::ReplicaLocation;
 use convoke_log::{Level, LimitsError, Machine, ReplicaId};
+use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -126,26 +127,38 @@ impl Drop for Replica {
 impl LogHandle {
     /// Serves a connection of the peer port whose first eight bytes were [`LOG_PREAMBLE`](crate::LOG_PREAMBLE).
     pub fn accept(&self, stream: impl Duplex, from: SocketAddr) {
-        self.accept_in(stream, from, None);
+        self.accept_in(stream, from, None, None);
+    }
+
+    /// The same for a connection whose certificate names a node of this cluster. Its messages are accepted only in the
+    /// name of this node (TS4).
+    pub fn accept_authenticated(&self, stream: impl Duplex, from: SocketAddr, node: &str) {
+        self.accept_in(stream, from, None, Some(SmolStr::new(node)));
     }
 
     /// The same for a connection from an address where no peer is known. Such connections get half of the places, so
     /// that they cannot keep replicas out.
     pub fn accept_stranger(&self, stream: impl Duplex, from: SocketAddr) {
         match self.plane.strangers.clone().try_acquire_owned() {
-            Ok(place) => self.accept_in(stream, from, Some(place)),
+            Ok(place) => self.accept_in(stream, from, Some(place), None),
             Err(_) => crate::counters::add(&self.plane.counting.connections_rejected, 1),
         }
     }
 
-    fn accept_in(&self, stream: impl Duplex, from: SocketAddr, place: Option<OwnedSemaphorePermit>) {
+    fn accept_in(
+        &self,
+        stream: impl Duplex,
+        from: SocketAddr,
+        place: Option<OwnedSemaphorePermit>,
+        authenticated: Option<SmolStr>,
+    ) {
         let plane = self.plane.clone();
         let Ok(permit) = plane.connections.clone().try_acquire_owned() else {
             crate::counters::add(&plane.counting.connections_rejected, 1);
             return;
         };
         crate::counters::add(&plane.counting.connections, 1);
-        let serving = server::serve(plane.clone(), Box::new(stream), from);
+        let serving = server::serve(plane.clone(), Box::new(stream), from, authenticated);
         plane.spawn(async move {
             serving.await;
             drop((permit, place));

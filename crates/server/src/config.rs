@@ -2,17 +2,20 @@
 
 use crate::access::AuthConfig;
 use crate::error::StartError;
+use convoke_tls::NodeTls;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Settings of a server, apart from those of its node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Address to listen on for clients, `host:port`. With port 0 the system chooses a free port.
     pub bind: String,
     /// Allows listeners on non-loopback addresses, although every process that can connect to
     /// the port has full access.
     pub insecure_public: bool,
+    /// TLS of the client port; `None` if it is off.
+    pub tls: Option<NodeTls>,
     /// Names, without ports, under which clients may reach this node over HTTP, in addition to addresses, names of
     /// private networks and the names that the node advertises. `*` accepts every name.
     pub allowed_hosts: Vec<String>,
@@ -120,6 +123,7 @@ impl Default for Config {
         Config {
             bind: "127.0.0.1:0".to_owned(),
             insecure_public: false,
+            tls: None,
             allowed_hosts: Vec::new(),
             dns: None,
             auth: None,

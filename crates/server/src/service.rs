@@ -7,8 +7,9 @@ use crate::surface::Surface;
 use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use bytes::Bytes;
-use convoke_access::CertificateIdentity;
+use convoke_access::{CertificateIdentity, CertificateRole};
 use convoke_http_session::Key;
+use convoke_tls::{Identity, Role, Stream};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::HashSet;
@@ -19,7 +20,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use tokio::net::TcpStream;
 
 /// Number of the next connection of a client.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -40,7 +40,9 @@ pub(crate) struct ClientConnection {
     pub(crate) address: Option<SocketAddr>,
     /// Unique in this process.
     pub(crate) number: u64,
-    /// Identity of the verified certificate of the client. The listener sets it.
+    /// Whether the connection uses TLS.
+    pub(crate) tls: bool,
+    /// Identity of the verified certificate of the client: a node or a client of this cluster.
     pub(crate) certificate: Option<CertificateIdentity>,
     /// The caller whose token the last request carried.
     known: Mutex<Option<KnownCaller>>,
@@ -75,9 +77,17 @@ impl ClientConnection {
         (self.open_calls.load(Ordering::Relaxed) == 0).then(|| self.calls.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn of(stream: &TcpStream) -> Arc<Self> {
+    pub(crate) fn of(stream: &Stream, identity: Option<Identity>) -> Arc<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Arc::new(ClientConnection { address: stream.peer_addr().ok(), number, ..ClientConnection::default() })
+        let (address, tls) = (stream.peer_addr().ok(), stream.is_tls());
+        let certificate = identity.map(|Identity { cluster, role, name }| {
+            let role = match role {
+                Role::Node => CertificateRole::Node,
+                Role::Client => CertificateRole::Client,
+            };
+            CertificateIdentity { cluster, role, name }
+        });
+        Arc::new(ClientConnection { address, number, tls, certificate, ..ClientConnection::default() })
     }
 
     pub(crate) fn known_caller(&self) -> Option<KnownCaller> {

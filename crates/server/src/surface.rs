@@ -90,7 +90,7 @@ impl Surface {
         Arc::new(Surface {
             hosts,
             sessions,
-            peers: http::PeerClient::new(),
+            peers: http::PeerClient::new(config.tls.clone()),
             watchers: Arc::default(),
             encoded: Arc::new(EncodedChanges::new()),
             chunks: http::SharedChunks::new(),

@@ -127,11 +127,14 @@ function showBanner() {
   if (status?.alone) reasons.unshift(status.alone);
   else if (status && !status.ready)
     reasons.unshift("this node is starting or stopping and does not accept clients; its data may be incomplete");
+  const warning = status?.tls?.warning;
+  const title = reasons.length > 0 ? "Degraded" : "Warning";
+  if (warning && !reasons.includes(warning)) reasons.push(warning);
   const message = reasons.join("; ");
   if (banner.dataset.message !== message) {
     banner.dataset.message = message;
     banner.dataset.state = message ? "degraded" : "";
-    banner.replaceChildren(...(message ? [h("strong", {}, `Degraded: ${message}.`)] : []));
+    banner.replaceChildren(...(message ? [h("strong", {}, `${title}: ${message}.`)] : []));
   }
   pulse.dataset.state = status ? "live" : "connecting";
   text(pulse, status ? "Live" : "Connecting");

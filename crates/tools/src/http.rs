@@ -1,6 +1,7 @@
 //! Plain HTTP requests to the cluster manager or a node.
 
 use bytes::Bytes;
+use convoke_tls::{ClientTls, Stream};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -51,7 +52,25 @@ pub(crate) async fn request(
     path: &str,
     body: Option<Vec<u8>>,
 ) -> Result<Answer, HttpClientError> {
-    let stream = TcpStream::connect(address).await?;
+    request_with(address, method, path, body, None).await
+}
+
+/// Like [`request`], with TLS if it is given.
+pub(crate) async fn request_with(
+    address: &str,
+    method: Method,
+    path: &str,
+    body: Option<Vec<u8>>,
+    tls: Option<&ClientTls>,
+) -> Result<Answer, HttpClientError> {
+    let socket = TcpStream::connect(address).await?;
+    let stream = match tls {
+        Some(tls) => {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            tls.connect(socket, host, "http/1.1").await.map_err(|error| HttpClientError::Broken(error.to_string()))?
+        }
+        None => Stream::Plain(socket),
+    };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut driving = JoinSet::new();
     driving.spawn(async move {

@@ -41,7 +41,9 @@ pub use self::read::Consistency;
 pub use self::txn::{Compare, Op, OpResult, PendingTxn, Relation, Txn, TxnAnswer, TxnBuilder};
 pub use self::view::KeyView;
 pub use self::watch::{KeyChange, KeyWatch, KeyWatchEvent, ResetReason, WatchKeys};
-pub use crate::connect::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
+pub use crate::connect::{
+    Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect, connect_lazy, connector,
+};
 pub use convoke_proto::v1::{
     Fate, KeyValue, Lease as LeaseInfo, Lock as LockInfo, LockHolder, LogStatusResponse as Status, RequestId,
     fate::Kind as FateKind,

@@ -89,7 +89,7 @@ pub(crate) enum KvCommand {
         #[arg(default_value = "")]
         prefix: String,
         /// Watch this key only, not a prefix
-        #[arg(long, conflicts_with = "prefix")]
+        #[arg(long = "only", value_name = "KEY", conflicts_with = "prefix")]
         key: Option<String>,
         /// First revision to show [default: after the current one]
         #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(u64).range(1..))]

@@ -5,6 +5,7 @@ mod client;
 mod coordination;
 mod log;
 mod node;
+mod security;
 
 use clap::{Args, Parser, Subcommand};
 use convoke_cli::Inspect;
@@ -19,6 +20,7 @@ pub(crate) use coordination::{
 };
 pub(crate) use log::{Consistency, Guard, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
+pub(crate) use security::{InitArgs, IssueArgs, RenewArgs, TlsCommand};
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 error, 2 invalid usage or configuration, 3 no node reachable, ready or with a quorum, 4 not found, 5 rejected. \
@@ -77,6 +79,11 @@ pub(crate) enum Command {
     #[cfg(feature = "tools")]
     #[command(flatten)]
     Tool(convoke_tools::Tool),
+    /// Write certificates and configurations of a secure cluster
+    Init(InitArgs),
+    /// Issue, show and renew certificates
+    #[command(subcommand)]
+    Tls(TlsCommand),
     /// Check or print the configuration
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -48,12 +48,20 @@ fn render(status: &v1::StatusResponse, palette: Palette) -> String {
                     counted(counts.links, "node")
                 ),
             ),
+            ("TLS", tls(status, palette)),
             ("Log", status.log_role.clone()),
             ("Access", access.to_owned()),
             ("Version", status.version.clone()),
         ],
         palette,
     )
+}
+
+fn tls(status: &v1::StatusResponse, palette: Palette) -> String {
+    let tls = status.tls.clone().unwrap_or_default();
+    let mode = |mode: &str| if mode.is_empty() { "off".to_owned() } else { mode.to_owned() };
+    let modes = format!("clients {}, peers {}", mode(&tls.client), mode(&tls.peer));
+    if tls.warning.is_empty() { modes } else { format!("{modes}; {}", palette.paint(Style::Doubtful, &tls.warning)) }
 }
 
 #[cfg(test)]
@@ -84,6 +92,12 @@ mod tests {
             log_role: "follower".into(),
             alone: String::new(),
             access: "enforced".into(),
+            tls: Some(v1::status_response::Tls {
+                client: "required".into(),
+                peer: "optional".into(),
+                not_after_ms: 1_800_000_000_000,
+                warning: "the TLS certificate of this node expires in 25 days".into(),
+            }),
         };
         golden!("golden/status.txt", &render(&status, Palette::PLAIN));
         let alone = v1::StatusResponse { ready: false, alone: "no seed was reached".into(), ..status.clone() };

@@ -8,6 +8,7 @@ use convoke_core::ConfigError;
 use convoke_node::StartError;
 use convoke_replica::Founding;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 /// The configurations of the components.
@@ -17,6 +18,8 @@ pub(crate) struct Parts {
     pub(crate) server: convoke_server::Config,
     /// `None` if the log is off. Its address is set after the node has bound its port.
     pub(crate) log: Option<convoke_replica::Config>,
+    /// `None` if TLS is off on both ports. The files have not been read.
+    pub(crate) tls: Option<convoke_tls::Settings>,
     /// `None` without a collector.
     pub(crate) traces: Option<convoke_otlp::Config>,
     /// Host that clients dial, if it differs from the bound address.
@@ -54,6 +57,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     let server = convoke_server::Config {
         bind: host_port(&settings.bind, settings.client_port),
         insecure_public: settings.insecure_public,
+        tls: None,
         allowed_hosts: settings.allowed_hosts.clone(),
         auth: auth(settings),
         dns: dns_enabled(loaded).then(|| convoke_dns::Config {
@@ -89,7 +93,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     if let Some(error) = log.as_ref().and_then(|log| log.validate().err()) {
         return Err(rejected(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
     }
-    Ok(Parts { traces: traces(loaded, id)?, node, server, log, client_host })
+    Ok(Parts { traces: traces(loaded, id)?, tls: tls(loaded, id)?, node, server, log, client_host })
 }
 
 /// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free
@@ -123,6 +127,39 @@ pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> 
         }
     }
     Ok(())
+}
+
+/// Handshakes in progress on the client port, and their time limit.
+const HANDSHAKES_MAX: usize = 1_024;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn tls(loaded: &Loaded, id: &str) -> Result<Option<convoke_tls::Settings>> {
+    let settings = &loaded.settings.tls;
+    if !settings.client.is_on() && !settings.peer.is_on() {
+        return Ok(None);
+    }
+    let file = |key: &'static str, path: &Path| {
+        if path.as_os_str().is_empty() {
+            let error = convoke_tls::TlsError::Missing(key);
+            return Err(CommandError::usage(format!("{error}{}", from(loaded, &["tls.client", "tls.peer"]))));
+        }
+        Ok(loaded.resolve(key, path))
+    };
+    Ok(Some(convoke_tls::Settings {
+        cluster: loaded.settings.cluster.clone(),
+        node: id.to_owned(),
+        files: convoke_tls::Files {
+            ca: file("tls.ca", &settings.ca)?,
+            cert: file("tls.cert", &settings.cert)?,
+            key: file("tls.key", &settings.key)?,
+        },
+        client: settings.client,
+        peer: settings.peer,
+        client_certificates: settings.client_certificates,
+        client_tls12: settings.client_tls12,
+        handshakes: HANDSHAKES_MAX,
+        handshake_timeout: HANDSHAKE_TIMEOUT,
+    }))
 }
 
 fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {

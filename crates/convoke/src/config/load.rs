@@ -12,8 +12,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Variables of Convoke that are not configuration keys.
-const OTHER_VARIABLES: &[&str] =
-    &["CONVOKE_ADDR", "CONVOKE_CONFIG", "CONVOKE_CONTEXTS", "CONVOKE_FENCE", "CONVOKE_TOKEN", "CONVOKE_TOKEN_FILE"];
+const OTHER_VARIABLES: &[&str] = &[
+    "CONVOKE_ADDR",
+    "CONVOKE_CA",
+    "CONVOKE_CERT",
+    "CONVOKE_CONFIG",
+    "CONVOKE_CONTEXTS",
+    "CONVOKE_FENCE",
+    "CONVOKE_KEY",
+    "CONVOKE_TOKEN",
+    "CONVOKE_TOKEN_FILE",
+];
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +124,17 @@ impl Loaded {
             self.set(key, flag.value.as_str().into(), Source::Flag(flag.flag))?;
         }
         Ok(())
+    }
+
+    /// A path from the settings. One from a file is relative to the directory of the file, so that a directory with a
+    /// configuration and the files it names can be moved.
+    pub(crate) fn resolve(&self, key: &str, path: &Path) -> PathBuf {
+        match self.source(key) {
+            Some(Source::File { path: file, .. }) if !path.as_os_str().is_empty() => {
+                file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
+            }
+            _ => path.to_owned(),
+        }
     }
 
     /// The source of a value; `None` for a default.

@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) insecure_public: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) mass_failure_share: f64,
+    pub(crate) tls: TlsSettings,
     pub(crate) logging: LoggingSettings,
     pub(crate) tracing: TracingSettings,
     pub(crate) timers: TimerSettings,
@@ -44,6 +45,17 @@ pub(crate) struct Settings {
     pub(crate) log_timers: LogTimerSettings,
     pub(crate) log_limits: LogLimitSettings,
     pub(crate) log_state: LogStateSettings,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct TlsSettings {
+    pub(crate) ca: PathBuf,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) client: convoke_tls::Mode,
+    pub(crate) peer: convoke_tls::Mode,
+    pub(crate) client_certificates: convoke_tls::ClientCertificates,
+    pub(crate) client_tls12: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -205,6 +217,7 @@ impl Default for Settings {
             insecure_public: false,
             allowed_hosts: Vec::new(),
             mass_failure_share: core.mass_failure_share,
+            tls: TlsSettings::default(),
             logging: LoggingSettings { level: "info".to_owned(), format: LogFormat::Text },
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
             timers: TimerSettings::default(),

@@ -3,16 +3,21 @@
 use super::Plan;
 use super::announce;
 use convoke_cli::{CommandError, Result, Signal, Signals, exit};
+use convoke_core::filter::Filter;
 use convoke_core::member::NODE_ID_PREFIX;
 use convoke_node::{Ending, Inbound, Node, NodeHandle, PreparedNode};
-use convoke_replica::{DialWithLookup, LOG_PREAMBLE, LogHandle, NodeLog, NodeLookup, Replica};
+use convoke_replica::{Dial, DialWithLookup, LOG_PREAMBLE, LogHandle, NodeLog, NodeLookup, Replica, TlsDial};
 use convoke_server::{Bound, Server};
+use convoke_tls::NodeTls;
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Interval of the warning that the node is not ready.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Most nodes that the records are looked up of.
+const NODES_MAX: usize = 1_025;
 
 /// A node that serves clients.
 struct Running {
@@ -85,8 +90,10 @@ async fn stop_after_fault(log: LogHandle) {
 
 /// Binds the client port first, because the node advertises it to its peers.
 async fn start(plan: &Plan) -> Result<Running> {
-    let bound = bind(plan).await?;
+    let tls = load_tls(plan)?;
+    let bound = bind(plan, tls.as_ref()).await?;
     let mut config = plan.parts.node.clone();
+    config.tls.clone_from(&tls);
     let clients = bound.address();
     if !clients.ip().is_loopback() {
         tracing::warn!(address = %clients, "listening on a non-loopback address without authentication");
@@ -107,11 +114,16 @@ async fn start(plan: &Plan) -> Result<Running> {
     // The log first: a process that cannot open it ends before the registry announces a new incarnation.
     let registry = Arc::new(OnceLock::new());
     let log = match &plan.parts.log {
-        Some(config) => Some(start_log(config.clone(), &node, registry.clone()).await?),
+        Some(config) => Some(start_log(config.clone(), &node, registry.clone(), tls.as_ref()).await?),
         None => None,
     };
     let node = node.begin();
     registry.get_or_init(|| node.handle());
+    if let Some(tls) = tls {
+        let registry = node.handle();
+        tls.set_records(move |address, id| uses_tls(&registry, address, id));
+        tokio::spawn(tls.follow());
+    }
     let server = bound.serve(node.handle(), log.as_ref().map(Replica::handle));
     Ok(Running { node, server, log })
 }
@@ -121,12 +133,16 @@ async fn start_log(
     mut config: convoke_replica::Config,
     node: &PreparedNode,
     registry: Arc<OnceLock<NodeHandle>>,
+    tls: Option<&NodeTls>,
 ) -> Result<Replica> {
     node.peer_address().clone_into(&mut config.address);
     node.client_address().clone_into(&mut config.client_address);
     let mut connections = node.connections(LOG_PREAMBLE);
-    let dial = DialWithLookup(Registry(registry));
-    let replica = Replica::start_with(config, Arc::new(dial)).await.map_err(|error| {
+    let dial: Arc<dyn Dial> = match tls.cloned() {
+        Some(tls) => Arc::new(TlsDial { lookup: Registry(registry), tls }),
+        None => Arc::new(DialWithLookup(Registry(registry))),
+    };
+    let replica = Replica::start_with(config, dial).await.map_err(|error| {
         use convoke_replica::StartError as E;
         let exit = match error {
             E::Config(_) | E::Limits(_) | E::OfAnother { .. } | E::TooOld { .. } => exit::USAGE,
@@ -137,12 +153,36 @@ async fn start_log(
     let handle = replica.handle();
     tokio::spawn(stop_after_fault(handle.clone()));
     tokio::spawn(async move {
-        while let Some(Inbound { stream, address, known }) = connections.recv().await {
-            let _ = stream.set_nodelay(true);
-            if known { handle.accept(stream, address) } else { handle.accept_stranger(stream, address) }
+        while let Some(Inbound { stream, identity, address, known }) = connections.recv().await {
+            let _ = stream.socket().set_nodelay(true);
+            match identity {
+                Some(identity) => handle.accept_authenticated(stream, address, &identity.name),
+                None if known => handle.accept(stream, address),
+                None => handle.accept_stranger(stream, address),
+            }
         }
     });
     Ok(replica)
+}
+
+/// Reads and checks the certificates, before anything is opened.
+fn load_tls(plan: &Plan) -> Result<Option<NodeTls>> {
+    let Some(settings) = &plan.parts.tls else { return Ok(None) };
+    NodeTls::load(settings.clone()).map(Some).map_err(|error| CommandError::usage(error.to_string()))
+}
+
+/// Whether the record of a node, or of the one at an address, says that it uses TLS (TS5).
+fn uses_tls(registry: &NodeHandle, address: &str, id: Option<&str>) -> bool {
+    let nodes = Filter::parse("service == \"convoke\"").expect("a valid filter");
+    let Ok(page) = registry.members(&nodes, None, NODES_MAX) else { return false };
+    page.members.iter().any(|member| {
+        let metadata = member.metadata();
+        let ports = metadata.get("tls").unwrap_or_default();
+        let uses = |port: &str| ports.split(' ').any(|used| used == port);
+        let peer = metadata.get("peer_address") == Some(address)
+            || id.is_some_and(|id| member.id().strip_prefix(NODE_ID_PREFIX) == Some(id));
+        (peer && uses("peer")) || (member.address() == address && uses("client"))
+    })
 }
 
 /// The data of the registry about replicas of other nodes. It is empty until the registry has started.
@@ -159,9 +199,10 @@ impl NodeLookup for Registry {
     }
 }
 
-async fn bind(plan: &Plan) -> Result<Bound> {
+async fn bind(plan: &Plan, tls: Option<&NodeTls>) -> Result<Bound> {
     use convoke_server::StartError as E;
     let mut config = plan.parts.server.clone();
+    config.tls = tls.cloned();
     loop {
         let error = match Server::bind(config.clone()).await {
             Ok(bound) => return Ok(bound),

@@ -385,6 +385,8 @@ pub enum SeedFailure {
     NotAPeer,
     /// It closed the connection before it answered.
     Closed,
+    /// A certificate was refused, by this node or by the other.
+    Certificate,
     OtherCluster,
     OtherVersion,
     Oneself,
@@ -403,6 +405,7 @@ impl SeedFailure {
             SeedFailure::SpeaksHttp => "speaks HTTP: this is a client port; use the peer port",
             SeedFailure::NotAPeer => "does not speak the peer protocol",
             SeedFailure::Closed => "closed the connection without an answer",
+            SeedFailure::Certificate => "TLS failed: a certificate was refused, or only one of the two nodes uses TLS",
             SeedFailure::OtherCluster => "belongs to another cluster",
             SeedFailure::OtherVersion => "has another protocol version",
             SeedFailure::Oneself => "is this node itself",

@@ -1,6 +1,8 @@
 //! Handshakes: Hello, Welcome, Reject; one link per pair; node identity (P2, P5, N1, N4).
 
-use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, StopReason};
+use super::{
+    Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, SeedFailure, StopReason,
+};
 use crate::mutant::seam;
 use crate::peer::{LinkPhase, Peer};
 use crate::time::ReceivedAt;
@@ -84,8 +86,25 @@ impl Node {
         self.close(id, LossReason::Closed, out);
     }
 
+    /// Closes a link whose peer says that it is another node than its certificate names (TS3). It gets no answer: a
+    /// rejection would be about a node that it is not.
+    fn reject_impostor(&mut self, id: LinkId, hello: &Hello, out: &mut Output) -> bool {
+        let named = self.peers.links.get(&id).and_then(|link| link.authenticated.clone());
+        let Some(named) = named.filter(|named| *named != hello.origin.node) else { return false };
+        self.counters.handshakes_rejected += 1;
+        let reason = format!("its certificate names node {named}, and it says that it is node {}", hello.origin.node);
+        out.events.push(RegistryEvent::PeerRejected { node: Some(named), reason });
+        let seed = self.peers.links.get(&id).and_then(|link| link.seed);
+        self.note_seed_failure(seed, SeedFailure::Certificate, out);
+        self.close(id, LossReason::Closed, out);
+        true
+    }
+
     /// A peer that dialled this node identifies itself.
     pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
+        if self.reject_impostor(id, hello, out) {
+            return;
+        }
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
             let known_incarnation = (reason == RejectReason::Identity).then_some(self.me.incarnation);
@@ -146,6 +165,9 @@ impl Node {
 
     /// The node that this one dialled identifies itself.
     pub(super) fn handle_welcome(&mut self, id: LinkId, hello: &Hello, out: &mut Output) {
+        if self.reject_impostor(id, hello, out) {
+            return;
+        }
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
             self.note_seed(id, &node, reason == RejectReason::Oneself);

@@ -120,6 +120,14 @@ impl Node {
         self.timers.set(self.clock.now + self.config.timers.ping_timeout, Timer::Link(link));
     }
 
+    /// The certificate of a connection names this node. Called right after [`Node::accepted`] or [`Node::dialled`]. The
+    /// peer can then complete the handshake as this node only (TS3).
+    pub fn authenticated(&mut self, link: LinkId, node: NodeId) {
+        if let Some(link) = self.peers.links.get_mut(&link) {
+            link.authenticated = Some(node);
+        }
+    }
+
     /// A connection ended: EOF or reset.
     pub fn closed(&mut self, now: Time, link: LinkId, out: &mut Output) {
         self.closed_as(now, link, SeedFailure::Closed, out);

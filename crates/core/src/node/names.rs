@@ -215,10 +215,12 @@ impl Node {
         let id = self.member_id.clone();
         let incarnation = self.me.incarnation.number.to_string();
         let log = Some(("log", self.log.as_str())).filter(|(_, log)| !log.is_empty());
+        let tls = Some(("tls", self.config.tls.as_str())).filter(|(_, tls)| !tls.is_empty());
         let metadata = [("incarnation", incarnation.as_str())]
             .into_iter()
             .chain(log)
-            .chain([("peer_address", self.config.peer_address.as_str()), ("region", self.config.region.as_str())]);
+            .chain([("peer_address", self.config.peer_address.as_str()), ("region", self.config.region.as_str())])
+            .chain(tls);
         let metadata = Metadata::from_sorted(metadata.collect::<Vec<_>>().into_iter());
         let address = self.config.client_address.clone();
         let draft = self.own_record(Space::Member, &id, NODE_SERVICE, &address, metadata);

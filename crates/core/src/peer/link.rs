@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub(crate) phase: LinkPhase,
     pub(crate) peer: Option<NodeId>,
     pub(crate) origin: Option<OriginId>,
+    /// Node that the certificate of the connection names; `None` without TLS (TS3).
+    pub(crate) authenticated: Option<NodeId>,
     pub(crate) opened: ReceivedAt,
     pub(crate) received: ReceivedAt,
     /// Pings sent and not yet echoed: sequence and when.
@@ -97,6 +99,7 @@ impl Link {
             phase: LinkPhase::Handshake,
             peer: None,
             origin: None,
+            authenticated: None,
             opened: now,
             received: now,
             unechoed: VecDeque::new(),

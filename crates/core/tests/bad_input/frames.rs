@@ -124,3 +124,22 @@ fn a_silent_connection_is_closed() {
     assert_eq!(lone.node.sizes().links, 0);
     lone.serves();
 }
+
+#[test]
+fn ts3_a_peer_is_the_node_that_its_certificate_names_or_nobody() {
+    let mut lone = Lone::new();
+    let link = lone.connect();
+    lone.node.authenticated(link, NodeId::new("c").unwrap());
+    let events = lone.closes_on(link, &hello(|_| ()));
+    let names_both = |event: &RegistryEvent| matches!(event, RegistryEvent::PeerRejected { reason, .. } if reason.contains("names node c") && reason.contains("node b"));
+    assert!(events.iter().any(names_both), "{events:?}");
+    // The id of this node itself, with the certificate of another: this node goes on.
+    let link = lone.connect();
+    lone.node.authenticated(link, NodeId::new("c").unwrap());
+    let same_id = hello(|config| config.node = NodeId::new("a").unwrap());
+    lone.closes_on(link, &same_id);
+    let link = lone.connect();
+    lone.node.authenticated(link, NodeId::new("b").unwrap());
+    lone.node.received(lone.now, link, &hello(|_| ()), &mut lone.out);
+    assert_eq!(lone.node.sizes().links, 1, "the node that the certificate names is accepted");
+}

@@ -22,6 +22,7 @@ use crate::links::{Link, LinkTasks, LogThrottle};
 use crate::shared::{Ending, Phase, Shared};
 use crate::view::Publisher;
 use convoke_core::node::{ConnId, LinkId, OperationResult, StopReason, Unreplicated};
+use convoke_core::version::NodeId;
 use convoke_core::{Node, Output, Time};
 use foldhash::fast::FixedState;
 use queues::Work;
@@ -199,14 +200,18 @@ impl EventLoop {
             }
             Input::Accepted(connected) => {
                 let link = LinkId(self.shared.number());
+                let authenticated = connected.authenticated.clone();
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.accepted(now, link, &mut self.out);
+                self.authenticate(link, authenticated);
             }
             Input::Dialled { generation, dial, addresses, connected } if generation == self.generation => {
                 let link = LinkId(self.shared.number());
+                let authenticated = connected.authenticated.clone();
                 self.links.insert(link, Link::open(link, *connected, &self.shared, &mut self.link_tasks));
                 self.core.resolved(dial, addresses);
                 self.core.dialled(now, dial, link, &mut self.out);
+                self.authenticate(link, authenticated);
             }
             Input::DialFailed { generation, dial, failure } if generation == self.generation => {
                 self.core.dial_failed(now, dial, failure, &mut self.out);
@@ -235,6 +240,13 @@ impl EventLoop {
             }
         }
         self.settle();
+    }
+
+    /// Tells the core which node the certificate of a new link names.
+    fn authenticate(&mut self, link: LinkId, node: Option<NodeId>) {
+        if let Some(node) = node {
+            self.core.authenticated(link, node);
+        }
     }
 
     fn signal(&mut self, signal: Signal) {

@@ -1,11 +1,12 @@
 //! Accepting peers. The number of unidentified connections and the time they may take are limited.
 
-use super::{Connected, REGISTRY_PREAMBLE, send_input};
+use super::{Connected, REGISTRY_PREAMBLE, node_of, send_input};
 use crate::counters::add;
 use crate::dispatch::Inbound;
 use crate::event_loop::Input;
 use crate::shared::Shared;
 use convoke_base::framing::{PREAMBLE_PREFIX, Preamble};
+use convoke_tls::{Accepted, HandshakeError, Stream};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use tokio::task::JoinSet;
 
 /// Pause after a failed accept, for example when file descriptors run out.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
+/// How a TLS connection begins.
+const TLS_RECORD: &[u8] = &[0x16, 0x03];
 
 #[derive(Debug)]
 pub(crate) struct Acceptor {
@@ -52,29 +55,51 @@ impl Acceptor {
 }
 
 /// Reads the preamble, which identifies the plane and rejects other protocols.
-async fn read_preamble(mut stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
+///
+/// The handshake of TLS comes first, within the same time limit and with the same permit.
+async fn read_preamble(socket: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
     let mut preamble = Preamble::default();
-    let read = stream.read_exact(&mut preamble);
-    match tokio::time::timeout(shared.network.handshake_timeout, read).await {
-        Err(_) => add(&shared.counting.handshakes_timed_out, 1),
+    let read = async {
+        let mut accepted = match &shared.tls {
+            Some(tls) => tls.accept_peer(socket).await?,
+            None => Accepted { stream: Stream::Plain(socket), identity: None },
+        };
+        accepted.stream.read_exact(&mut preamble).await?;
+        Ok::<_, HandshakeError>(accepted)
+    };
+    let read = tokio::time::timeout(shared.network.handshake_timeout, read).await;
+    let (stream, identity) = match read {
+        Err(_) => {
+            add(&shared.counting.handshakes_timed_out, 1);
+            return;
+        }
         // A port scan or health check: the connection ended without a preamble.
-        Ok(Err(_)) => {}
-        Ok(Ok(_)) if preamble == REGISTRY_PREAMBLE => {
-            let connected = Connected { stream, address, unidentified: Some(permit) };
+        Ok(Err(HandshakeError::Connection(_))) => return,
+        Ok(Err(error)) => {
+            shared.refused(address, &error.to_string());
+            return;
+        }
+        Ok(Ok(Accepted { stream, identity })) => (stream, identity),
+    };
+    match preamble {
+        REGISTRY_PREAMBLE => {
+            let authenticated = node_of(identity.as_ref());
+            let connected = Connected { stream, address, authenticated, unidentified: Some(permit) };
             send_input(&shared, Input::Accepted(Box::new(connected))).await;
         }
-        Ok(Ok(_)) if preamble.starts_with(PREAMBLE_PREFIX) => {
+        preamble if preamble.starts_with(PREAMBLE_PREFIX) => {
             let known = shared.handshake_permits.is_known(address.ip());
-            let dispatched = shared.dispatch.send(preamble, Inbound { stream, address, known });
+            let dispatched = shared.dispatch.send(preamble, Inbound { stream, identity, address, known });
             let counting = &shared.counting;
             add(if dispatched { &counting.connections_dispatched } else { &counting.connections_undispatched }, 1);
         }
-        Ok(Ok(_)) if is_http(&preamble) => {
+        preamble if is_http(&preamble) => {
             shared.malformed(address, "it speaks HTTP on the peer port; clients use the client port");
             let answered = answer_http(stream, &shared.client_address);
             let _ = tokio::time::timeout(shared.network.handshake_timeout, answered).await;
         }
-        Ok(Ok(_)) => shared.malformed(address, "it does not use the peer protocol"),
+        preamble if preamble.starts_with(TLS_RECORD) => shared.refused(address, &HandshakeError::Tls.to_string()),
+        _ => shared.malformed(address, "it does not use the peer protocol"),
     }
 }
 
@@ -87,7 +112,7 @@ fn is_http(preamble: &Preamble) -> bool {
 
 /// Answers an HTTP request. The rest of the request is read first: a connection that is closed with unread bytes is
 /// reset, and the client might not get the answer. Errors mean that the client has gone.
-async fn answer_http(mut stream: TcpStream, client_address: &str) {
+async fn answer_http(mut stream: Stream, client_address: &str) {
     if stream.write_all(misdirected(client_address).as_bytes()).await.is_ok() && stream.shutdown().await.is_ok() {
         let mut rest = [0; 4096];
         while stream.read(&mut rest).await.is_ok_and(|count| count > 0) {}

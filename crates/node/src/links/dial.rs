@@ -1,14 +1,16 @@
 //! Connecting to a peer. Names are resolved with every attempt, because their addresses may change.
 
-use super::{Connected, REGISTRY_PREAMBLE, send_input, socket};
+use super::{Connected, REGISTRY_PREAMBLE, node_of, send_input, socket};
 use crate::counters::add;
 use crate::event_loop::Input;
 use crate::shared::Shared;
 use convoke_core::node::{DialId, SeedFailure, dial_order};
+use convoke_tls::{Accepted, DialTarget, HandshakeError, Stream};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 /// Connects within `dial_timeout` and sends the result to the event loop. `generation` identifies the core that
 /// requested it, and `turn` says which of several addresses is tried first.
@@ -16,7 +18,7 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, turn: u
     add(&shared.counting.dials, 1);
     let connecting = async {
         let found = resolve(&address).await?;
-        Ok((found.len(), connect(dial_order(found, turn), shared.local_address).await?))
+        Ok::<_, io::Error>((found.len(), connect(&address, dial_order(found, turn), &shared).await?))
     };
     let result = tokio::time::timeout(shared.network.dial_timeout, connecting).await;
     let input = match result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
@@ -26,6 +28,9 @@ pub(crate) async fn dial(generation: u64, dial: DialId, address: String, turn: u
         }
         Err(error) => {
             add(&shared.counting.dials_failed, 1);
+            if error.kind() == ErrorKind::PermissionDenied && shared.log_throttle.is_new(&format!("dial {address}")) {
+                tracing::warn!(node = %shared.id, %address, %error, "peer refused");
+            }
             tracing::debug!(node = %shared.id, %address, %error, "peer dial failed");
             Input::DialFailed { generation, dial, failure: seed_failure(&error) }
         }
@@ -38,6 +43,7 @@ fn seed_failure(error: &io::Error) -> SeedFailure {
     match error.kind() {
         ErrorKind::ConnectionRefused => SeedFailure::Refused,
         ErrorKind::TimedOut => SeedFailure::TimedOut,
+        ErrorKind::PermissionDenied => SeedFailure::Certificate,
         ErrorKind::NotFound | ErrorKind::InvalidInput => SeedFailure::Unresolvable,
         _ => SeedFailure::Unreachable,
     }
@@ -50,22 +56,38 @@ async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// Connects to the first address that accepts.
-async fn connect(addresses: Vec<SocketAddr>, local: SocketAddr) -> io::Result<Connected> {
+async fn connect(name: &str, addresses: Vec<SocketAddr>, shared: &Shared) -> io::Result<Connected> {
     let mut last = ErrorKind::NotFound.into();
     for address in addresses {
-        let socket = socket(address)?;
-        if let Some(source) = source(local, address.ip()) {
-            socket.bind(source)?;
-        }
-        match socket.connect(address).await {
-            Ok(mut stream) => {
+        let connected = match &shared.tls {
+            // Whoever answers is checked against what it says in the handshake of the protocol (TS3).
+            Some(tls) => {
+                let dialled = tls.dial_peer(name, DialTarget::AnyNode, || open(address, shared.local_address)).await;
+                dialled.map_err(HandshakeError::into_io)
+            }
+            None => open(address, shared.local_address)
+                .await
+                .map(|socket| Accepted { stream: Stream::Plain(socket), identity: None }),
+        };
+        match connected {
+            Ok(Accepted { mut stream, identity }) => {
                 stream.write_all(&REGISTRY_PREAMBLE).await?;
-                return Ok(Connected { stream, address, unidentified: None });
+                stream.flush().await?;
+                let authenticated = node_of(identity.as_ref());
+                return Ok(Connected { stream, address, authenticated, unidentified: None });
             }
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+async fn open(address: SocketAddr, local: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket(address)?;
+    if let Some(source) = source(local, address.ip()) {
+        socket.bind(source)?;
+    }
+    socket.connect(address).await
 }
 
 /// The source address for a dial. A node that listens on one address also dials from it, so that firewalls see one

@@ -19,6 +19,8 @@ use crate::event_loop::Input;
 use crate::shared::Shared;
 use convoke_base::framing::Preamble;
 use convoke_core::node::LinkId;
+use convoke_core::version::NodeId;
+use convoke_tls::{Identity, Stream};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::{TcpSocket, TcpStream};
@@ -37,8 +39,10 @@ const REGISTRY_PREAMBLE: Preamble = *b"CONVOKER";
 /// A connection that is ready to carry frames.
 #[derive(Debug)]
 pub(crate) struct Connected {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) address: SocketAddr,
+    /// Node that the certificate of the connection names; `None` without TLS.
+    pub(crate) authenticated: Option<NodeId>,
     /// Held by inbound connections until the handshake is complete.
     pub(crate) unidentified: Option<OwnedSemaphorePermit>,
 }
@@ -53,9 +57,9 @@ pub(crate) struct Link {
 impl Link {
     /// Starts the reader and the writer. Frames and the end of the connection go to the inbox.
     pub(crate) fn open(id: LinkId, connected: Connected, shared: &Arc<Shared>, tasks: &mut LinkTasks) -> Self {
-        let Connected { stream, address, unidentified } = connected;
+        let Connected { stream, address, unidentified, .. } = connected;
         let queue = Arc::new(Queue::new(shared.network.link_queue_bytes));
-        prepare(&stream);
+        prepare(stream.socket());
         let (read, write) = stream.into_split();
         let reading = Reading { id, address, unidentified, queue: queue.clone(), shared: shared.clone() };
         tasks.readers.spawn(reader::read(read, reading));
@@ -91,6 +95,12 @@ fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES);
+}
+
+/// Returns the node that a certificate names. The handshake has checked its cluster and role, and an id that is not valid
+/// is that of no node.
+fn node_of(identity: Option<&Identity>) -> Option<NodeId> {
+    identity.and_then(|identity| NodeId::new(&identity.name).ok())
 }
 
 /// Sends an input to the event loop. Returns false if the event loop has ended.

@@ -8,10 +8,10 @@ use crate::shared::Shared;
 use bytes::BytesMut;
 use convoke_base::framing::next_frame;
 use convoke_core::node::{LinkId, SeedFailure};
+use convoke_tls::ReadHalf;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -30,7 +30,7 @@ pub(crate) struct Reading {
     pub(super) shared: Arc<Shared>,
 }
 
-pub(super) async fn read(mut stream: OwnedReadHalf, mut reading: Reading) {
+pub(super) async fn read(mut stream: ReadHalf, mut reading: Reading) {
     let queue = reading.queue.clone();
     let ended = tokio::select! {
         biased;
@@ -52,7 +52,7 @@ pub(super) async fn read(mut stream: OwnedReadHalf, mut reading: Reading) {
 
 /// Passes frames to the event loop until the connection ends or proves not to be a peer's. Returns what that means for
 /// the dial of a seed.
-async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) -> SeedFailure {
+async fn receive(stream: &mut ReadHalf, reading: &mut Reading) -> SeedFailure {
     let shared = reading.shared.clone();
     let room = Arc::new(Semaphore::new(BATCHES_MAX));
     let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
@@ -62,7 +62,13 @@ async fn receive(stream: &mut OwnedReadHalf, reading: &mut Reading) -> SeedFailu
             buffer.reserve(BUFFER_BYTES);
         }
         match stream.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return SeedFailure::Closed,
+            Ok(0) => return SeedFailure::Closed,
+            // TLS 1.3: a peer that refuses this node's certificate says so after the handshake.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                shared.refused(reading.address, &error.to_string());
+                return SeedFailure::Certificate;
+            }
+            Err(_) => return SeedFailure::Closed,
             Ok(count) => add(&shared.counting.received_bytes, count as u64),
         }
         let mut frames = Vec::new();

@@ -5,12 +5,12 @@ use crate::shared::Shared;
 use bytes::{Buf, Bytes};
 use convoke_base::framing::{HEADER_BYTES, header};
 use convoke_core::node::LinkId;
+use convoke_tls::WriteHalf;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 /// Bytes taken from the queue at a time.
@@ -193,10 +193,14 @@ impl Buf for Outgoing {
 }
 
 /// Writes until the link is closed or fails. The reader detects a failed connection and reports it.
-pub(super) async fn write(mut stream: OwnedWriteHalf, _id: LinkId, queue: Arc<Queue>, shared: Arc<Shared>) {
+pub(super) async fn write(mut stream: WriteHalf, _id: LinkId, queue: Arc<Queue>, shared: Arc<Shared>) {
     while let Some(mut outgoing) = queue.take().await {
         let bytes = outgoing.remaining();
-        let writing = stream.write_all_buf(&mut outgoing);
+        let writing = async {
+            stream.write_all_buf(&mut outgoing).await?;
+            // TLS may hold the end of what was written.
+            stream.flush().await
+        };
         let result = if queue.is_closing() {
             tokio::time::timeout(LINGER, writing).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
         } else {

@@ -1,5 +1,6 @@
 //! Creation of connections: TCP, or a simulation's replacement.
 
+use convoke_tls::{DialTarget, HandshakeError, NodeTls};
 use futures_util::future::BoxFuture;
 use std::fmt::{self, Debug};
 use std::io;
@@ -15,6 +16,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 pub trait Dial: Debug + Send + Sync + 'static {
     /// Connects to `host:port`. The caller sets a time limit.
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>>;
+
+    /// Connects to a node at `host:port`. With TLS, the certificate must name it; `None` accepts every node.
+    fn dial_node<'a>(&'a self, address: &'a str, node: Option<&'a str>) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
+        let _ = node;
+        self.dial(address)
+    }
 
     /// Returns the current address of a node, if it is known. After a move, the replica is not at its recorded address
     /// (M5). The answer need not be correct: the handshake identifies the replica.
@@ -67,11 +74,7 @@ pub struct TcpDial;
 
 impl Dial for TcpDial {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
-        Box::pin(async move {
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Duplex>)
-        })
+        Box::pin(async move { Ok(Box::new(open(address).await?) as Box<dyn Duplex>) })
     }
 
     fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<String>>> {
@@ -108,4 +111,49 @@ impl<L: NodeLookup> Dial for DialWithLookup<L> {
     fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<String>>> {
         TcpDial.resolve(address)
     }
+}
+
+/// TLS connections with a registry of nodes.
+#[derive(Clone)]
+pub struct TlsDial<L> {
+    pub lookup: L,
+    pub tls: NodeTls,
+}
+
+impl<L> Debug for TlsDial<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsDial")
+    }
+}
+
+impl<L: NodeLookup> Dial for TlsDial<L> {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
+        self.dial_node(address, None)
+    }
+
+    fn dial_node<'a>(&'a self, address: &'a str, node: Option<&'a str>) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
+        Box::pin(async move {
+            let target = node.map_or(DialTarget::AnyNode, DialTarget::Node);
+            let dialled = self.tls.dial_peer(address, target, || open(address)).await;
+            Ok(Box::new(dialled.map_err(HandshakeError::into_io)?.stream) as Box<dyn Duplex>)
+        })
+    }
+
+    fn find(&self, node: &str) -> Option<String> {
+        self.lookup.find(node)
+    }
+
+    fn logs(&self) -> Vec<NodeLog> {
+        self.lookup.logs()
+    }
+
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<String>>> {
+        TcpDial.resolve(address)
+    }
+}
+
+async fn open(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

@@ -183,10 +183,11 @@ fn fail(question: Question, error: &LinkError) {
 }
 
 async fn connect(config: &LinkConfig) -> io::Result<Box<dyn super::dial::Duplex>> {
-    let mut stream = config.dialer.dial(&config.address).await?;
+    let mut stream = config.dialer.dial_node(&config.address, config.node.as_deref()).await?;
     let mut greeting = BytesMut::from(&LOG_PREAMBLE[..]);
     put(&mut greeting, kind::HELLO, 0, &config.hello.encode());
     stream.write_all(&greeting).await?;
+    stream.flush().await?;
     Ok(stream)
 }
 

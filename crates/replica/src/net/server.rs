@@ -17,6 +17,7 @@ use convoke_log::snapshot::Restore;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use smol_str::SmolStr;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +40,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 type Answer = Result<(u8, Vec<u8>), String>;
 
 /// Serves a connection after its preamble, until it ends.
-pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: SocketAddr) {
+///
+/// `authenticated` is the node that the certificate of the connection names; `None` without TLS.
+pub(crate) async fn serve(
+    plane: Arc<Plane>,
+    stream: Box<dyn Duplex>,
+    from: SocketAddr,
+    authenticated: Option<SmolStr>,
+) {
     let (read, write) = tokio::io::split(stream);
     let mut frames = Frames::new(read, plane.config.limits.frame_bytes);
     let mut writer = Writer { write, buffer: BytesMut::new() };
@@ -50,7 +58,7 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
             _ => return Err(io::ErrorKind::TimedOut.into()),
         };
         let welcome = match hello {
-            Ok(hello) => plane.welcome(&hello).map(|engine| {
+            Ok(hello) => plane.welcome(&hello, authenticated.as_deref()).map(|engine| {
                 plane.learn_client_address(&hello.node, &hello.client);
                 (engine, hello.node)
             }),
@@ -59,7 +67,9 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
         match welcome {
             Ok((engine, node)) => {
                 let from_leader = engine.clone().map(|engine| (engine, node.clone()));
-                let connection = InboundConnection { plane: plane.clone(), engine, node, incoming: None };
+                let authenticated = authenticated.is_some();
+                let connection =
+                    InboundConnection { plane: plane.clone(), engine, node, authenticated, incoming: None };
                 let ended = connection.run(&mut frames, &mut writer).await;
                 if let Some((engine, node)) = from_leader.filter(|_| was_closed(&ended)) {
                     loss::connection_ended(&plane, &engine, &node);
@@ -91,7 +101,10 @@ pub(crate) async fn serve(plane: Arc<Plane>, stream: Box<dyn Duplex>, from: Sock
 
 impl Plane {
     /// Checks that a connection is meant for this replica. A connection without a target may only probe and adopt.
-    fn welcome(&self, hello: &Hello) -> Result<Option<Arc<Engine>>, String> {
+    fn welcome(&self, hello: &Hello, authenticated: Option<&str>) -> Result<Option<Arc<Engine>>, String> {
+        if let Some(named) = authenticated.filter(|named| *named != hello.node) {
+            return Err(format!("the certificate of this connection names node {named}, not {}", hello.node));
+        }
         if hello.cluster != self.config.cluster {
             return Err(format!("this node belongs to cluster {}", self.config.cluster));
         }
@@ -110,6 +123,8 @@ struct InboundConnection {
     engine: Option<Arc<Engine>>,
     /// Id of the node at the other end.
     node: String,
+    /// Whether a certificate has proved it.
+    authenticated: bool,
     incoming: Option<Incoming>,
 }
 
@@ -183,6 +198,11 @@ impl InboundConnection {
         }
     }
 
+    /// Checks who sends a message of a leader or candidate (TS4).
+    fn check_sender(&self, engine: &Engine, vote: &Vote) -> Result<(), String> {
+        if self.authenticated { engine.check_sender(&vote.leader_id, &self.node) } else { Ok(()) }
+    }
+
     async fn take_for(
         &mut self,
         engine: &Arc<Engine>,
@@ -197,7 +217,8 @@ impl InboundConnection {
             kind::APPEND => {
                 let (append, extras) = message::decode_append(&content).map_err(malformed)?;
                 let engine = engine.clone();
-                let checked = engine.apply_extras(&append.vote, &extras);
+                let sender = self.check_sender(&engine, &append.vote);
+                let checked = sender.and_then(|()| engine.apply_extras(&append.vote, &extras));
                 async move {
                     checked?;
                     let appended = raft.append_entries(append).await;
@@ -210,7 +231,8 @@ impl InboundConnection {
             }
             kind::VOTE => {
                 let (mut ballot, about_me) = message::decode_ballot(&content).map_err(malformed)?;
-                let checked = engine.judge(&ballot, about_me);
+                let sender = self.check_sender(engine, &ballot.vote);
+                let checked = sender.and_then(|()| engine.judge(&ballot, about_me));
                 engine.waive_lease(&mut ballot);
                 async move {
                     checked?;
@@ -220,7 +242,8 @@ impl InboundConnection {
             }
             kind::PRE_VOTE => {
                 let (ballot, about_me) = message::decode_ballot(&content).map_err(malformed)?;
-                let checked = engine.judge(&ballot, about_me);
+                let sender = self.check_sender(engine, &ballot.vote);
+                let checked = sender.and_then(|()| engine.judge(&ballot, about_me));
                 async move {
                     checked?;
                     answer(kind, raft.pre_vote(ballot).await.map(|v| message::encode_voted(&v)))
@@ -237,23 +260,25 @@ impl InboundConnection {
             }
             kind::TRANSFER => {
                 let transfer = message::decode_transfer(&content).map_err(malformed)?;
-                let excluded = engine.excluded();
+                let sender = self.check_sender(engine, transfer.from_leader());
+                let checked = sender.and_then(|()| engine.excluded().map_or(Ok(()), Err));
                 async move {
-                    excluded.map_or(Ok(()), Err)?;
+                    checked?;
                     answer(kind, raft.handle_transfer_leader(transfer).await.map(|t| message::encode_transferred(&t)))
                 }
                 .boxed()
             }
             kind::SNAPSHOT => {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(malformed)?;
-                let answer = match self.plane.arrival(vote) {
-                    Some(number) => {
+                let sender = self.check_sender(engine, &vote);
+                let answer = match sender.and_then(|()| self.plane.arrival(vote).ok_or_else(later_leader)) {
+                    Ok(number) => {
                         let index = meta.last_log_id.as_ref().map_or(0, |id| raft::position(id).index);
                         tracing::info!(from = %self.node, index, "receiving snapshot");
                         self.incoming = Some(Incoming { vote, meta, restore: Restore::new(), number });
                         Ok((kind, Vec::new()))
                     }
-                    None => Err("a later leader is already sending a snapshot".to_owned()),
+                    Err(why) => Err(why),
                 };
                 writer.answer(number, answer);
                 return writer.flush().await;
@@ -282,6 +307,10 @@ impl InboundConnection {
         in_progress.push(begun(answer.boxed()));
         Ok(())
     }
+}
+
+fn later_leader() -> String {
+    "a later leader is already sending a snapshot".to_owned()
 }
 
 /// Returns whether the other end closed or reset the connection.
@@ -375,8 +404,17 @@ mod tests {
 
     impl Peer {
         async fn connect(handle: &LogHandle) -> Peer {
+            Peer::connect_as(handle, None).await
+        }
+
+        /// Says that it is node `b`, on a connection whose certificate names another node, if given.
+        async fn connect_as(handle: &LogHandle, certificate: Option<&str>) -> Peer {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
-            handle.accept(theirs, "127.0.0.1:1".parse().unwrap());
+            let from = "127.0.0.1:1".parse().unwrap();
+            match certificate {
+                Some(node) => handle.accept_authenticated(theirs, from, node),
+                None => handle.accept(theirs, from),
+            }
             let status = handle.status();
             let to = Some(Target { log: status.log.unwrap(), replica: status.replica.unwrap().0 });
             let hello = Hello { cluster: "default".to_owned(), node: "b".to_owned(), client: String::new(), to };
@@ -394,7 +432,11 @@ mod tests {
 
         /// Begins a snapshot as the leader of a term. Returns whether it was accepted.
         async fn begin(&mut self, term: u64) -> bool {
-            let vote = Vote { leader_id: LeaderId { term, node_id: 2 }, committed: true };
+            self.begin_as(term, 2).await
+        }
+
+        async fn begin_as(&mut self, term: u64, node_id: u64) -> bool {
+            let vote = Vote { leader_id: LeaderId { term, node_id }, committed: true };
             self.send(kind::SNAPSHOT, 1, &message::encode_snapshot(&vote, &SnapshotMeta::default())).await;
             self.frames.next().await.unwrap().unwrap().kind != kind::REJECTED
         }
@@ -414,6 +456,18 @@ mod tests {
         let mut later = Peer::connect(&handle).await;
         assert!(later.begin(6).await);
         assert!(next.frames.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn ts4_a_node_sends_only_as_itself() {
+        let replica = Replica::start(Config::new("a", "127.0.0.1:1")).await.unwrap();
+        let handle = replica.handle();
+        let mut honest = Peer::connect_as(&handle, Some("b")).await;
+        assert!(honest.begin(5).await, "a replica that is not configured yet");
+        assert!(!honest.begin_as(6, 1).await, "replica 1 is on node a");
+        let mut impostor = Peer::connect_as(&handle, Some("c")).await;
+        assert_eq!(impostor.frames.next().await.unwrap().unwrap().kind, kind::REJECTED, "it says that it is node b");
+        assert_eq!(handle.plane.counting.senders_rejected.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
     #[tokio::test]

@@ -68,7 +68,7 @@ const LOCK: &str = "lock";
 impl Directory {
     /// Opens a directory and creates it if needed. Fails with `WouldBlock` if another process uses it.
     pub(crate) fn open(path: &Path) -> io::Result<Arc<Self>> {
-        fs::create_dir_all(path)?;
+        convoke_tls::create_private_dir(path)?;
         // The entry of the directory itself must survive a crash too.
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent)?.sync_all()?;

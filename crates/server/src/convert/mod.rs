@@ -9,4 +9,4 @@ mod views;
 pub(crate) use convoke_convert::{change, event, filter, member as wire_member, member_spec, millis, resume, version};
 use date_time::date_time;
 pub(crate) use member::JsonMember;
-pub(crate) use views::{explanation, log_degraded, nodes, services, status};
+pub(crate) use views::{explanation, log_degraded, nodes, services, status, tls};

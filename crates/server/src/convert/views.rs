@@ -8,7 +8,9 @@ use convoke_core::version::NodeId;
 use convoke_node::{MemberChange, NodeHandle, NodeStatus, Phase};
 use convoke_proto::v1;
 use convoke_replica::{LogHandle, Role};
+use convoke_tls::TlsStatus;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 pub(crate) fn status(
     node: &NodeHandle,
@@ -43,6 +45,17 @@ pub(crate) fn status(
         log_role: "none".to_owned(),
         alone: alone(node),
         access: String::new(),
+        tls: Some(v1::status_response::Tls { client: "off".to_owned(), peer: "off".to_owned(), ..Default::default() }),
+    }
+}
+
+/// TLS of a node, as operators see it.
+pub(crate) fn tls(status: &TlsStatus, now: SystemTime) -> v1::status_response::Tls {
+    v1::status_response::Tls {
+        client: status.client.to_string(),
+        peer: status.peer.to_string(),
+        not_after_ms: status.expiry.first().saturating_mul(1_000),
+        warning: status.expiry.warning(now).unwrap_or_default(),
     }
 }
 

@@ -12,6 +12,7 @@ use convoke_dns::Dns;
 use convoke_proto::v1::admin_server;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
+use std::time::SystemTime;
 use tonic::{Request, Response, Status};
 
 #[derive(Debug)]
@@ -128,6 +129,11 @@ impl Surface {
         }
         shown.access = if self.gate.is_on() { "enforced" } else { "open" }.to_owned();
         shown.degraded.extend(self.gate.degraded());
+        if let Some(tls) = &self.config.tls {
+            let (status, now) = (tls.status(), SystemTime::now());
+            shown.degraded.extend(status.degraded(now));
+            shown.tls = Some(convert::tls(&status, now));
+        }
         Ok(shown)
     }
 

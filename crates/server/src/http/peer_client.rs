@@ -4,12 +4,14 @@
 //! The caller needs to know whether a failed request may have been executed. hyper-util retries a request only if no
 //! byte of it was sent, and [`capture_connection`] shows whether a request got a connection.
 
+use crate::net::NodeConnector;
 use ::http::uri::{PathAndQuery, Scheme};
 use ::http::{Request, Response, Uri};
 use bytes::Bytes;
+use convoke_tls::NodeTls;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
 use std::time::Duration;
@@ -22,7 +24,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct PeerClient(Client<HttpConnector, Full<Bytes>>);
+pub(crate) struct PeerClient(Client<NodeConnector, Full<Bytes>>);
 
 /// An error of a request to another node.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +44,12 @@ pub(crate) enum PeerErrorKind {
 }
 
 impl PeerClient {
-    pub(crate) fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
+    pub(crate) fn new(tls: Option<NodeTls>) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_MAX)
             .pool_timer(TokioTimer::new())
-            .build(connector);
+            .build(NodeConnector(tls));
         PeerClient(client)
     }
 
@@ -122,16 +122,16 @@ mod tests {
     async fn a_request_to_a_closed_port_is_not_sent() {
         let (listener, address) = listener().await;
         drop(listener);
-        let error = send(&PeerClient::new(), &address, TIMEOUT).await.unwrap_err();
+        let error = send(&PeerClient::new(None), &address, TIMEOUT).await.unwrap_err();
         assert!(!error.sent && matches!(error.kind, PeerErrorKind::Other(_)), "{error:?}");
-        let error = send(&PeerClient::new(), "no address", TIMEOUT).await.unwrap_err();
+        let error = send(&PeerClient::new(None), "no address", TIMEOUT).await.unwrap_err();
         assert!(!error.sent, "{error:?}");
     }
 
     #[tokio::test]
     async fn a_request_without_a_response_may_have_been_executed() {
         let (listener, address) = listener().await;
-        let client = PeerClient::new();
+        let client = PeerClient::new(None);
         let silent = tokio::spawn(async move {
             let mut first = listener.accept().await.unwrap().0;
             read(&mut first).await;
@@ -162,7 +162,7 @@ mod tests {
             }
             lines
         });
-        let client = PeerClient::new();
+        let client = PeerClient::new(None);
         for _ in 0..4 {
             assert_eq!(send(&client, &address, TIMEOUT).await.unwrap().into_body(), "ok");
         }

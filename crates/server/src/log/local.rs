@@ -2,9 +2,11 @@
 
 use super::{LogService, Sender, SubmitStream};
 use crate::grpc;
+use crate::net::NodeConnector;
 use convoke_client::TokenSource;
-use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Responding, TcpConnect};
+use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Responding};
 use convoke_proto::v1;
+use convoke_tls::NodeTls;
 use futures_util::stream;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -19,20 +21,26 @@ pub(super) struct ConnectLocally {
     node: Arc<OwnNode>,
     /// The token of this node, for clusters without TLS.
     token: Option<TokenSource>,
+    connector: NodeConnector,
 }
 
 #[derive(Debug)]
 struct OwnNode(Arc<LogService>);
 
 impl ConnectLocally {
-    pub(super) fn new(addresses: [String; 2], service: &Arc<LogService>, token: Option<TokenSource>) -> Self {
-        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())), token }
+    pub(super) fn new(
+        addresses: [String; 2],
+        service: &Arc<LogService>,
+        token: Option<TokenSource>,
+        tls: Option<NodeTls>,
+    ) -> Self {
+        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())), token, connector: NodeConnector(tls) }
     }
 }
 
 impl Connect for ConnectLocally {
     fn connect<'a>(&'a self, endpoint: &'a Endpoint) -> Connecting<'a> {
-        TcpConnect.connect(endpoint)
+        Box::pin(endpoint.connect_with_connector(self.connector.clone()))
     }
 
     fn token(&self) -> Option<TokenSource> {

@@ -72,7 +72,7 @@ impl LogPlane {
         let registry = node.clone();
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
         let token = config.auth.as_ref().and_then(|auth| auth.node_token.clone()).map(TokenSource::file);
-        let connect = Arc::new(ConnectLocally::new(addresses, &service, token));
+        let connect = Arc::new(ConnectLocally::new(addresses, &service, token, config.tls.clone()));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));

@@ -6,6 +6,7 @@ use crate::surface::Surface;
 use convoke_core::node::{PeerState, Sizes};
 use convoke_counters::Count;
 use convoke_node::{Counters, NodeStatus, Phase, QueueLengths};
+use convoke_tls::NodeTls;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -14,6 +15,7 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Encodes all metrics of the process.
 pub(crate) fn encode(surface: &Arc<Surface>, status: NodeStatus, counters: Counters) -> Result<String, fmt::Error> {
@@ -42,6 +44,7 @@ impl Collector for Scrape {
         families.counters("registry", self.counters.registry.counts())?;
         families.counters("network", self.counters.network.counts())?;
         self.clients(&mut families)?;
+        self.tls(&mut families)?;
         if let Some(dns) = &self.surface.dns {
             families.counters("dns", dns.counters().counts())?;
         }
@@ -69,7 +72,8 @@ impl Scrape {
         families.gauge("convoke_alone", "1 if the node has reached none of its seeds, else 0.", alone)?;
         let log_reason = self.surface.log.as_ref().and_then(|log| convert::log_degraded(&log.handle));
         let diverged = status.diverged.len();
-        let reasons = status.degraded.len() + usize::from(diverged > 0) + usize::from(log_reason.is_some());
+        let tls = self.surface.config.tls.as_ref().map_or(0, |tls| tls.status().degraded(SystemTime::now()).len());
+        let reasons = status.degraded.len() + usize::from(diverged > 0) + usize::from(log_reason.is_some()) + tls;
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;
         let help = "Peers that hold other records, although both have received the same writes.";
         families.gauge("convoke_registry_diverged", help, diverged)?;
@@ -93,6 +97,19 @@ impl Scrape {
             members.encode_family(&[("status", status)])?.encode_gauge(&count)?;
         }
         Ok(())
+    }
+
+    /// All values are 0 without TLS.
+    fn tls(&self, families: &mut Families<'_>) -> fmt::Result {
+        let tls = self.surface.config.tls.as_ref();
+        let expiry = tls.map(|tls| tls.status().expiry);
+        let end = expiry.map_or(0, |expiry| expiry.certificate);
+        families.gauge("convoke_tls_certificate_not_after_seconds", "End of the certificate of the node.", end)?;
+        let end = expiry.map_or(0, |expiry| expiry.authority);
+        families.gauge("convoke_tls_authority_not_after_seconds", "End of the trusted certificate authority.", end)?;
+        let pending = tls.map_or(0, NodeTls::pending);
+        families.gauge("convoke_tls_client_handshakes", "TLS handshakes in progress on the client port.", pending)?;
+        families.counters("tls", tls.map(NodeTls::counters).unwrap_or_default().counts())
     }
 
     fn clients(&self, families: &mut Families<'_>) -> fmt::Result {

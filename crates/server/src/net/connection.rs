@@ -6,6 +6,7 @@ use super::preface::{self, Protocol};
 use crate::service::{ClientConnection, Service};
 use crate::surface::Surface;
 use convoke_counters::add;
+use convoke_tls::{Accepted, HandshakeError, Stream};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::error::Error;
@@ -27,20 +28,16 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection until it ends or, after `Closing`, until its calls have ended.
-pub(super) async fn serve(
-    mut stream: TcpStream,
-    surface: Arc<Surface>,
-    service: Service,
-    stage: watch::Receiver<Stage>,
-) {
+pub(super) async fn serve(socket: TcpStream, surface: Arc<Surface>, service: Service, stage: watch::Receiver<Stage>) {
     let timeouts = surface.config.timeouts.clone();
+    let Some(Accepted { mut stream, identity }) = secure(socket, &surface).await else { return };
     let Ok(Ok(first)) = tokio::time::timeout(timeouts.headers, preface::read(&mut stream)).await else {
         add(&surface.metrics.clients.connections_timed_out, 1);
         return;
     };
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
-    let client = ClientConnection::of(&stream);
+    let client = ClientConnection::of(&stream, identity);
     let service = service.for_connection(&client);
     // hyper closes idle HTTP/1.1 connections itself.
     let mut idle = (first.protocol == Protocol::Http2).then(|| Idle::new(client.clone(), timeouts.idle));
@@ -89,6 +86,24 @@ pub(super) async fn serve(
         ),
     }
     surface.sessions.disconnected(&client);
+}
+
+/// Completes the TLS handshake, if this port uses TLS. Returns `None` if the connection was refused.
+async fn secure(socket: TcpStream, surface: &Surface) -> Option<Accepted> {
+    let Some(tls) = &surface.config.tls else {
+        return Some(Accepted { stream: Stream::Plain(socket), identity: None });
+    };
+    let address = socket.peer_addr().ok();
+    match tls.accept_client(socket, surface.config.timeouts.headers).await {
+        Ok(accepted) => Some(accepted),
+        Err(error) => {
+            if matches!(error, HandshakeError::TimedOut) {
+                add(&surface.metrics.clients.connections_timed_out, 1);
+            }
+            tracing::debug!(?address, %error, "client connection refused");
+            None
+        }
+    }
 }
 
 /// Returns whether a connection ended because of invalid bytes from the client, as opposed to a disconnect.

@@ -5,8 +5,10 @@ mod addresses;
 mod connection;
 mod guarded;
 mod listener;
+mod node_connector;
 mod preface;
 
 pub(crate) use accept::{Stage, accept};
 pub(crate) use addresses::Addresses;
 pub(crate) use listener::listen;
+pub(crate) use node_connector::NodeConnector;

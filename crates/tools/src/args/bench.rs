@@ -18,6 +18,15 @@ pub(crate) struct BenchCommon {
     /// Client addresses of the nodes to load [default: a new cluster]
     #[arg(long = "addr", value_name = "HOST:PORT,…", value_delimiter = ',', global = true)]
     pub(crate) nodes_given: Vec<String>,
+    /// Certificate authority of the given nodes; the load then uses TLS
+    #[arg(long = "ca", id = "tls_ca", value_name = "FILE", requires = "nodes_given", global = true)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate of the load generator, with --key
+    #[arg(long = "cert", id = "tls_cert", value_name = "FILE", global = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the load generator, with --cert
+    #[arg(long = "key", id = "tls_key", value_name = "FILE", global = true)]
+    pub(crate) key: Option<PathBuf>,
     /// Number of nodes of the new cluster
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9), global = true)]
     pub(crate) nodes: u16,

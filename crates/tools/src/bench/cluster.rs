@@ -1,7 +1,8 @@
 //! The nodes under load: processes of this binary that end with the benchmark, or existing nodes.
 
+use super::tls;
 use crate::args::BenchCommon;
-use convoke_cli::{CLIENT_PORT, CommandError, ConnectArgs, Result, call, with_port};
+use convoke_cli::{CommandError, Result, call};
 use convoke_client::log::{Ambassador, ReplicaChange};
 use convoke_lab::{NodeAddresses, NodeCommand, NodeError, NodeProcess};
 use convoke_proto::v1;
@@ -39,9 +40,9 @@ impl Cluster {
         if common.nodes_given.is_empty() {
             return Cluster::start(common, common.nodes).await;
         }
-        let cluster = Cluster::given(common);
+        let cluster = Cluster::given(common)?;
         for address in &cluster.given {
-            answers(address).await?;
+            answers(common, address).await?;
         }
         Ok(cluster)
     }
@@ -76,9 +77,9 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub(super) fn given(common: &BenchCommon) -> Cluster {
-        let given = common.nodes_given.iter().map(|address| with_port(address.trim(), CLIENT_PORT)).collect();
-        Cluster { nodes: Vec::new(), given, binary: None, directory: None }
+    pub(super) fn given(common: &BenchCommon) -> Result<Cluster> {
+        let given = tls::prepare(common)?;
+        Ok(Cluster { nodes: Vec::new(), given, binary: None, directory: None })
     }
 
     /// Adds a node and waits until it is ready.
@@ -117,8 +118,8 @@ impl Cluster {
 }
 
 /// Checks that an existing node answers and accepts clients, before there is load.
-async fn answers(address: &str) -> Result {
-    let connect = ConnectArgs { addr: vec![address.to_owned()], token_file: None, timeout: ANSWER_WITHIN };
+async fn answers(common: &BenchCommon, address: &str) -> Result {
+    let connect = tls::flags(common, vec![address.to_owned()], ANSWER_WITHIN);
     let request = v1::ListRequest { limit: 1, ..v1::ListRequest::default() };
     let mut asking = pin!(call(&connect, async |node| node.registry().list(request.clone()).await));
     let answer = match tokio::time::timeout(PATIENCE, &mut asking).await {

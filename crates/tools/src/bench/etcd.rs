@@ -28,7 +28,7 @@ struct PutResponse {}
 
 /// The same number of clients, connections, keys and bytes as for the log; starts no processes.
 pub(super) async fn etcd(common: &BenchCommon, load: &LogLoad) -> Result<Report> {
-    let cluster = Cluster::given(&BenchCommon { nodes_given: load.etcd.clone(), ..common.clone() });
+    let cluster = Cluster::given(&BenchCommon { nodes_given: load.etcd.clone(), ..common.clone() })?;
     let mut channels = Vec::new();
     for link in 0..load.links as usize {
         channels.push(connect(&load.etcd[link % load.etcd.len()]).await?);

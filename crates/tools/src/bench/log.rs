@@ -3,9 +3,10 @@
 use super::cluster::Cluster;
 use super::load::{Tally, measure};
 use super::report::Report;
+use super::tls;
 use crate::args::{BenchCommon, LogLoad};
 use convoke_cli::{CommandError, Result};
-use convoke_client::log::{Ambassador, Consistency, Kv, Options};
+use convoke_client::log::{Ambassador, Consistency, Kv, Options, connector};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,8 +20,9 @@ pub(super) async fn log(common: &BenchCommon, load: &LogLoad) -> Result<Report> 
     let cluster =
         if common.nodes_given.is_empty() { Cluster::start_log(common).await? } else { Cluster::of(common).await? };
     let mut handles = Vec::new();
-    let links: Vec<Ambassador> =
-        (0..load.links).map(|_| Ambassador::start(cluster.addresses())).collect::<Result<_, _>>()?;
+    let links: Vec<Ambassador> = (0..load.links)
+        .map(|_| Ambassador::start_with(cluster.addresses(), connector(tls::current(), None)))
+        .collect::<Result<_, _>>()?;
     for client in 0..load.clients as usize {
         let options = Options::default().window(load.pipeline as usize);
         handles.push(links[client % links.len()].kv_with(options));

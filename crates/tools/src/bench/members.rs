@@ -2,6 +2,7 @@
 
 use super::cluster::Cluster;
 use super::load::{join, preparing};
+use super::tls;
 use convoke_cli::Result;
 use convoke_client::{Client, MemberSpec, Registration};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ pub(super) async fn clients(cluster: &Cluster, count: u32) -> Result<Vec<Client>
 
 /// A connected client of this node.
 pub(super) async fn client(address: String) -> Result<Client> {
-    Ok(Client::builder().seeds([address]).operation_timeout(PATIENCE).connect().await?)
+    let builder = Client::builder().seeds([address]).operation_timeout(PATIENCE);
+    let builder = tls::current().map_or(builder.clone(), |tls| builder.tls(tls));
+    Ok(builder.connect().await?)
 }
 
 /// Unregisters everything.

@@ -15,6 +15,7 @@ mod members;
 mod propagate;
 mod report;
 mod streams;
+mod tls;
 mod usage;
 mod watch;
 mod writes;

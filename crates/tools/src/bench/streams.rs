@@ -1,7 +1,9 @@
 //! Attach streams and watches without the SDK: many on one connection, with little work for the load generator.
 
 use super::members::PATIENCE;
+use super::tls;
 use convoke_cli::{CommandError, Result};
+use convoke_client::log::connector;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::time::Duration;
@@ -20,8 +22,8 @@ pub(super) async fn connect(address: &str) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
     let endpoint = endpoint.tcp_nodelay(true).connect_timeout(PATIENCE);
-    endpoint
-        .connect()
+    connector(tls::current(), None)
+        .connect(&endpoint)
         .await
         .map_err(|error| CommandError::unreachable(format!("cannot reach a node at {address}: {error}")))
 }

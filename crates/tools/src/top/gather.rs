@@ -4,7 +4,7 @@ use super::metrics;
 use super::model::Answers;
 use crate::http::{self, HttpClientError};
 use convoke_cli::{CommandError, NodeChannel, Result};
-use convoke_client::TokenSource;
+use convoke_client::{ClientTls, TokenSource};
 use convoke_proto::{Error, v1};
 use hyper::{Method, StatusCode};
 use std::time::Duration;
@@ -16,15 +16,22 @@ pub(crate) struct Gatherer {
     nodes: Vec<(String, NodeChannel)>,
     current: usize,
     patience: Duration,
+    tls: Option<ClientTls>,
 }
 
 impl Gatherer {
     /// `addresses` must not be empty, and all must be valid.
-    pub(crate) fn new(addresses: Vec<String>, patience: Duration, token: Option<&TokenSource>) -> Result<Gatherer> {
-        let node =
-            |address: String| NodeChannel::lazy_with(&address, patience, token.cloned()).map(|node| (address, node));
+    pub(crate) fn new(
+        addresses: Vec<String>,
+        patience: Duration,
+        tls: Option<&ClientTls>,
+        token: Option<&TokenSource>,
+    ) -> Result<Gatherer> {
+        let node = |address: String| {
+            NodeChannel::lazy(&address, patience, tls.cloned(), token.cloned()).map(|node| (address, node))
+        };
         let nodes = addresses.into_iter().map(node).collect::<Result<_>>()?;
-        Ok(Gatherer { nodes, current: 0, patience })
+        Ok(Gatherer { nodes, current: 0, patience, tls: tls.cloned() })
     }
 
     /// Queries the nodes in turn, the current one first, until one answers.
@@ -45,7 +52,7 @@ impl Gatherer {
     /// Queries the current node; if it does not answer, the next attempt goes to another one.
     pub(crate) async fn gather(&mut self) -> Result<Answers> {
         let (address, node) = self.nodes[self.current].clone();
-        let answers = match timeout(self.patience, ask(&address, node)).await {
+        let answers = match timeout(self.patience, ask(&address, node, self.tls.as_ref())).await {
             Ok(answers) => answers,
             Err(_) => Err(CommandError::unreachable("no answer in time")),
         };
@@ -56,13 +63,13 @@ impl Gatherer {
     }
 }
 
-async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
+async fn ask(address: &str, node: NodeChannel, tls: Option<&ClientTls>) -> Result<Answers> {
     let error_of = |status: tonic::Status| CommandError::from(Error::from(&status));
     let mut admin = node.clone().admin();
     let status = admin.status(v1::StatusRequest {}).await.map_err(error_of)?.into_inner();
     let nodes = admin.nodes(v1::NodesRequest {}).await.map_err(error_of)?.into_inner().nodes;
     let services = admin.services(v1::ServicesRequest { partial: true }).await.map_err(error_of)?.into_inner().services;
-    let counters = match get(address, "/metrics").await? {
+    let counters = match get(address, "/metrics", tls).await? {
         (StatusCode::OK, body) => metrics::parse(&String::from_utf8_lossy(&body)),
         // Rates are shown as zero; everything else is available.
         _ => metrics::Sample::new(),
@@ -72,12 +79,12 @@ async fn ask(address: &str, node: NodeChannel) -> Result<Answers> {
     Ok(Answers { address: address.to_owned(), status, nodes, services, counters, log })
 }
 
-async fn get(address: &str, path: &str) -> Result<(StatusCode, Vec<u8>)> {
+async fn get(address: &str, path: &str, tls: Option<&ClientTls>) -> Result<(StatusCode, Vec<u8>)> {
     let failed = |why: HttpClientError| match why {
         HttpClientError::Refused => CommandError::unreachable("connection refused"),
         HttpClientError::Broken(why) => CommandError::unreachable(why),
     };
-    let answer = http::request(address, Method::GET, path, None).await.map_err(failed)?;
+    let answer = http::request_with(address, Method::GET, path, None, tls).await.map_err(failed)?;
     let status = answer.status();
     Ok((status, answer.body().await.map_err(failed)?))
 }

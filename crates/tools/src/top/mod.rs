@@ -7,7 +7,7 @@ mod model;
 
 use crate::args::TopArgs;
 use convoke_cli::output::{print_json, unix_ms};
-use convoke_cli::{CommandError, Result, Signals, addresses, token};
+use convoke_cli::{CommandError, Result, Signals, addresses, tls, token};
 use convoke_client::Client;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use gather::Gatherer;
@@ -34,13 +34,16 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
     }
     let mut signals = Signals::listen()?;
     let addresses = addresses(&arguments.connect)?;
-    let token = token(&arguments.connect)?;
+    let (tls, token) = (tls(&arguments.connect)?, token(&arguments.connect)?);
     let mut builder = Client::builder().seeds(addresses.clone());
     if let Some(token) = &token {
         builder = builder.token(token.clone());
     }
+    if let Some(tls) = &tls {
+        builder = builder.tls(tls.clone());
+    }
     let client = builder.build()?;
-    let gatherer = Gatherer::new(addresses, arguments.connect.timeout, token.as_ref())?;
+    let gatherer = Gatherer::new(addresses, arguments.connect.timeout, tls.as_ref(), token.as_ref())?;
     let mut screen = Screen::open()?;
     tokio::select! {
         outcome = show(&mut screen.0, gatherer, &client, arguments.interval) => outcome,
@@ -50,8 +53,9 @@ pub(crate) async fn run(arguments: &TopArgs) -> Result {
 
 /// Prints the content of the screen once, as JSON.
 async fn look(arguments: &TopArgs) -> Result {
+    let (tls, token) = (tls(&arguments.connect)?, token(&arguments.connect)?);
     let mut gatherer =
-        Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout, token(&arguments.connect)?.as_ref())?;
+        Gatherer::new(addresses(&arguments.connect)?, arguments.connect.timeout, tls.as_ref(), token.as_ref())?;
     let mut model = Model::default();
     model.answered(Instant::now(), gatherer.gather_from_any().await?);
     tokio::time::sleep(arguments.interval).await;

@@ -16,8 +16,8 @@ pub(super) use keys::{CLOSE_TIMEOUT, SESSION_TTL, printable};
 
 use crate::args::{LogArgs, LogCommand, SessionsCommand};
 use convoke_cli::output::{facts, print, print_json};
-use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call};
-use convoke_client::log::{Ambassador, Fate, FateKind};
+use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call, tls};
+use convoke_client::log::{Ambassador, Fate, FateKind, connector};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -53,7 +53,7 @@ pub(crate) async fn log(arguments: &LogArgs) -> Result {
 }
 
 pub(super) fn ambassador(connect: &ConnectArgs) -> Result<Ambassador> {
-    Ok(Ambassador::start(addresses(connect)?)?)
+    Ok(Ambassador::start_with(addresses(connect)?, connector(tls(connect)?, token(connect)?))?)
 }
 
 /// Returns the answer of the log. After a timeout, it finds out whether a node or a leader was missing.

@@ -1,14 +1,13 @@
 //! `convoke log status`
 
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
-use convoke_cli::{ConnectArgs, NodeChannel, Result, call};
+use convoke_cli::{ConnectArgs, NodeChannel, Result, call, tls};
 use convoke_proto::v1;
-use std::time::Duration;
 
 pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
     let mut status = call(connect, async |node| node.log().status(v1::LogStatusRequest {}).await).await?;
     let asks_leader = !status.settled || status.level > 0;
-    if let Some(leader) = at_leader(&status, connect.timeout).await.filter(|_| asks_leader) {
+    if let Some(leader) = at_leader(&status, connect).await.filter(|_| asks_leader) {
         if !status.settled && status.obstacle.is_empty() {
             status.obstacle = leader.obstacle;
         }
@@ -19,9 +18,9 @@ pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
 
 /// Returns the status at the leader: only the leader knows why the group has not adopted its configuration, and which
 /// replicas hold the feature level back.
-async fn at_leader(status: &v1::LogStatusResponse, timeout: Duration) -> Option<v1::LogStatusResponse> {
+async fn at_leader(status: &v1::LogStatusResponse, connect: &ConnectArgs) -> Option<v1::LogStatusResponse> {
     let leader = status.replicas.iter().find(|member| member.leader && member.node != status.node)?;
-    let node = NodeChannel::lazy(&leader.address, timeout).ok()?;
+    let node = NodeChannel::lazy(&leader.address, connect.timeout, tls(connect).ok()?).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
     Some(leader).filter(|leader| leader.log == status.log)
 }

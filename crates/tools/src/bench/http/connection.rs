@@ -1,15 +1,17 @@
 //! A minimal HTTP/1.1 client: the load generator shares the machine with the measured nodes.
 
 use super::super::members::PATIENCE;
+use super::super::tls;
 use convoke_cli::{CommandError, Result};
 use convoke_proto::json::ErrorBody;
 use convoke_proto::{Error, ErrorCode};
+use convoke_tls::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     buffer: Vec<u8>,
     /// Consumed bytes of the buffer.
     taken: usize,
@@ -29,11 +31,18 @@ impl Connection {
         let unreachable =
             |cause: String| CommandError::unreachable(format!("cannot reach a node at {address}: {cause}"));
         let connecting = tokio::time::timeout(PATIENCE, TcpStream::connect(address));
-        let stream = match connecting.await {
-            Ok(stream) => stream.map_err(|error| unreachable(error.to_string()))?,
+        let socket = match connecting.await {
+            Ok(socket) => socket.map_err(|error| unreachable(error.to_string()))?,
             Err(_) => return Err(unreachable(format!("no answer within {PATIENCE:?}"))),
         };
-        stream.set_nodelay(true).map_err(|error| broken(&error))?;
+        socket.set_nodelay(true).map_err(|error| broken(&error))?;
+        let stream = match tls::current() {
+            Some(tls) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                tls.connect(socket, host, "http/1.1").await.map_err(|error| unreachable(error.to_string()))?
+            }
+            None => Stream::Plain(socket),
+        };
         Ok(Connection { stream, buffer: Vec::new(), taken: 0 })
     }
 
@@ -44,7 +53,8 @@ impl Connection {
     }
 
     pub(super) async fn send(&mut self, request: &[u8]) -> Result {
-        self.stream.write_all(request).await.map_err(|error| broken(&error))
+        self.stream.write_all(request).await.map_err(|error| broken(&error))?;
+        self.stream.flush().await.map_err(|error| broken(&error))
     }
 
     /// The body of the next answer, or the error in it.
@@ -70,7 +80,7 @@ impl Connection {
 /// A response of server-sent events.
 #[derive(Debug)]
 pub(super) struct Events {
-    stream: TcpStream,
+    stream: Stream,
     /// Raw bytes, including the chunk sizes on lines of their own.
     buffer: Vec<u8>,
     taken: usize,
@@ -80,6 +90,7 @@ impl Events {
     pub(super) async fn open(address: &str, request: &[u8]) -> Result<Events> {
         let Connection { mut stream, .. } = Connection::open(address).await?;
         stream.write_all(request).await.map_err(|error| broken(&error))?;
+        stream.flush().await.map_err(|error| broken(&error))?;
         Ok(Events { stream, buffer: Vec::new(), taken: 0 })
     }
 

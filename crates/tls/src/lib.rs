@@ -1,0 +1,32 @@
+//! TLS of Convoke: identities in certificates, checked files, connections, and a small certificate authority.
+//!
+//! The rules (TS1 …) are in `docs/security-protocol.md`. Files are read and sockets are opened by [`NodeTls`] and
+//! [`ClientTls`]; what they decide is in functions of bytes, times and names.
+
+mod authority;
+mod client;
+mod counters;
+mod error;
+mod expiry;
+mod files;
+mod identity;
+mod material;
+mod mode;
+mod node;
+mod pending;
+mod reload;
+mod stream;
+mod verify;
+
+pub use authority::{Authority, IssueError, Issued, Request, Validity};
+pub use client::ClientTls;
+pub use counters::TlsCounters;
+pub use error::{HandshakeError, MaterialError, TlsError};
+pub use expiry::{Expiry, Urgency};
+pub use files::{Files, create_private_dir, write_private, write_public};
+pub use identity::{Identity, InvalidIdentity, Role};
+pub use material::{CertificateInfo, inspect};
+pub use mode::{ClientCertificates, Mode};
+pub use node::{Accepted, DialTarget, NodeTls, Settings, TlsStatus};
+pub use pending::PendingHandshakes;
+pub use stream::{ReadHalf, Stream, WriteHalf};
