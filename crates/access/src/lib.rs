@@ -21,7 +21,9 @@ pub use keys::{KeyError, KeySet, PublicKey, SigningKey};
 pub use policy::{CertificateRule, Issuer, Policy, PolicyError, SubjectRule};
 pub use principal::{ANONYMOUS, CertificateIdentity, CertificateRole, Denied, Principal, TokenDetails};
 pub use resource::Resource;
-pub use revocation::{Revocation, RevocationKey, RevocationLimit, RevocationSet};
+pub use revocation::{
+    REVOCATION_MARGIN, Revocation, RevocationLimit, RevocationSet, is_revoked, revoke_principal, revoke_token,
+};
 pub use token::{Claims, Header, IssueError, NewToken, TokenError, TokenText, inspect, issue, operator_token};
 pub use verb::{Kind, Verb};
 

@@ -8,7 +8,11 @@ pub mod codec;
 mod error;
 pub mod framing;
 mod mutants;
+mod revocations;
 mod time;
 
 pub use error::{ErrorCode, GrpcStatus};
+pub use revocations::{
+    REVOCATION_KEY_BYTES_MAX, REVOCATIONS_ADDED_MAX, REVOCATIONS_MAX, Revocation, RevocationLimit, RevocationSet,
+};
 pub use time::{Duration, Time};

@@ -1,12 +1,13 @@
 //! `convoke token` and `convoke context`. No secret is an argument or is printed: tokens and keys are in files.
 
-use crate::args::{CanArgs, ContextCommand, IssueArgs, TokenCommand, VerifyArgs};
+use crate::args::{CanArgs, ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
 use convoke_access::{
     Authority, Claims, Credentials, GrantList, KeySet, NewToken, OWN_ISSUER, Resource, SigningKey, TokenText, Verb,
     inspect, issue,
 };
 use convoke_cli::output::{Palette, Style, Table, clock_time, facts, print, print_json, unix_ms};
 use convoke_cli::{CommandError, Context, Contexts, Result, contexts_file, write_private};
+use convoke_proto::v1;
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub(crate) fn token(command: &TokenCommand) -> Result {
             show(&Shown { key: header.kid, algorithm: header.alg, verified: false, claims }, *json)
         }
         TokenCommand::Verify(arguments) => verify(arguments),
+        TokenCommand::Revoke(arguments) => convoke_cli::block_on(revoke(arguments)),
         TokenCommand::Can(arguments) => can(arguments),
     }
 }
@@ -137,6 +139,18 @@ fn verify(arguments: &VerifyArgs) -> Result {
         .map_err(|error| CommandError::rejected(error.to_string()))?;
     let (header, claims) = inspect(&token).map_err(|error| CommandError::usage(error.to_string()))?;
     show(&Shown { key: header.kid, algorithm: header.alg, verified: true, claims }, *json)
+}
+
+async fn revoke(arguments: &RevokeArgs) -> Result {
+    use v1::revoke_request::What;
+    let RevokeArgs { id, principal, inspect } = arguments;
+    let what = id.clone().map(What::Token).or_else(|| principal.clone().map(What::Principal));
+    let request = v1::RevokeRequest { what, issued_until: 0 };
+    let answer = convoke_cli::call(&inspect.connect, async |node| node.admin().revoke(request.clone()).await).await?;
+    if inspect.json {
+        return print_json(&serde_json::json!({ "added": answer.added }));
+    }
+    print(if answer.added { "revoked\n" } else { "revoked before\n" })
 }
 
 #[derive(Serialize)]

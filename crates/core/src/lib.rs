@@ -21,6 +21,7 @@ mod watch;
 pub mod wire;
 
 pub use config::{Config, ConfigError, Limits, Timers};
+pub use convoke_base::{Revocation, RevocationSet};
 pub use convoke_filter as filter;
 pub use error::{ErrorCode, Rejection};
 pub use mutant::{Mutant, Mutation};

@@ -36,6 +36,7 @@ convoke_base::mutants! {
     PushGapClaimed: "D5", "a push that skips writes raises the context";
     PushOmitsSuperseding: "D5", "a push leaves out writes that another origin superseded";
     PushNotRelayed: "D5", "a push is not forwarded to a node without a link to its sender";
+    RegionsNotBridged: "D5", "a push from another region is not forwarded to a third region that has no link to its sender";
     DeltaSendsOwnOnly: "D6", "a delta contains only records of its sender";
     PartialDeltaClaimed: "D6", "the context is joined with the first chunk of a delta";
     NoExchange: "D7", "different context hashes are ignored";
@@ -109,6 +110,8 @@ convoke_base::mutants! {
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
     ReturningNeedsNoExchange: "L8", "a returning origin is admitted once its own writes were received";
     ReturningRelayedAsAlive: "L8", "evidence of a returning origin is relayed as that of an admitted one";
+    RevocationsNotExchanged: "P11", "a new link carries only later revocations";
+    RevocationsNotRelayed: "P11", "a node does not forward the revocations of others";
     ConnectionIsEvidence: "P1", "a TCP connection counts as evidence";
     EndIgnored: "P1", "a peer whose connection ended counts as up until its pings are missing";
     AnyClusterAccepted: "P2", "a node of another cluster is accepted";

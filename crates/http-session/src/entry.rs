@@ -5,7 +5,7 @@ use crate::position::SessionPosition;
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{AttachMember, Attached, ClientOperation, HandoverTarget, Notice, SessionId};
 use convoke_core::version::{OriginId, Version};
-use convoke_core::{ErrorCode, Rejection};
+use convoke_core::{ErrorCode, Rejection, Time};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub struct SessionEntry {
     pub(crate) position: SessionPosition,
     /// Rejections of numbered requests (C10). The record of a member remembers the request that wrote it.
     rejections: VecDeque<(u64, Rejection)>,
+    /// When the search for missing writes began that no request has ended yet (C11).
+    searching_since: Option<Time>,
     /// The node is stopping and hands its sessions over.
     handover: Option<Handover>,
 }
@@ -116,6 +118,18 @@ impl SessionEntry {
     pub(crate) fn covers(&self, position: &SessionPosition) -> bool {
         let own = self.live.as_ref().map(|live| &live.origin);
         position.dots().iter().all(|dot| Some(&dot.origin) == own) || self.position.covers(position)
+    }
+
+    /// A request searches for writes. Returns when the search began: the earlier requests of this client count, unless it was
+    /// away for longer than its session lasts.
+    pub(crate) fn search_begins(&mut self, now: Time, timeout: Duration) -> Time {
+        let began = self.searching_since.filter(|began| now.since(*began) < timeout).unwrap_or(now);
+        self.searching_since = Some(began);
+        began
+    }
+
+    pub(crate) fn search_ended(&mut self) {
+        self.searching_since = None;
     }
 
     pub(crate) fn take_handover(&mut self) -> Option<Handover> {

@@ -28,8 +28,10 @@ const OWNER_POLL: Duration = Duration::from_millis(10);
 /// First pause between two questions for missing writes; each pause doubles, up to the longest one.
 const SEARCH_POLL: Duration = Duration::from_millis(5);
 const SEARCH_POLL_MAX: Duration = Duration::from_millis(100);
-/// The search for missing writes takes at most this part of the session's timeout.
+/// The search for missing writes takes at most this part of the session's timeout, over several requests.
 const SEARCH_SHARE: u32 = 4;
+/// A request waits for the search for at most this part of the time that a forwarding node waits for its answer.
+const PATIENCE_SHARE: u32 = 2;
 /// Claims are raised by a random number up to this. Two nodes that attach one session at once then make different
 /// claims, and one of them wins all members.
 const RAISE_MAX: u64 = 64;
@@ -211,7 +213,10 @@ enum Stage {
 struct Searching {
     dots: Vec<Dot>,
     search: Option<u64>,
+    /// The writes are lost from here on.
     deadline: Time,
+    /// The client gets an answer then.
+    patience: Time,
     pause: Duration,
     /// The request has no position. The node that holds the session is searched, instead of writes.
     holder: bool,
@@ -317,7 +322,11 @@ impl RequestFlow {
             return self.find_owner(now);
         }
         if self.must_search(entry) {
-            return self.search(now, self.position.dots().to_vec(), false);
+            let began = entry.search_begins(now, self.timeout());
+            return self.search(now, began, self.position.dots().to_vec(), false);
+        }
+        if self.covered {
+            entry.search_ended();
         }
         match &mut entry.live {
             Some(live) if !self.lost_writes => {
@@ -367,11 +376,17 @@ impl RequestFlow {
         Step::Submit(live.calls(self.operation.clone(), self.order.number, self.settings.mutation))
     }
 
-    /// Looks for writes, or for the node that holds the session.
-    fn search(&mut self, now: Time, dots: Vec<Dot>, holder: bool) -> Step {
-        let timeout = self.secret.timeout.unwrap_or(self.settings.session_timeout);
-        let deadline = now + timeout / SEARCH_SHARE;
-        self.searching = Some(Searching { dots, search: None, deadline, pause: SEARCH_POLL, holder });
+    fn timeout(&self) -> Duration {
+        self.secret.timeout.unwrap_or(self.settings.session_timeout)
+    }
+
+    /// Looks for writes, or for the node that holds the session. The client, or a forwarding node, may not wait until the
+    /// search ends, and its next request continues it.
+    fn search(&mut self, now: Time, began: Time, dots: Vec<Dot>, holder: bool) -> Step {
+        let deadline = began + self.timeout() / SEARCH_SHARE;
+        let mut patience = deadline.min(now + self.settings.forward_timeout / PATIENCE_SHARE);
+        seam!(in self.settings.mutation, SearchOutlastsClient => patience = deadline.max(now + self.timeout() / SEARCH_SHARE));
+        self.searching = Some(Searching { dots, search: None, deadline, patience, pause: SEARCH_POLL, holder });
         self.search_again()
     }
 
@@ -383,7 +398,7 @@ impl RequestFlow {
     /// Continues with the state of the search, and the last writes that this node has of the origins whose writes it lacks.
     pub fn searched(&mut self, now: Time, coverage: Coverage, kept: Vec<Dot>) -> Step {
         let Some(searching) = &mut self.searching else { return self.attach_here() };
-        let late = now >= searching.deadline;
+        let (late, waits) = (now >= searching.deadline, now < searching.patience);
         match coverage {
             Coverage::Covered => self.covered = true,
             Coverage::Expected(_) if searching.holder => {
@@ -391,13 +406,17 @@ impl RequestFlow {
                     "this node cannot reach the node that holds this session, but other nodes can; use another node";
                 return self.reject(Rejection::new(ErrorCode::NotReady, message));
             }
-            Coverage::Searching(search) | Coverage::Expected(search) if !late => {
+            Coverage::Searching(search) | Coverage::Expected(search) if waits => {
                 searching.search = Some(search);
-                let until = searching.deadline.min(now + searching.pause);
+                let until = searching.patience.min(now + searching.pause);
                 searching.pause = SEARCH_POLL_MAX.min(searching.pause * 2);
                 return Step::Wait { until };
             }
             _ if searching.holder => {}
+            Coverage::Searching(_) | Coverage::Expected(_) if !late => {
+                let message = "this node has not received the last writes of this session yet; try again";
+                return self.reject(Rejection::new(ErrorCode::NotReady, message));
+            }
             Coverage::Missing | Coverage::Searching(_) | Coverage::Expected(_) => {
                 self.covered = true;
                 self.lost_writes = true;
@@ -614,7 +633,7 @@ impl RequestFlow {
     /// the writes still exist, and attaching the session here could undo them (C11).
     fn search_holder(&mut self, now: Time, owner: SessionOwner) -> Step {
         seam!(in self.settings.mutation, HolderNotSearched => return self.attach_after_forwarding());
-        self.search(now, vec![Dot { origin: owner.origin, n: COUNTER_MAX }], true)
+        self.search(now, now, vec![Dot { origin: owner.origin, n: COUNTER_MAX }], true)
     }
 
     /// Continues with the result of sending the request to the owner.

@@ -11,6 +11,7 @@ convoke_base::mutants! {
     RequestIsNoHeartbeat: "C8", "requests are submitted without a heartbeat, so that a rejected one does not count as activity";
     HeartbeatNotExecuted: "C8", "a heartbeat is acknowledged without a call of the core";
     PositionIgnored: "C11", "a node executes a request although it lacks writes that the client knows";
+    SearchOutlastsClient: "C11", "a request waits for missing writes for longer than its client or a forwarding node waits for the answer";
     HolderNotSearched: "C11", "a node attaches a session without a position although another node has a link to its owner";
     AttachIsWrite: "C11", "a position names attaches that changed no claim, so that each side of a partition lacks them";
     WriteNotKept: "C11", "the position of a session rises with a write that only the answer to the write names";

@@ -13,7 +13,7 @@ use crate::view::View;
 use arc_swap::ArcSwapOption;
 use convoke_core::node::StopReason;
 use convoke_core::version::NodeId;
-use convoke_core::{ErrorCode, Rejection};
+use convoke_core::{ErrorCode, Rejection, RevocationSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +82,8 @@ pub(crate) struct Shared {
     /// While the node is alone: the rejection of requests whose answer would assert an absence (N7).
     pub(crate) absence_unknown: ArcSwapOption<Rejection>,
     pub(crate) dispatch: Dispatch,
+    /// Revoked credentials (P11).
+    pub(crate) revocations: watch::Sender<Arc<RevocationSet>>,
     next: AtomicU64,
 }
 
@@ -124,6 +126,7 @@ impl Shared {
             phase: watch::Sender::new(Phase::Starting),
             absence_unknown: ArcSwapOption::empty(),
             dispatch: Dispatch::default(),
+            revocations: watch::Sender::default(),
             next: AtomicU64::new(1),
         }
     }

@@ -128,6 +128,7 @@ impl Surface {
             () = self.health.follow(&self.node) => {}
             () = sweeping => {}
             () = self.gate.follow_files() => {}
+            () = self.gate.follow_revocations(&self.node) => {}
             () = self.health.follow_log(self.log.as_ref().map(|log| &log.handle)) => {}
         }
     }

@@ -335,3 +335,54 @@ async fn the_sdk_registers_and_writes_with_a_token() {
     let sessions = keys.send(cluster.served(0), &operator, "GET", "/api/v1/log/sessions", "").await.ok();
     assert!(sessions.to_string().contains("\"token/alice\""), "{sessions}");
 }
+
+/// A revocation at one node ends the streams of the token at another one, survives a restart, and leaves other tokens alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_loses_its_rights_at_every_node() {
+    use convoke_proto::v1::admin_client::AdminClient;
+    use convoke_proto::v1::{RevokeRequest, revoke_request::What};
+    let keys = Keys::new();
+    let mut config = keys.config(&[]);
+    let first = Served::start("n0", &[], |_| {}, |server| server.auth = Some(config.clone())).await;
+    config.revocations = Some(keys.path().join("revocations"));
+    let second = Served::start("n1", &[&first], |_| {}, |server| server.auth = Some(config.clone())).await;
+    convoke_testkit::meshed([&first.node, &second.node]).await;
+    let (lost, kept) = (keys.token("alice", &["read service:*"]), keys.token("alice", &["read service:*"]));
+    let mut sender = open(second.address()).await;
+    let bearer = format!("Bearer {lost}");
+    let streaming = request("GET", "/api/v1/watch", &[("authorization", bearer.as_str())], "");
+    let stream = sender.send_request(streaming).await.unwrap();
+    assert_eq!(stream.status(), 200);
+    let (_, claims) = convoke_access::inspect(&convoke_access::TokenText::new(&lost)).unwrap();
+    let revoke = async |what: What, token: &str| {
+        let mut call = tonic::Request::new(RevokeRequest { what: Some(what), issued_until: 0 });
+        call.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let mut admin = AdminClient::connect(format!("http://{}", first.address())).await.unwrap();
+        admin.revoke(call).await.map(|answer| answer.into_inner().added)
+    };
+    let revoker = keys.token("security", &["revoke cluster"]);
+    assert_eq!(revoke(What::Token(claims.jti.clone()), &kept).await.unwrap_err().code(), tonic::Code::PermissionDenied);
+    assert!(revoke(What::Token(claims.jti.clone()), &revoker).await.unwrap());
+    assert!(!revoke(What::Token(claims.jti), &revoker).await.unwrap(), "it is known");
+    tokio::time::timeout(std::time::Duration::from_secs(60), answer(stream)).await.unwrap();
+    for served in [&first, &second] {
+        eventually("the token is revoked", async || status(served, "GET", "/api/v1/members", Some(&lost)).await == 401)
+            .await;
+        assert_eq!(status(served, "GET", "/api/v1/members", Some(&kept)).await, 200);
+    }
+    // All tokens of the principal that exist now.
+    assert!(revoke(What::Principal("alice".to_owned()), &revoker).await.unwrap());
+    eventually("the principal is revoked", async || {
+        status(&second, "GET", "/api/v1/members", Some(&kept)).await == 401
+    })
+    .await;
+    eventually("the file has both", async || {
+        std::fs::read_to_string(keys.path().join("revocations")).is_ok_and(|text| text.lines().count() == 2)
+    })
+    .await;
+    first.kill().await;
+    second.kill().await;
+    let restarted = Served::start("n1", &[], |_| {}, |server| server.auth = Some(config)).await;
+    eventually("the file was read", async || status(&restarted, "GET", "/api/v1/members", Some(&lost)).await == 401)
+        .await;
+}

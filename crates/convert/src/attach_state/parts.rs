@@ -115,27 +115,27 @@ mod tests {
     #[test]
     fn parts_become_one_attach() {
         let mut parts = Parts::new(&settings());
-        assert!(parts.take(part(&["a", "b"], true)).is_none());
+        assert!(parts.take(part(&["a", "b"], true), &()).is_none());
         assert!(parts.begun());
-        let attach = parts.take(part(&["c"], false)).unwrap().unwrap();
+        let attach = parts.take(part(&["c"], false), &()).unwrap().unwrap();
         let ids: Vec<_> = attach.members.iter().map(|member| member.spec.id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c"]);
         assert_eq!((attach.claim, attach.timeout), (3, Some(Duration::from_millis(7))));
         assert!(!parts.begun());
-        assert!(parts.take(part(&[], false)).unwrap().unwrap().members.is_empty());
+        assert!(parts.take(part(&[], false), &()).unwrap().unwrap().members.is_empty());
     }
 
     #[test]
     fn an_attach_above_the_limit_is_rejected_once_it_is_complete() {
         let mut parts = Parts::new(&settings());
-        assert!(parts.take(part(&["a", "b", "c", "d"], true)).is_none());
-        assert!(parts.take(part(&["e"], true)).is_none());
+        assert!(parts.take(part(&["a", "b", "c", "d"], true), &()).is_none());
+        assert!(parts.take(part(&["e"], true), &()).is_none());
         assert!(parts.members.is_empty());
-        let error = parts.take(part(&[], false)).unwrap().unwrap_err();
+        let error = parts.take(part(&[], false), &()).unwrap().unwrap_err();
         assert_eq!((error.code, error.limit), (ErrorCode::ResourceExhausted, Some(3)));
         let long = "x".repeat(2_000);
-        assert!(parts.take(part(&[long.as_str()], true)).is_none());
-        assert_eq!(parts.take(part(&[], false)).unwrap().unwrap_err().code, ErrorCode::TooLarge);
-        assert!(parts.take(part(&["a"], false)).unwrap().is_ok());
+        assert!(parts.take(part(&[long.as_str()], true), &()).is_none());
+        assert_eq!(parts.take(part(&[], false), &()).unwrap().unwrap_err().code, ErrorCode::TooLarge);
+        assert!(parts.take(part(&["a"], false), &()).unwrap().is_ok());
     }
 }

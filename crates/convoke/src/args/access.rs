@@ -1,7 +1,7 @@
 //! Flags of the commands for tokens and contexts.
 
 use clap::{Args, Subcommand};
-use convoke_cli::timeout;
+use convoke_cli::{Inspect, timeout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) enum TokenCommand {
     },
     /// Verify a token with public keys, as a node does
     Verify(VerifyArgs),
+    /// Revoke a token or all tokens of a principal, at every node
+    Revoke(RevokeArgs),
     /// Ask whether a token allows an action; exit 5 if it does not
     Can(CanArgs),
 }
@@ -66,6 +68,18 @@ pub(crate) struct VerifyArgs {
     /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArgs {
+    /// Id of the token, as `convoke token inspect` shows it
+    #[arg(long, value_name = "ID", required_unless_present = "principal")]
+    pub(crate) id: Option<String>,
+    /// Subject whose tokens are revoked, or ISSUER/SUBJECT
+    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    pub(crate) principal: Option<String>,
+    #[command(flatten)]
+    pub(crate) inspect: Inspect,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use convoke_cli::Inspect;
 use std::path::PathBuf;
 
-pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, TokenCommand, VerifyArgs};
+pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
 pub(crate) use client::{
     DrainArgs, ExplainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of,
 };
@@ -68,7 +68,7 @@ pub(crate) enum Command {
     Elect(ElectArgs),
     /// Operate the replicated log: group, backups, request outcomes
     Log(LogArgs),
-    /// Issue, inspect and verify tokens
+    /// Issue, inspect, verify and revoke tokens
     #[command(subcommand)]
     Token(TokenCommand),
     /// Name clusters and their credentials

@@ -154,6 +154,7 @@ fn auth(settings: &Settings) -> Option<convoke_server::AuthConfig> {
         anonymous: auth.anonymous.clone(),
         max_token_ttl: auth.max_token_ttl.into(),
         node_token: file(&auth.node_token),
+        revocations: Some(settings.data_dir.join("revocations")),
     })
 }
 

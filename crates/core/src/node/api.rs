@@ -454,6 +454,8 @@ pub struct Output {
     pub events: Vec<RegistryEvent>,
     /// Members and names as shown from now on, in order; `left` = no longer shown. Only with `Start::publish`.
     pub changes: Vec<Member>,
+    /// The set of revocations has changed (P11).
+    pub revocations_changed: bool,
 }
 
 impl Output {

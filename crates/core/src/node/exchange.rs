@@ -111,21 +111,23 @@ impl Node {
         }
     }
 
-    /// Forwards a push across a region link, or from one into the region (P9), and to siblings that have no link to its
-    /// sender (D5). Only peers that receive pushes get it.
+    /// Forwards a push across a region link, or from one into the region (P9), and to peers that have no link to its sender
+    /// (D5). Only peers that receive pushes get it.
     fn forward(&mut self, from: LinkId, origin: &OriginId, frame: &[u8], out: &mut Output) {
         let home = &self.config.region;
         let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
         let sender = self.peers.links.get(&from).and_then(|link| link.origin.as_ref());
         let came_from_afar = sender.is_some_and(|sender| distant(&sender.node));
         let crosses = came_from_afar || !distant(&origin.node);
+        let mut bridges = true;
+        seam!(self, RegionsNotBridged => bridges = !came_from_afar);
         let to: Vec<LinkId> = self
             .peers
             .up()
             .filter(|(node, link)| link.id != from && **node != origin.node && sender.is_some())
             .filter(|(node, link)| match distant(node) == came_from_afar {
                 false => crosses,
-                true => !came_from_afar && self.lacks_link(link, sender),
+                true => bridges && self.lacks_link(link, sender),
             })
             // A peer without pushes reads too slowly, or gets everything by an exchange.
             .filter(|(_, link)| link.sent.is_some())

@@ -69,6 +69,8 @@ impl Node {
             | Message::ChunkAbort { .. }
             | Message::HealthQuery { .. }
             | Message::Drain { .. }
+            // The set is bounded, and entries only add.
+            | Message::Revoke(_)
             | Message::Goodbye { .. } => Ok(()),
         }
     }

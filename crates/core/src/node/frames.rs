@@ -91,6 +91,7 @@ impl Node {
             Message::SearchReport { query, covered, linked } => {
                 self.handle_search_report(id, query, covered, linked, out);
             }
+            Message::Revoke(revocations) => self.handle_revocations(id, revocations, out),
             Message::Received { n } => self.handle_received(id, n),
             Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
             Message::Reject { known_incarnation, .. } => self.handle_late_reject(known_incarnation, out),

@@ -257,6 +257,7 @@ impl Node {
         }
         self.direct_evidence(&origin, None, out);
         self.ping(id, out);
+        self.send_revocations(id, out);
         if dialled {
             self.want(id, out);
         }

@@ -31,6 +31,7 @@ mod readiness;
 mod reattach;
 mod replication;
 mod requests;
+mod revocations;
 mod search;
 mod start_stop;
 mod streams;
@@ -58,6 +59,7 @@ use crate::time::{Clock, Duration, Time};
 use crate::timers::{Timer, Timers};
 use crate::version::{Incarnation, NodeId, OriginId};
 use crate::watch::Watchers;
+use convoke_base::RevocationSet;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -132,6 +134,8 @@ pub struct Node {
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
     searches: search::Searches,
+    /// Revoked credentials (P11).
+    revocations: RevocationSet,
     /// The next push requests a receipt (C12).
     receipt_wanted: bool,
     /// The number of the last unregistration that this node wrote (C13).
@@ -205,6 +209,7 @@ impl Node {
             received: readiness::Received::default(),
             to_ask: BTreeSet::new(),
             searches: search::Searches::default(),
+            revocations: RevocationSet::default(),
             receipt_wanted: false,
             last_unregistration: 0,
             counters: Counters::default(),

@@ -124,7 +124,7 @@ impl Node {
 
     /// Answers a peer's question.
     pub(super) fn answer_search(&mut self, link: LinkId, query: u64, dots: &[Dot], out: &mut Output) {
-        let covered = dots.iter().all(|dot| self.covers_dot(dot));
+        let covered = dots.iter().all(|dot| self.holds_dot(dot));
         let linked = dots.iter().any(|dot| self.is_linked(dot));
         self.send(link, &Message::SearchReport { query, covered, linked }, out);
     }
@@ -149,8 +149,13 @@ impl Node {
 
     /// Whether this node has received the write. Writes of retired origins were received and collected everywhere (D14).
     pub fn covers_dot(&self, dot: &Dot) -> bool {
+        self.holds_dot(dot) || self.map.origins.is_retired(&dot.origin)
+    }
+
+    /// Whether an exchange with this node brings the write. A retired origin is not in its context.
+    fn holds_dot(&self, dot: &Dot) -> bool {
         let known = self.map.origins.index_of(&dot.origin);
-        known.is_some_and(|index| self.map.origins.covers(index, dot.n)) || self.map.origins.is_retired(&dot.origin)
+        known.is_some_and(|index| self.map.origins.covers(index, dot.n))
     }
 
     /// Whether this node has a link to the origin of the write.

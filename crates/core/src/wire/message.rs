@@ -6,11 +6,16 @@ use super::{
     Reader, Writer,
 };
 use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
+use convoke_base::{REVOCATION_KEY_BYTES_MAX, Revocation};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Maximum number of writes in a search.
 const DOTS_MAX: u64 = 16;
+/// Revocations in one frame. With keys of the largest size they fit into the smallest frame limit.
+pub(crate) const REVOCATIONS_PER_FRAME: usize = 64;
+/// A key of one byte and two numbers.
+const REVOCATION_BYTES_MIN: usize = 4;
 /// Fewest bytes of a dot: node id, incarnation, number.
 const DOT_BYTES_MIN: usize = 11;
 
@@ -216,6 +221,8 @@ pub(crate) enum Message<'a> {
     Received {
         n: u64,
     },
+    /// Revoked credentials that the receiver may not know (P11).
+    Revoke(Vec<Revocation>),
 }
 
 impl Message<'_> {
@@ -329,6 +336,15 @@ impl Message<'_> {
                 w.byte(11);
                 w.text(id);
                 w.varint(u64::from(*drain));
+            }
+            Message::Revoke(revocations) => {
+                w.byte(16);
+                w.count(revocations.len());
+                for revocation in revocations {
+                    w.text(&revocation.key);
+                    w.varint(revocation.issued_until);
+                    w.varint(revocation.keep_until);
+                }
             }
             Message::Search { query, dots } => {
                 w.byte(13);
@@ -466,6 +482,22 @@ impl<'a> Message<'a> {
                 covered: reader.flag("covered")?,
                 linked: reader.flag("linked")?,
             },
+            16 => {
+                let count = reader.count("revocations", REVOCATION_BYTES_MIN, REVOCATIONS_PER_FRAME as u64)?;
+                let mut revocations = Vec::with_capacity(count);
+                for _ in 0..count {
+                    let key = reader.text("revocation", REVOCATION_KEY_BYTES_MAX)?;
+                    if key.is_empty() {
+                        return Err(CodecError::Invalid("revocation"));
+                    }
+                    revocations.push(Revocation {
+                        key: key.to_owned(),
+                        issued_until: reader.varint("issued until")?,
+                        keep_until: reader.varint("keep until")?,
+                    });
+                }
+                Message::Revoke(revocations)
+            }
             15 => Message::Received { n: reader.bounded("n", COUNTER_MAX)? },
             other => return Err(CodecError::UnknownMessage(other)),
         };

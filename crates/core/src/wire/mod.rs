@@ -12,7 +12,9 @@ pub(crate) use convoke_base::codec::{COUNTER_MAX, Reader, Writer};
 pub(crate) use items::{
     EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem, decode_origin, encode_origin,
 };
-pub(crate) use message::{Chunk, Context, Hello, LinkState, Message, Ping, RejectReason, decode_clock, encode_clock};
+pub(crate) use message::{
+    Chunk, Context, Hello, LinkState, Message, Ping, REVOCATIONS_PER_FRAME, RejectReason, decode_clock, encode_clock,
+};
 
 /// Version of this format, sent in every Hello. Peers of another version are rejected.
 pub const PROTOCOL_VERSION: u32 = 4;

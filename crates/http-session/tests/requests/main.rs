@@ -359,25 +359,55 @@ fn writes_that_no_node_has_are_reported_with_the_members() {
     assert!(matches!(step, Step::Finish { result: Ok(_), .. }), "{step:?}");
 }
 
-#[test]
-fn a_search_ends_after_a_quarter_of_the_timeout() {
+/// Searches for a write that is expected for ever. Returns the time of the answer, and whether the write is lost.
+fn search_from(start: Time, entry: &mut SessionEntry) -> (Time, bool) {
     let mut position = SessionPosition::default();
     position.add(foreign());
     let mut request = ordered(patch("1"), Some(1), Some(position));
-    let mut entry = SessionEntry::default();
-    request.absent(Time::ZERO);
-    request.owner(Time::ZERO, None);
-    let mut step = request.entered(Time::ZERO, &mut entry);
-    let mut now = Time::ZERO;
-    while let Step::Search { .. } = step {
-        match request.searched(now, Coverage::Expected(1), Vec::new()) {
-            Step::Wait { until } => now = until,
-            Step::Enter { make: true } => break,
-            other => panic!("{other:?}"),
-        }
-        step = request.waited();
+    request.absent(start);
+    request.owner(start, None);
+    let mut step = request.entered(start, entry);
+    let mut now = start;
+    loop {
+        step = match step {
+            Step::Search { .. } => request.searched(now, Coverage::Expected(1), Vec::new()),
+            Step::Wait { until } => {
+                now = until;
+                request.waited()
+            }
+            Step::Enter { make: true } => {
+                request.entered(now, entry);
+                return (now, true);
+            }
+            other => {
+                assert_eq!(rejection(other), ErrorCode::NotReady);
+                return (now, false);
+            }
+        };
     }
-    assert_eq!(now, Time::ZERO + 10 * TIMEOUT / 4);
+}
+
+#[test]
+fn a_search_ends_after_a_quarter_of_the_timeout_and_each_request_is_answered_before() {
+    let (mut entry, mut now, mut answers) = (SessionEntry::default(), Time::ZERO, 0);
+    let end = Time::ZERO + 10 * TIMEOUT / 4;
+    while now < end {
+        let (answered, lost) = search_from(now, &mut entry);
+        assert!(answered.since(now) <= TIMEOUT / 2, "a forwarding node still waits for the answer");
+        assert_eq!(lost, answered == end);
+        (now, answers) = (answered, answers + 1);
+    }
+    assert!(now == end && answers == 5, "{now:?} {answers}");
+    let (answered, lost) = search_from(now, &mut entry);
+    assert!(!lost && answered == now + TIMEOUT / 2, "the next search begins again");
+}
+
+#[test]
+fn a_search_that_its_client_left_does_not_count() {
+    let mut entry = SessionEntry::default();
+    search_from(Time::ZERO, &mut entry);
+    let later = Time::ZERO + 10 * TIMEOUT;
+    assert_eq!(search_from(later, &mut entry), (later + TIMEOUT / 2, false));
 }
 
 #[test]

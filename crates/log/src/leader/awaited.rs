@@ -1,6 +1,7 @@
 //! Clients that wait for the next change of a place in a lock (LO9).
 
 use crate::command::{LeaseId, LockName};
+use crate::locks::LockPlace;
 use crate::machine::{Applied, Machine};
 use crate::mutant::{Mutation, seam};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,7 @@ pub enum PlaceState {
 
 impl PlaceState {
     pub fn of(machine: &Machine, (name, lease): &PlaceOf) -> Self {
-        match machine.place(name, *lease).map(|place| place.fence()) {
+        match machine.place(name, *lease).map(LockPlace::fence) {
             Some(Some(fence)) => PlaceState::Held { fence },
             Some(None) => PlaceState::Waiting,
             None => PlaceState::None,

@@ -13,6 +13,9 @@ use std::sync::Arc;
 impl EventLoop {
     /// Executes the effects and events of the last call.
     pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.out.revocations_changed) {
+            self.shared.revocations.send_replace(Arc::new(self.core.revocations().clone()));
+        }
         if self.out.effects.is_empty() && self.out.events.is_empty() {
             return;
         }

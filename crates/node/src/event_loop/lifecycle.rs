@@ -13,6 +13,7 @@ use crate::links::{LinkTasks, LogThrottle};
 use crate::random;
 use crate::shared::{Phase, Shared};
 use crate::view::Publisher;
+use convoke_core::RevocationSet;
 use convoke_core::node::{InheritedState, Replicated, RestartReason, Start, StopReason, Unreplicated};
 use convoke_core::{Node, Output};
 use std::collections::BTreeMap;
@@ -132,7 +133,10 @@ impl EventLoop {
         let persisted = incarnation.saturating_sub(1);
         let start = Start { persisted, nonce, collisions: self.collisions, inherited, ..Start::default() };
         match new_core(&self.core_config, start, self.clock) {
-            Ok(core) => self.core = core,
+            Ok(core) => {
+                self.core = core;
+                self.core.restore_revocations(RevocationSet::clone(&self.shared.revocations.borrow()));
+            }
             // The configuration was valid for the previous core.
             Err(error) => unreachable!("a node that ran cannot start: {error}"),
         }

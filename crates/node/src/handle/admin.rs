@@ -2,9 +2,11 @@
 
 use super::NodeHandle;
 use crate::events::NodeEvent;
-use convoke_core::Rejection;
 use convoke_core::node::{Coverage, Explanation, PeerView, SeedView, SessionOwner};
 use convoke_core::version::{Dot, NodeId, OriginId};
+use convoke_core::{Rejection, Revocation, RevocationSet};
+use std::sync::Arc;
+use tokio::sync::watch;
 
 impl NodeHandle {
     /// Sets or clears the drain mark of a member, whichever node owns it.
@@ -15,6 +17,29 @@ impl NodeHandle {
             core.drain(now, &id, drained, out)
         })
         .await?
+    }
+
+    /// Revokes credentials at all nodes (P11). Returns whether this was news.
+    pub async fn revoke(&self, revocation: Revocation) -> Result<bool, Rejection> {
+        self.run_in_event_loop(move |event_loop, now| {
+            let (core, out) = event_loop.core();
+            core.revoke(now, revocation, out)
+        })
+        .await?
+    }
+
+    /// Removes revocations that are no longer needed. `unix_seconds` is the wall clock.
+    pub async fn prune_revocations(&self, unix_seconds: u64, margin: u64) -> Result<(), Rejection> {
+        self.run_in_event_loop(move |event_loop, _| {
+            let (core, out) = event_loop.core();
+            core.prune_revocations(unix_seconds, margin, out);
+        })
+        .await
+    }
+
+    /// Returns all revocations, and again whenever they change.
+    pub fn revocations(&self) -> watch::Receiver<Arc<RevocationSet>> {
+        self.shared.revocations.subscribe()
     }
 
     /// Sets or clears the drain mark of this node.

@@ -18,4 +18,6 @@ pub struct AuthConfig {
     pub max_token_ttl: Duration,
     /// File with the token that this node shows to other nodes when they do not use TLS.
     pub node_token: Option<PathBuf>,
+    /// File that keeps the revocations of the cluster over a restart.
+    pub revocations: Option<PathBuf>,
 }

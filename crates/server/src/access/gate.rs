@@ -3,14 +3,19 @@
 use super::caller::Caller;
 use super::config::AuthConfig;
 use super::files::{self, AuthError};
+use super::revocations_file;
+use crate::error::invalid;
 use crate::service::ClientConnection;
 use ::http::{HeaderMap, HeaderName, header};
 use arc_swap::ArcSwap;
 use convoke_access::{
-    Authority, CertificateIdentity, CertificateRole, Credentials, Kind, Principal, Resource, RevocationSet, TokenError,
-    TokenText, Unauthenticated, Verb,
+    Authority, CertificateIdentity, CertificateRole, Credentials, Kind, Principal, REVOCATION_MARGIN, Resource,
+    Revocation, RevocationSet, TokenError, TokenText, Unauthenticated, Verb, is_revoked, revoke_principal,
+    revoke_token,
 };
 use convoke_dns::Shown;
+use convoke_node::NodeHandle;
+use convoke_proto::v1::revoke_request::What;
 use convoke_proto::{Error, ErrorCode};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +31,9 @@ pub(crate) const ON_BEHALF: HeaderName = HeaderName::from_static("convoke-on-beh
 const VERIFIED_MAX: usize = 10_000;
 /// Interval at which the files are compared with what was read.
 const RELOAD: Duration = Duration::from_secs(1);
+
+/// Interval at which revocations of expired tokens are removed.
+const PRUNING: Duration = Duration::from_secs(60);
 
 /// What a route or method needs before it is called. Checks of the resources it names follow in its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +180,58 @@ impl Gate {
         }
     }
 
+    /// Follows the revocations of the cluster. They are read from and written to the file of the configuration, so that they
+    /// survive a restart of all nodes (AU13).
+    pub(crate) async fn follow_revocations(&self, node: &NodeHandle) {
+        let Some(enabled) = &self.0 else { return std::future::pending().await };
+        let file = enabled.config.revocations.clone();
+        let mut changes = node.revocations();
+        for revocation in file.as_deref().map(revocations_file::read).unwrap_or_default() {
+            // Refused only above the limit, which the file cannot exceed.
+            let _ = node.revoke(revocation).await;
+        }
+        let mut pruning = tokio::time::interval(PRUNING);
+        loop {
+            let set = changes.borrow_and_update().clone();
+            if set != *enabled.revocations.load() {
+                enabled.revocations.store(set.clone());
+                enabled.changed();
+                if let Some(file) = file.clone() {
+                    let written = tokio::task::spawn_blocking(move || revocations_file::write(&file, &set)).await;
+                    if let Ok(Err(error)) = written {
+                        tracing::error!(%error, "revocations not written; they are lost if all nodes stop");
+                    }
+                }
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                _ = pruning.tick() => drop(node.prune_revocations(unix_seconds(), REVOCATION_MARGIN).await),
+            }
+        }
+    }
+
+    /// Returns the revocation that an operator asks for.
+    pub(crate) fn revocation(&self, what: Option<What>, issued_until: u64) -> Result<Revocation, Error> {
+        let Some(enabled) = &self.0 else {
+            let message = "access control is off at this node: there are no tokens to revoke (auth.enabled)";
+            return Err(Error::new(ErrorCode::FailedPrecondition, message));
+        };
+        let authority = enabled.authority.load();
+        let others = authority.policy.issuers.iter().map(|issuer| issuer.max_ttl);
+        let now = unix_seconds();
+        let keep_until = now + others.max().unwrap_or(0).max(authority.max_token_ttl);
+        let named = |text: &str| if text.contains('/') { text.to_owned() } else { format!("token/{text}") };
+        match what {
+            Some(What::Token(id)) if !id.is_empty() && issued_until == 0 => Ok(revoke_token(&named(&id), keep_until)),
+            Some(What::Principal(name)) if !name.is_empty() => {
+                // A later time would revoke tokens that do not exist yet, and would be forgotten too early.
+                let issued_until = if issued_until == 0 { now } else { issued_until.min(now) };
+                Ok(revoke_principal(&named(&name), issued_until, keep_until))
+            }
+            _ => Err(invalid("what", "name a token, or a principal and optionally issued_until")),
+        }
+    }
+
     /// DNS cannot authenticate: it shows what callers without credentials may read.
     pub(crate) fn shown_by_dns(&self) -> Shown {
         let Some(enabled) = self.0.clone() else { return Shown::default() };
@@ -211,7 +271,7 @@ impl Enabled {
                 principal
             }
         };
-        if self.revocations.load().revokes(&principal) {
+        if is_revoked(&self.revocations.load(), &principal) {
             return Err(TokenError::Revoked.into());
         }
         Ok(principal)

@@ -6,6 +6,7 @@ mod config;
 mod files;
 mod gate;
 mod requests;
+mod revocations_file;
 mod stream_end;
 
 pub(crate) use caller::Caller;

@@ -60,6 +60,13 @@ impl admin_server::Admin for Admin {
         Ok(Response::new(self.0.explain(&caller, &request.into_inner().id).await?))
     }
 
+    async fn revoke(&self, request: Request<v1::RevokeRequest>) -> Answer<v1::RevokeResponse> {
+        let v1::RevokeRequest { what, issued_until } = request.into_inner();
+        let revocation = self.0.gate.revocation(what, issued_until)?;
+        let added = self.0.node.revoke(revocation).await.map_err(rejected)?;
+        Ok(Response::new(v1::RevokeResponse { added }))
+    }
+
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
         use v1::drain_request::Target;
         let caller = Caller::of(request.extensions())?;

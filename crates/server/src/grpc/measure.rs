@@ -25,6 +25,7 @@ const METHODS: &[(&str, Permission)] = &[
     ("/convoke.v1.Admin/Services", permission!(Read Service)),
     ("/convoke.v1.Admin/Explain", permission!(Observe Service)),
     ("/convoke.v1.Admin/Drain", permission!(Drain Service | Drain Node)),
+    ("/convoke.v1.Admin/Revoke", permission!(Revoke Cluster)),
     ("/convoke.v1.Admin/Undrain", permission!(Drain Service | Drain Node)),
     (
         "/convoke.v1.Log/Submit",

@@ -235,7 +235,10 @@ async fn reached(service: &LogService, revision: u64) -> Result<Arc<Machine>, Er
     };
     tokio::time::timeout(service.timeout, reaching).await.unwrap_or_else(|_| {
         let current = service.handle.local().map_or(0, |machine| machine.keys().revision());
-        Err(invalid("from", format!("revision {revision} does not exist yet (current revision is {current})")))
+        let message = format!(
+            "this replica has not reached revision {revision} (its current revision is {current}); continue at another node"
+        );
+        Err(Error::new(ErrorCode::NotReady, message).field("from"))
     })
 }
 

@@ -52,6 +52,7 @@ impl Keys {
             anonymous: anonymous.iter().map(|grant| (*grant).to_owned()).collect(),
             max_token_ttl: Duration::from_secs(convoke_access::MAX_TOKEN_TTL),
             node_token: None,
+            revocations: None,
         }
     }
 

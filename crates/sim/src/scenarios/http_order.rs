@@ -6,6 +6,7 @@ use crate::network::SECOND;
 use crate::world::{Crash, World};
 use convoke_core::ErrorCode;
 use convoke_core::member::Status;
+use convoke_core::version::Dot;
 
 impl World {
     /// Adds a scripted client that orders its requests.
@@ -210,6 +211,28 @@ pub(super) fn http_parallel_requests_at_two_nodes(world: &mut World) -> Scenario
     world.http_settled(client)?;
     world.require(world.http.clients[client].positions.len() == 1, "an answer replaces the tokens of its request")?;
     world.rejoin(cuts);
+    world.http_last_writes_win(client, &[])
+}
+
+/// A token names a write that no node has, of a node that is alive, so that every node expects the write. The client asks
+/// one node after the other and waits for each of them for 3 s. It gets answers, and learns that the write is lost.
+pub(super) fn http_search_does_not_outlast_the_client(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    // Only ready peers are asked, and a ping tells that they are.
+    world.pass(2 * SECOND)?;
+    let origin = world.node(2).origin().clone();
+    if let Some(position) = world.http.clients[client].positions.first_mut() {
+        position.write(Dot { origin, n: 1_000_000 }, None);
+    }
+    world.http.clients[client].balancer = Balancer::RoundRobin;
+    world.http_patch(client, "m1", "v", "1", false);
+    let answer = world.http_next_answer(client)?;
+    world.require(answer == Some(Err(ErrorCode::NotReady)), "the write is not expected")?;
+    world.run_until(|w| w.http.clients[client].writes_lost > 0, 30 * SECOND)?;
+    world.http_settled(client)?;
     world.http_last_writes_win(client, &[])
 }
 

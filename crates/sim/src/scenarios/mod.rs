@@ -13,6 +13,7 @@ mod ownership;
 mod peers;
 mod regions;
 mod returning;
+mod revocations;
 mod sessions;
 mod starting;
 mod streams;
@@ -57,6 +58,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    revocations::revocations_reach_every_node, 2, regions::three_regions, "P11", "credentials are revoked on both sides of a cut";
     sessions::late_attach_does_not_win, 4, three, "C1", "an attach arrives after its client attached elsewhere";
     sessions::losing_session_is_notified, 1, three, "C4", "a live session that loses a member is notified and acts on it";
     claims::old_tombstone_does_not_hide_a_new_client, 1, three, "C1", "another client's old tombstone does not hide a new registration";
@@ -98,6 +100,7 @@ scenarios! {
     sessions::drop_and_reattach_elsewhere_in_10_s, 5, three, "C6, R-12", "no watcher ever sees down";
     sessions::registry_restores_a_client, 1, three, "C8", "a client without state is attached elsewhere with its members";
     sessions::fast_client_moves_where_a_link_is_missing, 3, three, "D5, C6", "a write arrives in time where two nodes have no link";
+    regions::fast_client_moves_where_regions_have_no_link, 3, regions::three_single_nodes, "D5, P9", "a write arrives in time where two regions have no link";
     sessions::fast_liveness, 3, three, "C6", "a lost connection means down within a second, unless the client returns";
 
     ownership::kill_node_only, 4, three, "L2, L3", "the clients of a killed node move, and no member is ever down";
@@ -206,6 +209,7 @@ scenarios! {
     http_order::http_lost_writes_are_reported, 2, three, "C11", "a node dies with writes that no other node has";
     http_order::http_parallel_requests_at_one_node, 2, three, "C11", "the greater one of two tokens of parallel requests covers the other";
     http_order::http_parallel_requests_at_two_nodes, 2, three, "C11", "two nodes execute parallel requests, and the next one contains both tokens";
+    http_order::http_search_does_not_outlast_the_client, 2, three, "C11", "a client waits for a shorter time than the search for a missing write takes";
     http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C11", "a node has no link to the owner of a session, and another node has one";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 

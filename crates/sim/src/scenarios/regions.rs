@@ -29,6 +29,16 @@ pub(super) fn two_regions() -> Setup {
     Setup { nodes: 2, regions: 2, ..Setup::default() }
 }
 
+/// Three regions of one node each.
+pub(super) fn three_single_nodes() -> Setup {
+    Setup { nodes: 3, regions: 3, ..Setup::default() }
+}
+
+/// The same between regions: the node that connects the two is in a third one.
+pub(super) fn fast_client_moves_where_regions_have_no_link(world: &mut World) -> ScenarioResult {
+    super::sessions::fast_client_moves_where_a_link_is_missing(world)
+}
+
 /// A client with `fast` liveness loses its connection and attaches in another region just before the deadline. The
 /// write arrives too late, so its member is down until it arrives, and up then (C6).
 pub(super) fn fast_client_returns_at_the_deadline(world: &mut World) -> ScenarioResult {

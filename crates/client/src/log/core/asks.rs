@@ -134,7 +134,7 @@ impl Core {
             }
             (Ask::Renew { lease }, Some(Answer::LeasesKept(kept))) => {
                 let lease = *lease;
-                let kept = kept.leases.first().cloned().unwrap_or_default();
+                let kept = kept.leases.first().copied().unwrap_or_default();
                 let answer = match kept.state() {
                     kept_alive::State::Kept => Ok(Asked::Renewed { left: Duration::from_millis(kept.left_ms) }),
                     _ => {

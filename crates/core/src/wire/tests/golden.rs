@@ -174,6 +174,7 @@ fn health_query_and_report() {
 #[test]
 fn drain_and_goodbye() {
     assert_golden(&Sample::Plain(Plain::Drain("orders-1".to_owned(), 301)), "0b 086f72646572732d31 ad02");
+    assert_golden(&Sample::Plain(Plain::Revoke(vec![("t/a".to_owned(), 1, 301)])), "10 01 03742f61 01 ad02");
     assert_golden(&Sample::Plain(Plain::Goodbye(true)), "0c 01");
     assert_golden(&Sample::Plain(Plain::Goodbye(false)), "0c 00");
 }

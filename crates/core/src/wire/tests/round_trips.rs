@@ -45,6 +45,7 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
             assert_eq!((query, covered, linked), (number, has, link));
         }
         (Message::Received { n }, Plain::Received(sent)) => assert_eq!(n, sent),
+        (Message::Revoke(found), Plain::Revoke(sent)) => assert_eq!(*found, revocations(sent)),
         _ => panic!("{decoded:?} was sent as {plain:?}"),
     }
 }

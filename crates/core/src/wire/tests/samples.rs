@@ -5,6 +5,7 @@ use crate::member::{ClientProcess, Deployment, Metadata, Origin, Record, RecordK
 use crate::time::Duration;
 use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::*;
+use convoke_base::Revocation;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -50,6 +51,7 @@ pub(super) enum Plain {
     Search(u64, Vec<Dot>),
     SearchReport(u64, bool, bool),
     Received(u64),
+    Revoke(Vec<(String, u64, u64)>),
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +82,7 @@ impl Plain {
             Plain::Search(query, dots) => Message::Search { query, dots },
             Plain::SearchReport(query, covered, linked) => Message::SearchReport { query, covered, linked },
             Plain::Received(n) => Message::Received { n },
+            Plain::Revoke(entries) => Message::Revoke(revocations(&entries)),
         }
     }
 }
@@ -117,6 +120,15 @@ pub(super) fn age_of(record: &Record) -> Duration {
 }
 
 /// Inferred samples are about names where the id has an even length.
+pub(super) fn revocations(entries: &[(String, u64, u64)]) -> Vec<Revocation> {
+    let revocation = |(key, issued_until, keep_until): &(String, u64, u64)| Revocation {
+        key: key.clone(),
+        issued_until: *issued_until,
+        keep_until: *keep_until,
+    };
+    entries.iter().map(revocation).collect()
+}
+
 pub(super) fn space_of(id: &str) -> Space {
     if id.len().is_multiple_of(2) { Space::Name } else { Space::Member }
 }
@@ -381,6 +393,7 @@ pub(super) fn plain() -> impl Strategy<Value = Plain> {
         (any::<u64>(), any::<bool>(), any::<bool>())
             .prop_map(|(query, covered, linked)| Plain::SearchReport(query, covered, linked)),
         counter().prop_map(Plain::Received),
+        vec((".{1,40}", any::<u64>(), any::<u64>()), 0..4).prop_map(Plain::Revoke),
     ]
 }
 
