@@ -17,7 +17,7 @@ use support::http::{answer, open, request};
 fn concrete(path: &str) -> String {
     let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
     let path = path.replace("{id}", "nobody").replace("{*key}", "a/b").replace("{number}", "1");
-    path.replace("{resource}", "status").replace("{file}", "app.js")
+    path.replace("{resource}", "status").replace("{file}", "app.js").replace("{name}", "nobody")
 }
 
 /// Sends a request and returns the status. The body of a stream is not read.
@@ -346,7 +346,7 @@ async fn a_revoked_token_loses_its_rights_at_every_node() {
     let first = Served::start("n0", &[], |_| {}, |server| server.auth = Some(config.clone())).await;
     config.revocations = Some(keys.path().join("revocations"));
     let second = Served::start("n1", &[&first], |_| {}, |server| server.auth = Some(config.clone())).await;
-    convoke_testkit::meshed([&first.node, &second.node]).await;
+    convoke_testkit::meshed([&first.node, &second.node].into_iter()).await;
     let (lost, kept) = (keys.token("alice", &["read service:*"]), keys.token("alice", &["read service:*"]));
     let mut sender = open(second.address()).await;
     let bearer = format!("Bearer {lost}");
@@ -357,8 +357,8 @@ async fn a_revoked_token_loses_its_rights_at_every_node() {
     let revoke = async |what: What, token: &str| {
         let mut call = tonic::Request::new(RevokeRequest { what: Some(what), issued_until: 0 });
         call.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-        let mut admin = AdminClient::connect(format!("http://{}", first.address())).await.unwrap();
-        admin.revoke(call).await.map(|answer| answer.into_inner().added)
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", first.address())).unwrap();
+        AdminClient::new(endpoint.connect().await.unwrap()).revoke(call).await.map(|answer| answer.into_inner().added)
     };
     let revoker = keys.token("security", &["revoke cluster"]);
     assert_eq!(revoke(What::Token(claims.jti.clone()), &kept).await.unwrap_err().code(), tonic::Code::PermissionDenied);
@@ -385,4 +385,25 @@ async fn a_revoked_token_loses_its_rights_at_every_node() {
     let restarted = Served::start("n1", &[], |_| {}, |server| server.auth = Some(config)).await;
     eventually("the file was read", async || status(&restarted, "GET", "/api/v1/members", Some(&lost)).await == 401)
         .await;
+}
+
+/// Grants for one lock are enough for the SDK to use it, and for no other lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_locks_with_grants_for_one_lock() {
+    use convoke_client::log::{Acquire, LeaseTerms};
+    use convoke_client::{Client, ErrorCode, TokenSource};
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let token = keys.token("alice", &["lock lock:jobs/*", "read lock:jobs/*", "read service:convoke"]);
+    let timeout = std::time::Duration::from_secs(60);
+    let seeds = [cluster.served(0).address().to_string()];
+    let builder = Client::builder().seeds(seeds).token(TokenSource::fixed(token)).operation_timeout(timeout);
+    let kv = builder.build().unwrap().kv();
+    let lease = kv.leases().grant(LeaseTerms::ttl(timeout)).await.unwrap();
+    let held = kv.locks().acquire(Acquire::new("jobs/1").lease(&lease)).await.unwrap();
+    let denied = kv.locks().acquire(Acquire::new("other").lease(&lease)).await.unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
+    let denied = kv.put("jobs/1", "x").await.unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
+    drop(held);
 }

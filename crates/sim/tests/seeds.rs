@@ -43,20 +43,26 @@ fn seeds_that_found_something() {
         1_794_892_223_034, // a check: a session moved while its new node had no link
         1_794_911_980_169, // a check: a fast client moved between two nodes whose link was slow
         1_794_910_594_484, // L4: an inference about an earlier registration kept out one about the current registration
+        1_794_982_656_584, // C8: a session was attached at two nodes, and each of them owned some of its members
+        1_794_982_656_886, // a check: a client updated one member with two parallel requests
+        1_794_984_293_847, // a check: a session moved while its earlier node had no link
         1_794_855_073_053, // D13: a node rejected the records of a number that it had retired, and kept what they replaced
     ];
     let brief = [
-        245,  // D10
-        318,  // D10
-        769,  // N1: unregistered by an incarnation whose number others had retired
-        2895, // L3: records of a returning owner collected with an inference made before its return
-        3654, // N6: a node stopped before a peer had its last write
+        245,               // D10
+        318,               // D10
+        769,               // N1: unregistered by an incarnation whose number others had retired
+        2895,              // L3: records of a returning owner collected with an inference made before its return
+        1_794_940_883_086, // C10: a registration outranked the later unregistration with a higher claim
+        1_794_982_741_461, // C8: members that the node in use did not own expired
+        3654,              // N6: a node stopped before a peer had its last write
     ];
     let full = [
         192,               // W3: written off at two nodes, kept at one
         553,               // W3: an owner was returning where the token was made
         698,               // C6: a tombstone was lost with the only node that had it
         707,               // C4: a client vanished and its node kept the connection
+        1_794_985_185_165, // D5: a push did not reach a region that had no link to its sender
         1_794_833_130_002, // P9: a dead node hid the only live node of a region
         38,                // a check: a process stopped by a ping of a second process with its id that had just ended
         939,               // N3: a fresh node served the registry of a node that lagged

@@ -31,8 +31,13 @@ const METHODS: &[(&str, Permission)] = &[
         "/convoke.v1.Log/Submit",
         permission!(Put Key | Delete Key | Read Key | Lock LockName | Lock Election | Open Client),
     ),
-    ("/convoke.v1.Log/Read", permission!(Read Key | Put Key | Delete Key | Observe Log)),
-    ("/convoke.v1.Log/Watch", permission!(Read Key)),
+    (
+        "/convoke.v1.Log/Read",
+        permission!(
+            Read Key | Put Key | Delete Key | Observe Log | Read LockName | Lock LockName | Read Election | Lock Election
+        ),
+    ),
+    ("/convoke.v1.Log/Watch", permission!(Read Key | Read LockName | Read Election)),
     ("/convoke.v1.Log/Resolve", permission!(Put Key | Delete Key | Lock LockName | Lock Election | Resolve Log)),
     ("/convoke.v1.Log/Members", permission!(Reconfigure Log)),
     ("/convoke.v1.Log/Sessions", permission!(Observe Log)),

@@ -1,11 +1,11 @@
 //! Holds a lock or a leadership while a command runs, and ends the command when it is lost.
 
 use super::super::child;
-use super::super::log::{CLOSE_TIMEOUT, SESSION_TTL, or_explain};
+use super::super::log::{CLOSE_TIMEOUT, SESSION_TTL, ambassador, or_explain};
 use crate::args::LeaseOf;
 use convoke_cli::output::{print, print_json};
-use convoke_cli::{CommandError, ConnectArgs, Result, Signal, Signals, addresses, attach};
-use convoke_client::log::{Ambassador, Elections, Kv, Leadership, LeaseTerms, LockGuard, Locks, Options};
+use convoke_cli::{CommandError, ConnectArgs, Result, Signal, Signals, attach};
+use convoke_client::log::{Elections, Kv, Leadership, LeaseTerms, LockGuard, Locks, Options};
 use convoke_client::{Client, Error, ErrorCode, MemberSpec, Registration};
 use serde_json::json;
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ async fn connect_holder(connect: &ConnectArgs, term: &Term) -> Result<Connection
     // The timeout limits the requests, not the wait in the queue.
     let options = Options::default().timeout(connect.timeout).ttl(SESSION_TTL);
     let Some((member, service)) = &term.member else {
-        let kv = Ambassador::start(addresses(connect)?)?.kv_with(options);
+        let kv = ambassador(connect)?.kv_with(options);
         let terms = LeaseTerms::ttl(term.ttl);
         let (locks, elections) = (kv.locks().with_terms(terms.clone()), kv.elections().with_terms(terms));
         return Ok(Connection { kv, locks, elections, member: None });
