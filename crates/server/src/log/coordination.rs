@@ -6,7 +6,7 @@ use convoke_log::command::{
     Acquire, Body, EndBehavior, Grant, LeaseId, LeaseTerm, LockName, LockSpace, MemberBinding, Place, Proclaim, Release,
 };
 use convoke_log::history::{LockChange, LockEvent};
-use convoke_log::{Lease, Level, Lock, LockPlace, Machine};
+use convoke_log::{Lease, Level, Lock, LockPlace, LogTime, Machine};
 use convoke_proto::v1::grant_lease;
 use convoke_proto::{Error, PART_BYTES, v1};
 use std::time::Duration;
@@ -214,7 +214,7 @@ fn shown_lock(machine: &Machine, lock: &Lock, room: &mut Room) -> v1::Lock {
         permits: lock.permits,
         holders: holders.map(|place| holder(machine, place)).collect(),
         waiting: lock.waiters,
-        delayed_until_us: lock.delayed_until.map_or(0, |until| until.as_micros()),
+        delayed_until_us: lock.delayed_until.map_or(0, LogTime::as_micros),
         queue: Vec::new(),
     }
 }
