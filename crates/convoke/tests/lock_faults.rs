@@ -84,9 +84,9 @@ async fn leadership_changes_only_with_its_holder_during_a_rolling_restart() {
     for index in 0..3 {
         // Every second one is killed without a warning.
         if index == 1 {
-            cluster.kill(index)
+            cluster.kill(index);
         } else {
-            drop(cluster.stop(index))
+            cluster.stop(index);
         }
         cluster.restart(index).unwrap();
         for node in 0..3 {

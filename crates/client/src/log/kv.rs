@@ -136,7 +136,7 @@ impl Write {
         self
     }
 
-    fn body(self) -> Body {
+    pub(super) fn body(self) -> Body {
         if self.lease > 0 || self.conditions.guard.is_some() {
             return self.txn();
         }

@@ -178,3 +178,58 @@ impl fmt::Debug for PendingWrite {
 pub(super) fn gone() -> Error {
     Error::new(ErrorCode::FailedPrecondition, "the client has been closed, or the answer was already taken")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::core::Body;
+    use crate::session::ClientTime;
+    use convoke_proto::v1::{self, TxnResult, TxnResults};
+
+    fn decided(succeeded: bool, result: txn_result::Result) -> Decided {
+        let results = Some(TxnResults { results: vec![TxnResult { result: Some(result) }], compacted: None });
+        let fate = Fate { succeeded: Some(succeeded), revision: 9, keys: 1, ..Fate::default() };
+        let request = RequestId { session: 1, number: 2, log: None };
+        Decided { request, fate, abandoned: None, results, sent: ClientTime::ZERO }
+    }
+
+    fn found(mod_revision: u64) -> txn_result::Result {
+        let record = KeyValue { mod_revision, ..KeyValue::default() };
+        txn_result::Result::Read(v1::QueryResult { records: vec![record], count: 1, more: false })
+    }
+
+    #[test]
+    fn lo6_a_guarded_write_names_the_condition_that_did_not_hold() {
+        let guard = v1::LockGuard { name: "jobs".into(), fence: 7, election: false };
+        let conditions = Conditions { if_revision: Some(5), guard: Some(guard) };
+        let error = Written::of(decided(false, found(6)), &conditions).unwrap_err();
+        assert_eq!((error.code, error.known, error.field), (ErrorCode::FailedPrecondition, Some(6), None));
+        let error = Written::of(decided(false, found(5)), &conditions).unwrap_err();
+        assert_eq!((error.code, error.field.as_deref()), (ErrorCode::FailedPrecondition, Some("fence")));
+        assert!(error.message.contains("not held with fence 7"), "{error}");
+    }
+
+    #[test]
+    fn a_write_with_a_lease_returns_the_previous_record() {
+        let previous = KeyValue { value: "old".into(), ..KeyValue::default() };
+        let put = txn_result::Result::Put(v1::PutResult { previous: Some(previous.clone()) });
+        let written = Written::of(decided(true, put), &Conditions::default()).unwrap();
+        assert_eq!((written.revision, written.keys, written.previous), (9, 1, vec![previous]));
+    }
+
+    /// Leases and guards exist at feature level 2 only; other writes keep the form of level 1.
+    #[test]
+    fn only_writes_with_a_lease_or_a_guard_are_transactions() {
+        let body = |write: crate::log::Write| write.body();
+        assert!(matches!(body(crate::log::Write::put("a", "1").if_revision(3)), Body::Put(_)));
+        assert!(matches!(body(crate::log::Write::delete("a")), Body::Delete(_)));
+        let Body::Txn(txn) = body(crate::log::Write::put("a", "1").if_revision(3).lease(4).if_lock("jobs", 7)) else {
+            panic!("a transaction");
+        };
+        assert_eq!((txn.compares.len(), txn.then.len(), txn.otherwise.len()), (2, 1, 1));
+        let Body::Txn(txn) = body(crate::log::Write::delete_prefix("a").if_leader("workers", 7)) else {
+            panic!("a transaction");
+        };
+        assert_eq!((txn.compares.len(), txn.then.len(), txn.otherwise.len()), (1, 1, 0));
+    }
+}

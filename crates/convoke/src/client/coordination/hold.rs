@@ -108,7 +108,7 @@ async fn connect_holder(connect: &ConnectArgs, term: &Term) -> Result<Connection
     Ok(Connection { kv, locks, elections, member: Some((client, registration)) })
 }
 
-/// Connects and acquires with `acquire`. Returns `None` if a signal arrives first; nothing is left then.
+/// Connects and acquires with `acquire`. Returns the signal if one arrives first; nothing is left then.
 async fn begin(
     connect: &ConnectArgs,
     term: &Term,
@@ -163,10 +163,7 @@ pub(super) async fn hold_until_signal(
     acquire: impl AsyncFnOnce(Locks, Elections) -> Result<Held, Error>,
 ) -> Result<u8> {
     let mut signals = Signals::listen()?;
-    let (connection, held) = match begin(connect, term, &mut signals, acquire).await? {
-        Ok(begun) => begun,
-        Err(_) => return Ok(0),
-    };
+    let Ok((connection, held)) = begin(connect, term, &mut signals, acquire).await? else { return Ok(0) };
     let (fence, lease) = (held.fence(), held.lease());
     let announced = if json {
         print_json(&json!({ "held": true, "fence": fence, "lease": lease.to_string() }))
