@@ -7,7 +7,7 @@ use crate::driver::{Command, Reply};
 use crate::follow::{self, CallbackGuard};
 use crate::log::{Ambassador, Elections, Kv, LeaseTerms, Locks, MemberBinding, Options};
 use crate::registration::{Registration, Standing};
-use crate::token::{AuthorizedChannel, TokenSource};
+use crate::token::AuthorizedChannel;
 use crate::view::View;
 use crate::watch::Watch;
 use crate::{ConnectionState, Error, ErrorCode, Event, Filter, Member, MemberSpec};

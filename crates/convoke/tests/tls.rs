@@ -5,7 +5,7 @@
 
 mod support;
 
-use convoke_client::log::{Ambassador, TlsConnect};
+use convoke_client::log::{Ambassador, connector};
 use convoke_client::{Client, ClientTls, MemberSpec, Status};
 use convoke_testkit::{TestNode, free_address, until};
 use serde_json::Value;
@@ -173,7 +173,7 @@ impl Clients {
         let watching = Client::builder().seeds(secured.clients.clone());
         let watching = tls.map_or(watching.clone(), |tls| watching.clone().tls(tls.clone()));
         let log = match tls {
-            Some(tls) => Ambassador::start_with(secured.clients.clone(), Arc::new(TlsConnect(tls.clone()))),
+            Some(tls) => Ambassador::start_with(secured.clients.clone(), connector(Some(tls.clone()), None)),
             None => Ambassador::start(secured.clients.clone()),
         };
         Clients { sdk: builder.build().unwrap(), observer: watching.build().unwrap(), log: log.unwrap(), member }

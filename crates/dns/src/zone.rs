@@ -30,7 +30,10 @@ pub enum Transport {
 
 /// Decides which services the zone shows. By default all.
 #[derive(Clone, Default)]
-pub struct Shown(Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>);
+pub struct Shown(Option<Arc<IsShown>>);
+
+/// Whether the members of a service are shown.
+type IsShown = dyn Fn(&str) -> bool + Send + Sync;
 
 impl Shown {
     pub fn only(readable: impl Fn(&str) -> bool + Send + Sync + 'static) -> Shown {

@@ -9,6 +9,7 @@ use axum::Router;
 use bytes::Bytes;
 use convoke_access::{CertificateIdentity, CertificateRole};
 use convoke_http_session::Key;
+use convoke_proto::ErrorCode;
 use convoke_tls::{Identity, Role, Stream};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -88,6 +89,17 @@ impl ClientConnection {
             CertificateIdentity { cluster, role, name }
         });
         Arc::new(ClientConnection { address, number, tls, certificate, ..ClientConnection::default() })
+    }
+
+    /// Rejects a token on a connection that others can read: it is without TLS and leaves this machine (AU14). The caller
+    /// must replace the token, which was sent already.
+    pub(crate) fn check_private(&self) -> Result<(), convoke_proto::Error> {
+        let is_local = self.address.is_none_or(|address| address.ip().to_canonical().is_loopback());
+        if self.tls || is_local {
+            return Ok(());
+        }
+        let message = "a token was sent without TLS; use https, and revoke the token";
+        Err(convoke_proto::Error::new(ErrorCode::Unauthenticated, message))
     }
 
     pub(crate) fn known_caller(&self) -> Option<KnownCaller> {
@@ -231,5 +243,23 @@ impl Body for CountedReply {
 
     fn size_hint(&self) -> SizeHint {
         self.reply.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_refused_without_tls_unless_it_stays_on_this_machine() {
+        let sent = |address: &str, tls| {
+            let address = Some(address.parse().unwrap());
+            ClientConnection { address, tls, ..ClientConnection::default() }.check_private().map_err(|error| error.code)
+        };
+        for local in ["127.0.0.1:5000", "[::1]:5000", "[::ffff:127.0.0.1]:5000"] {
+            assert_eq!(sent(local, false), Ok(()), "{local}");
+        }
+        assert_eq!(sent("10.0.0.7:5000", true), Ok(()));
+        assert_eq!(sent("10.0.0.7:5000", false), Err(ErrorCode::Unauthenticated));
     }
 }

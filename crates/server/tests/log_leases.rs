@@ -124,7 +124,7 @@ async fn a_lease_is_kept_alive_shown_and_revoked_with_its_keys_and_places() {
     let mut reads = reader(&cluster, 0).await;
     let lease = client.grant(60_000).await;
     let kept = client.keep_alive(vec![lease, lease + 1_000]).await;
-    assert_eq!(kept.iter().map(|kept| kept.state()).collect::<Vec<_>>(), [State::Kept, State::Unknown]);
+    assert_eq!(kept.iter().map(v1::LeaseKept::state).collect::<Vec<_>>(), [State::Kept, State::Unknown]);
     assert!(kept[0].left_ms > 0 && kept[0].left_ms <= 60_000, "{kept:?}");
     assert_eq!(client.request(attach_key("a", lease)).await.kind(), Kind::Applied);
     let fence = client.acquire("l", lease).await;

@@ -115,7 +115,7 @@ impl World {
                 && !self.network.severed(Place::Host(*other), Place::Host(host))
         };
         let lost_a_link = self.now.saturating_sub(self.hosts[host].link_lost_at) < NOTICED_BY_SILENCE;
-        let by_end = |other: &usize| crash != Crash::Silent && !(lost_a_link && !self.peer_is_up(host, *other));
+        let by_end = |other: &usize| crash != Crash::Silent && (!lost_a_link || self.peer_is_up(host, *other));
         let observers: Vec<usize> = (0..self.hosts.len()).filter(linked).collect();
         let (by_end, by_silence): (Vec<usize>, Vec<usize>) = observers.into_iter().partition(by_end);
         if self.hosts[host].long_delays > 0 || self.hosts[host].duplicate.is_some() {

@@ -149,7 +149,7 @@ async fn status(place: &Place) -> Option<v1::LogStatusResponse> {
     if !place.running {
         return None;
     }
-    let node = NodeChannel::lazy(&place.address, FAREWELL, None).ok()?;
+    let node = NodeChannel::lazy(&place.address, FAREWELL, None, None).ok()?;
     node.log().status(v1::LogStatusRequest {}).await.ok().map(tonic::Response::into_inner)
 }
 

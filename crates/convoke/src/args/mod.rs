@@ -20,7 +20,7 @@ pub(crate) use coordination::{
 };
 pub(crate) use log::{Consistency, Guard, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
 pub(crate) use node::{DevArgs, StartArgs};
-pub(crate) use security::{InitArgs, IssueArgs, RenewArgs, TlsCommand};
+pub(crate) use security::{CertificateArgs, InitArgs, RenewArgs, TlsCommand};
 
 const AFTER: &str = "\
 Exit codes: 0 success, 1 error, 2 invalid usage or configuration, 3 no node reachable, ready or with a quorum, 4 not found, 5 rejected. \

@@ -28,7 +28,7 @@ pub(crate) struct InitArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TlsCommand {
     /// Issue a certificate for a further node or for a client
-    Issue(IssueArgs),
+    Issue(CertificateArgs),
     /// Show the certificates in files
     Inspect {
         /// Files in PEM
@@ -43,7 +43,7 @@ pub(crate) enum TlsCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct IssueArgs {
+pub(crate) struct CertificateArgs {
     /// Directory that `convoke init` wrote
     pub(crate) directory: PathBuf,
     /// Id of the node

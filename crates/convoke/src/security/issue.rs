@@ -1,7 +1,7 @@
 //! `convoke tls issue|inspect|renew`
 
 use super::directory::{Directory, certificate, days, identity, read, write_ca, write_certificate};
-use crate::args::{IssueArgs, RenewArgs, TlsCommand};
+use crate::args::{CertificateArgs, RenewArgs, TlsCommand};
 use convoke_cli::output::{Palette, facts, print, print_json};
 use convoke_cli::{CommandError, Result};
 use convoke_core::version::NodeId;
@@ -16,7 +16,7 @@ pub(crate) fn tls(command: &TlsCommand) -> Result {
     }
 }
 
-fn issue(arguments: &IssueArgs) -> Result {
+fn issue(arguments: &CertificateArgs) -> Result {
     let directory = Directory(arguments.directory.clone());
     let authority = directory.open()?;
     let cluster = arguments.cluster.clone().map_or_else(|| directory.cluster(), Ok)?;

@@ -126,6 +126,7 @@ impl Gate {
         let token = bearer(headers)?;
         let forwarded = headers.contains_key(FORWARDED);
         if let Some(token) = token {
+            connection.check_private()?;
             return enabled.of_token(connection, token);
         }
         let authority = enabled.authority.load();

@@ -46,8 +46,11 @@ pub fn served() -> Vec<(String, &'static str)> {
     routes().into_iter().map(|route| (route.method.to_string(), route.path)).collect()
 }
 
+/// Any of these permissions.
+pub type Needed = &'static [(Verb, Kind)];
+
 /// Returns the method, the path and the permission of every route: any of these. An empty list is a public route.
-pub fn route_permissions() -> Vec<(String, &'static str, &'static [(Verb, Kind)])> {
+pub fn route_permissions() -> Vec<(String, &'static str, Needed)> {
     let shown = |(position, route): (usize, routes::Route)| {
         (route.method.to_string(), route.path, route.info(position).permission.needed())
     };

@@ -181,7 +181,8 @@ fn ts2_files_that_do_not_fit_are_named() {
     load(trusted, &good()).unwrap();
     let mixed = Issued { key: good().key, ..good() };
     let expired = ca.authority.issue(&request(Identity::node(CLUSTER, "n1")), expired()).unwrap();
-    let cases: [(&str, &Issued, fn(&MaterialError) -> bool); 8] = [
+    type Expected = fn(&MaterialError) -> bool;
+    let cases: [(&str, &Issued, Expected); 8] = [
         (trusted, &mixed, |error| matches!(error, MaterialError::KeyMismatch)),
         (trusted, &expired, |error| matches!(error, MaterialError::Expired { .. })),
         (other.authority.certificate(), &good(), |error| matches!(error, MaterialError::Untrusted { .. })),

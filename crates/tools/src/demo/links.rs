@@ -25,7 +25,7 @@ impl Links {
         let (sender, views) = watch::channel(Views::new());
         let mut asking = JoinSet::new();
         for (id, address) in nodes {
-            let node = NodeChannel::lazy(&address.to_string(), ASK_TIMEOUT, None)?;
+            let node = NodeChannel::lazy(&address.to_string(), ASK_TIMEOUT, None, None)?;
             asking.spawn(ask(id.clone(), node, sender.clone()));
         }
         Ok(Links { views, _asking: asking })

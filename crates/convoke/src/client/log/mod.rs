@@ -16,7 +16,7 @@ pub(super) use keys::{CLOSE_TIMEOUT, SESSION_TTL, printable};
 
 use crate::args::{LogArgs, LogCommand, SessionsCommand};
 use convoke_cli::output::{facts, print, print_json};
-use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call, tls};
+use convoke_cli::{CommandError, ConnectArgs, Result, addresses, call, tls, token};
 use convoke_client::log::{Ambassador, Fate, FateKind, connector};
 use convoke_proto::json::RequestFate;
 use convoke_proto::v1::RequestId;

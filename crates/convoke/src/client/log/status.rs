@@ -1,7 +1,7 @@
 //! `convoke log status`
 
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
-use convoke_cli::{ConnectArgs, NodeChannel, Result, call, tls};
+use convoke_cli::{ConnectArgs, NodeChannel, Result, call, tls, token};
 use convoke_proto::v1;
 
 pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
@@ -20,7 +20,7 @@ pub(super) async fn status(connect: &ConnectArgs, json: bool) -> Result {
 /// replicas hold the feature level back.
 async fn at_leader(status: &v1::LogStatusResponse, connect: &ConnectArgs) -> Option<v1::LogStatusResponse> {
     let leader = status.replicas.iter().find(|member| member.leader && member.node != status.node)?;
-    let node = NodeChannel::lazy(&leader.address, connect.timeout, tls(connect).ok()?).ok()?;
+    let node = NodeChannel::lazy(&leader.address, connect.timeout, tls(connect).ok()?, token(connect).ok()?).ok()?;
     let leader = node.log().status(v1::LogStatusRequest {}).await.ok()?.into_inner();
     Some(leader).filter(|leader| leader.log == status.log)
 }

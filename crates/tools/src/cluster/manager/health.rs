@@ -36,7 +36,7 @@ pub(crate) async fn examine(nodes: &[NodeInfo]) -> Health {
 }
 
 async fn ask(node: &NodeInfo) -> Result<View, String> {
-    let to = NodeChannel::lazy(&node.address, ASK_TIMEOUT, None).map_err(|error| error.message)?;
+    let to = NodeChannel::lazy(&node.address, ASK_TIMEOUT, None, None).map_err(|error| error.message)?;
     let message_of = |status: tonic::Status| status.message().to_owned();
     let nodes = to.clone().admin().nodes(NodesRequest {}).await.map_err(message_of)?.into_inner().nodes;
     let sees = nodes.into_iter().filter(|seen| !seen.self_).map(|seen| (seen.id.clone(), seen.state())).collect();
