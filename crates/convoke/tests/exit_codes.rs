@@ -19,7 +19,7 @@ fn invalid_usage_is_exit_code_2() {
         &["register", "--id", "a", "--service", "web", "--weight", "0"],
         &["start", "--client-port", "77000"],
         &["status", "--timeout", "soon"],
-        &["kv", "put", "k", "--lease=5"],
+        &["kv", "put", "k", "--nosuch=5"],
         &["kv", "put", "k", "--nosuch"],
         &["kv", "put", "k", "v", "-x"],
         &["log", "add", "n4", "--wait", "10000000000000000000"],
@@ -28,7 +28,7 @@ fn invalid_usage_is_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{output:?}");
     }
-    for flag in ["--nosuch", "--lease=5", "-x"] {
+    for flag in ["--nosuch", "--nosuch=5", "-x"] {
         let output = convoke(&["kv", "put", "k", flag]).output().unwrap();
         let (printed, name) = (String::from_utf8(output.stderr).unwrap(), flag.split('=').next().unwrap());
         assert!(printed.contains(&format!("to pass '{name}' as a value, use '-- {name}'")), "{printed}");

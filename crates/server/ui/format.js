@@ -87,9 +87,15 @@ export function decoded(value) {
 }
 
 /** The value of a holder or waiter of a lock. */
-export const valueOf = (place) => place.value ?? (place.value_base64 ? decoded(place.value_base64) : "");
-/** The name of a lock. */
-export const nameOf = (lock) => lock.name ?? lock.lock;
+export const valueOf = (place) => (place.value_base64 ? decoded(place.value_base64) : place.value);
+/** An election in the form of a lock: its leader is the only holder. */
+export const asLock = ({ election, leader, candidates, queue }) => ({
+  lock: election,
+  permits: 1,
+  holders: leader ? [leader] : [],
+  waiting: candidates,
+  queue,
+});
 
 export const keyLink = (key) => `#/key/${encodeURIComponent(key)}`;
 export const lockLink = (kind, name) => `#/lock/${kind}/${encodeURIComponent(name)}`;

@@ -2,7 +2,7 @@
 
 import { get, send } from "./api.js";
 import { h, keyed, text } from "./dom.js";
-import { chip, count, duration, time, valueOf } from "./format.js";
+import { asLock, chip, count, duration, time, valueOf } from "./format.js";
 import { owner } from "./locks.js";
 import { live } from "./live.js";
 import { poller } from "./poller.js";
@@ -60,10 +60,8 @@ export function mount(root, { argument }) {
   const queue = h("ul", { class: "locks places" });
   const waiting = h("p", { class: "hint" });
   const poll = poller(async (signal) => {
-    const lock = await get(path, signal).catch((error) => {
-      if (error.status === 404) return { holders: [], waiting: 0, queue: [], permits: 1 };
-      throw error;
-    });
+    const answer = await get(path, signal);
+    const lock = kind === "elections" ? asLock(answer) : answer;
     const held = lock.holders.length > 0;
     mark.replaceChildren(chip(held ? "up" : "idle", held ? "held" : "free"));
     const delay = lock.delayed_until ? `, granted to nobody for ${duration(lock.delayed_until - Date.now())}` : "";
@@ -71,7 +69,7 @@ export function mount(root, { argument }) {
     keyed(
       holders,
       lock.holders,
-      (one) => `${one.fence} ${one.value ?? one.value_base64}`,
+      (one) => `${one.fence} ${one.value}`,
       (one) => place(one, release(path, one.fence, poll.again)),
     );
     const shown = lock.queue ?? [];

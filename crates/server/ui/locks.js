@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, keyed, text } from "./dom.js";
-import { chip, count, duration, lockLink, memberLink, nameOf, time, valueOf } from "./format.js";
+import { asLock, chip, count, duration, lockLink, memberLink, time, valueOf } from "./format.js";
 import { live, logIsOff } from "./live.js";
 import { poller } from "./poller.js";
 
@@ -32,7 +32,7 @@ const row = (kind) => (lock) =>
   h(
     "li",
     {},
-    h("a", { class: "k-key mono", href: lockLink(kind, nameOf(lock)) }, nameOf(lock)),
+    h("a", { class: "k-key mono", href: lockLink(kind, lock.lock) }, lock.lock),
     h("span"),
     h("span"),
     h("span"),
@@ -63,7 +63,7 @@ function refreshLease(item, lease) {
     term.dataset.term = "set";
     if (lease.member) term.replaceChildren("bound to ", h("a", { href: memberLink(lease.member) }, lease.member));
     else text(term, `ttl ${duration(lease.ttl_ms)}`);
-    granted.replaceChildren("granted ", time(lease.granted));
+    granted.replaceChildren("granted ", time(lease.since));
   }
   text(left, lease.left_ms === undefined || lease.left_ms === null ? "" : `${duration(lease.left_ms)} left`);
   text(keys, `${count(lease.keys)} keys`);
@@ -95,8 +95,9 @@ export function mount(root) {
     if (!live.status || logIsOff(live.status)) return;
     const read = (what) => get(`/api/v1/${what}?limit=${LIMIT}`, signal);
     const [first, second, third] = await Promise.all(["locks", "elections", "leases"].map(read));
-    show(locks, first.locks, first.next_cursor, nameOf, row("locks"), refresh);
-    show(elections, second.elections, second.next_cursor, nameOf, row("elections"), refresh);
+    show(locks, first.locks, first.next_cursor, (lock) => lock.lock, row("locks"), refresh);
+    const held = second.elections.map(asLock);
+    show(elections, held, second.next_cursor, (lock) => lock.lock, row("elections"), refresh);
     show(leases, third.leases, third.next_cursor, (one) => one.lease, leaseRow, refreshLease);
   }, problem);
   root.append(off, problem, locks.root, elections.root, leases.root);
