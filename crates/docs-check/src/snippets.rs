@@ -20,8 +20,10 @@ macro_rules! pages {
 }
 
 pages! {
+    ElectALeader: "docs/guides/elect-a-leader.md",
     EmbedANode: "docs/guides/embed-a-node.md",
     Log: "docs/log.md",
+    ReloadConfiguration: "docs/guides/reload-configuration.md",
     Sdk: "docs/sdk.md",
 }
 

@@ -111,7 +111,7 @@ fn the_sdk_does_not_depend_on_the_core() {
 /// The checks above are able to fail: they find what other crates are built from.
 #[test]
 fn forbidden_crates_and_the_core_are_found_where_they_are_used() {
-    let expected = ["getrandom", "hyper", "libc", "mio", "socket2", "tokio", "tonic"];
+    let expected = ["getrandom", "hyper", "libc", "mio", "socket2", "time", "tokio", "tonic"];
     assert_eq!(forbidden(&dependency_closure("convoke-client")), expected);
     assert!(dependency_closure("convoke-sim").iter().any(|name| name == "convoke-core"));
 }

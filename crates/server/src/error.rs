@@ -11,7 +11,8 @@ pub enum StartError {
     Bind { address: String, source: std::io::Error },
     #[error(
         "{address} is reachable from other machines and every process that can connect to it has full access: \
-         bind to a loopback address, or allow it with insecure_public (--insecure-public)"
+         bind to a loopback address; set tls.client and tls.peer to required and auth.enabled to true; \
+         or allow it with insecure_public (--insecure-public)"
     )]
     Public { address: String },
     #[error("access control: {0}")]

@@ -101,7 +101,7 @@ async fn invalid_input_is_rejected_with_the_field() {
         ("GET", "/api/v1/kv/a?revision=x", "", 400, Some("revision")),
         ("GET", "/api/v1/kv?limit=-1", "", 400, Some("limit")),
         ("PUT", "/api/v1/kv/a?if_revision=-1", "", 400, Some("if_revision")),
-        ("PUT", "/api/v1/kv/a?lease=1", "", 400, Some("lease")),
+        ("PUT", "/api/v1/kv/a?lease=x", "", 400, Some("lease")),
         ("PUT", "/api/v1/kv/%FF", "x", 400, Some("path")),
         ("DELETE", "/api/v1/kv/a?prefix&if_revision=1", "", 400, Some("if_revision")),
         ("DELETE", "/api/v1/kv/a", r#"{"if_revision":7}"#, 400, Some("if_revision")),

@@ -1,4 +1,4 @@
-// The token of the person at the dashboard. It stays in memory, or in the session storage of this tab if they choose so.
+// The token of the person at the dashboard. It stays in memory, or by choice in the session storage of this tab.
 
 import { h, text } from "./dom.js";
 

@@ -56,7 +56,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     };
     let server = convoke_server::Config {
         bind: host_port(&settings.bind, settings.client_port),
-        insecure_public: settings.insecure_public,
+        insecure_public: settings.insecure_public || is_secured(settings),
         tls: None,
         allowed_hosts: settings.allowed_hosts.clone(),
         auth: auth(settings),
@@ -132,6 +132,12 @@ pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> 
 /// Handshakes in progress on the client port, and their time limit.
 const HANDSHAKES_MAX: usize = 1_024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether strangers who reach the ports can do nothing: TLS is required on both, and callers need grants.
+fn is_secured(settings: &Settings) -> bool {
+    let required = |mode| mode == convoke_tls::Mode::Required;
+    required(settings.tls.client) && required(settings.tls.peer) && settings.auth.enabled
+}
 
 fn tls(loaded: &Loaded, id: &str) -> Result<Option<convoke_tls::Settings>> {
     let settings = &loaded.settings.tls;
@@ -323,6 +329,25 @@ mod tests {
         let parts = build(&Loaded::default(), "n1").unwrap();
         assert_eq!((parts.node.bind.as_str(), parts.server.bind.as_str()), ("127.0.0.1:7701", "127.0.0.1:7700"));
         assert_eq!(parts.node.advertise, None);
+    }
+
+    #[test]
+    fn a_public_address_needs_tls_on_both_ports_and_access_control() {
+        let secured = [
+            ("bind", "-", "10.0.0.1"),
+            ("tls.ca", "-", "ca.pem"),
+            ("tls.cert", "-", "cert.pem"),
+            ("tls.key", "-", "key.pem"),
+            ("tls.client", "-", "required"),
+            ("tls.peer", "-", "required"),
+            ("auth.enabled", "-", "true"),
+        ];
+        assert!(build(&loaded(&secured), "n1").is_ok());
+        for (weak, value) in [("tls.client", "optional"), ("tls.peer", "optional"), ("auth.enabled", "false")] {
+            let weakened = secured.map(|(key, from, set)| (key, from, if key == weak { value } else { set }));
+            let error = build(&loaded(&weakened), "n1").unwrap_err();
+            assert!(error.message.contains("reachable from other machines"), "{weak}: {}", error.message);
+        }
     }
 
     #[test]
