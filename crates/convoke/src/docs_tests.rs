@@ -97,7 +97,7 @@ fn command_line() -> String {
          - Client commands take `--addr HOST:PORT,…` (or `CONVOKE_ADDR`) and `--timeout`.\n  \
            They try several addresses in turn.\n\
          - With `--ca FILE` (or `CONVOKE_CA`), they use TLS and never connect without it.\n  \
-           `--cert FILE` and `--key FILE` present a certificate of the client ([guide](guides/secure.md)).\n\
+           `--cert FILE` and `--key FILE` present a certificate of the client.\n\
          - Commands that print an answer take `--json`.\n  \
            The JSON has the form of the HTTP API.\n\
          - A subcommand also takes the flags of the command above it.\n\

@@ -69,21 +69,22 @@ function refreshLease(item, lease) {
   text(keys, `${count(lease.keys)} keys`);
 }
 
-function section(title, none) {
+function section(title, unit, none) {
   const list = h("ul", { class: "locks" });
   const summary = h("p", { class: "hint", role: "status" }, none);
-  return { list, summary, none, root: h("section", { class: "card" }, h("h2", {}, title), summary, list) };
+  return { list, summary, unit, none, root: h("section", { class: "card" }, h("h2", {}, title), summary, list) };
 }
 
-function show({ list, summary, none }, rows, more, key, make, update) {
+function show({ list, summary, unit, none }, rows, more, key, make, update) {
   keyed(list, rows, key, make, update);
-  text(summary, rows.length === 0 ? none : `${count(rows.length)}${more ? ", first page" : ""}`);
+  text(summary, rows.length === 0 ? none : `${count(rows.length)} ${unit}${more ? ", first page" : ""}`);
 }
 
 export function mount(root) {
-  const locks = section("Locks", "No lock is in use. Hold one with: convoke lock NAME -- COMMAND");
-  const elections = section("Elections", "No election is in use. Take part with: convoke elect NAME --value VALUE");
-  const leases = section("Leases", "No lease exists. Grant one with: convoke lease grant 30s");
+  const locks = section("Locks", "in use", "No lock is in use. Hold one with: convoke lock NAME -- COMMAND");
+  const noElection = "No election is in use. Take part with: convoke elect NAME --value VALUE";
+  const elections = section("Elections", "in use", noElection);
+  const leases = section("Leases", "granted", "No lease exists. Grant one with: convoke lease grant 30s");
   const problem = h("p", { class: "problem", hidden: true, role: "status" });
   const off = h(
     "section",
