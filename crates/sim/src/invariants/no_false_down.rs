@@ -146,7 +146,8 @@ fn regions_apart(world: &World, sessions: &[(usize, Micros, Micros)]) -> bool {
 
 /// Whether the write of a client with `fast` liveness that attached elsewhere has certainly arrived before its earlier
 /// node stated `down`. 750 ms do not suffice to establish a link, to replace dropped pushes by an exchange, or if the
-/// hosts or the link between them are slow.
+/// hosts or the link between them are slow. Few links connect two regions, so a cut elsewhere can end the path of the write
+/// although the network between both nodes works; another link is made after the silent one was noticed (P9).
 fn fast_move(world: &World, client: &Client, sessions: &[(usize, Micros, Micros)]) -> bool {
     let pushed = world.setup.limits.push_backlog >= Limits::default().push_backlog;
     let timers = &world.setup.timers;
@@ -156,7 +157,11 @@ fn fast_move(world: &World, client: &Client, sessions: &[(usize, Micros, Micros)
     };
     let congested =
         |(one, ..): &(usize, Micros, Micros)| sessions.iter().any(|(other, ..)| world.reach.is_congested(*one, *other));
+    let region = |session: &(usize, Micros, Micros)| world.hosts[session.0].region;
+    let same_region = sessions.windows(2).all(|pair| region(&pair[0]) == region(&pair[1]));
+    let settled = |host: usize| world.now.saturating_sub(world.reach.settled_since(host)) > remade;
     pushed
+        && (same_region || sessions.iter().all(|(host, ..)| settled(*host)))
         && !back_at_the_deadline(client, world.now)
         && sessions.iter().all(|session| prompt(&world.hosts[session.0]) && !congested(session))
 }
