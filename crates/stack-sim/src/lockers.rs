@@ -115,15 +115,16 @@ impl Locker {
         recorder.note(from, &format!("client {} holds {lock} with fence {fence}", self.id));
         let end = from + self.random.u64(20_000..6_000_000);
         let loss_ignored = self.shared.plan.has(Mutant::LossIgnored);
-        let (mut until, mut writes) = (from, Vec::new());
+        // An answer that comes late can name a permit that was lost meanwhile; then the client is certain of nothing.
+        let (mut until, mut writes) = (None, Vec::new());
         while now() < end && (guard.is_held() || loss_ignored) {
-            until = now();
+            until = Some(now());
             if self.random.u8(0..20) == 0 {
                 writes.push((now(), self.guarded(lock, &guard)));
             }
             tokio::time::sleep(CHECK).await;
         }
-        recorder.lock().beliefs.push(Belief { lock, fence, from, until });
+        recorder.lock().beliefs.extend(until.map(|until| Belief { lock, fence, from, until }));
         if now() < end {
             recorder.fault(now(), Fault::LockLost, &format!("client {} lost {lock}, fence {fence}", self.id));
             tokio::time::sleep(Duration::from_millis(self.random.u64(0..6_000))).await;

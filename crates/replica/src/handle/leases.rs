@@ -72,9 +72,17 @@ impl LogHandle {
     ) -> Result<PlaceState, LogRejection> {
         let engine = self.engine()?;
         let (state, limit) = (engine.state.clone(), engine.config.limits.awaited_places);
+        // A deposed leader that has not noticed it may know an earlier place, and must not report it.
+        if PlaceState::of(&state.machine(), &place) != known {
+            let found = PlaceState::of(&*engine.read_linearizable().await?, &place);
+            if found != known {
+                return Ok(found);
+            }
+        }
         let (changed, _waiting) = {
             let mut term = state.term();
             engine.check_epoch(term.epoch(), epoch)?;
+            // Applied since the first look, by an entry of this term or an earlier one.
             let found = PlaceState::of(&state.machine(), &place);
             if found != known {
                 return Ok(found);

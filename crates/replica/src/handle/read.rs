@@ -53,7 +53,7 @@ impl LogHandle {
 }
 
 impl Engine {
-    async fn read_linearizable(&self) -> Result<Arc<Machine>, LogRejection> {
+    pub(super) async fn read_linearizable(&self) -> Result<Arc<Machine>, LogRejection> {
         let _permit = self.permit()?;
         let index = self.confirm(None).await?;
         self.reach(index).await
