@@ -72,6 +72,7 @@ impl LogHandle {
     ) -> Result<PlaceState, LogRejection> {
         let engine = self.engine()?;
         let (state, limit) = (engine.state.clone(), engine.config.limits.awaited_places);
+        engine.check_epoch(state.term().epoch(), epoch)?;
         // A deposed leader that has not noticed it may know an earlier place, and must not report it.
         if PlaceState::of(&state.machine(), &place) != known {
             let found = PlaceState::of(&*engine.read_linearizable().await?, &place);
