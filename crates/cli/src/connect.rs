@@ -11,7 +11,7 @@ use convoke_proto::{Error, ErrorCode};
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::StreamExt;
@@ -78,12 +78,17 @@ fn token_file(path: &Path) -> Result<TokenSource> {
 pub fn tls(connect: &ConnectArgs) -> Result<Option<ClientTls>> {
     let chosen = chosen_addresses(connect)?;
     let starts = |scheme: &str| chosen.iter().any(|address| address.trim().starts_with(scheme));
-    let own = match (&connect.cert, &connect.key) {
+    // A context applies only to its own addresses.
+    let context = if connect.addr.is_empty() { current_context()? } else { None }.unwrap_or_default();
+    let given = |flag: &Option<PathBuf>, stored: Option<PathBuf>| flag.clone().or(stored);
+    let ca = given(&connect.ca, context.ca);
+    let (cert, key) = (given(&connect.cert, context.cert), given(&connect.key, context.key));
+    let own = match (&cert, &key) {
         (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
         (None, None) => None,
         _ => return Err(CommandError::usage("--cert and --key belong together: give both or none")),
     };
-    let Some(ca) = &connect.ca else {
+    let Some(ca) = &ca else {
         return if starts("https://") || own.is_some() {
             Err(CommandError::usage("TLS needs the certificate authority of the cluster: set --ca FILE or CONVOKE_CA"))
         } else {
