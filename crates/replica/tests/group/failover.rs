@@ -1,7 +1,8 @@
 //! Leader changes.
 
 use crate::cluster::{Client, Disks, Host, agree, config, get, leader, together, together_with};
-use convoke_log::command::{Body, Open, Request};
+use convoke_log::command::{Body, LeaseId, LockName, Open, Request};
+use convoke_log::leader::PlaceState;
 use convoke_log::machine::Outcome;
 use convoke_replica::{Dial, Duplex, LogRejection, Mutation, SubmitError, TcpDial};
 use convoke_testkit::eventually;
@@ -106,6 +107,24 @@ async fn without_a_quorum_requests_are_rejected() {
     }
     client.put(&hosts, "k", "2").await;
     assert_eq!(get(&hosts, "k").await.as_deref(), Some("2"));
+}
+
+/// A leader that cannot confirm its leadership may know an earlier place, and does not report it (LO9).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_not_reported_without_a_quorum() {
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let leads = leader(&hosts).await;
+    let survivor = hosts.swap_remove(leads);
+    let epoch = survivor.handle().epoch().unwrap();
+    let place = (LockName::lock("jobs"), LeaseId(1));
+    let found = survivor.handle().await_place(epoch, place.clone(), PlaceState::Waiting).await;
+    assert_eq!(found.unwrap(), PlaceState::None, "the lease is not in the queue of the lock");
+    for host in hosts {
+        host.stop().await;
+    }
+    let found = survivor.handle().await_place(epoch, place, PlaceState::Waiting).await;
+    assert!(matches!(found, Err(LogRejection::NoQuorum(_) | LogRejection::NotLeader(_))), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
