@@ -16,6 +16,7 @@ mod node_reads;
 mod observe;
 mod peer_client;
 mod reads;
+mod revocations;
 mod routes;
 mod sessions;
 mod site;
