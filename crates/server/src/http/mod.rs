@@ -5,6 +5,8 @@ mod bounds;
 mod discovery;
 mod events;
 mod extract;
+#[cfg(test)]
+mod fuzz;
 mod http_error;
 mod kv;
 mod kv_watch;
