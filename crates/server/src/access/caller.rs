@@ -41,6 +41,10 @@ impl Caller {
         Caller { principal, token, restricted: true }
     }
 
+    pub(super) fn is_restricted(&self) -> bool {
+        self.restricted
+    }
+
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }
