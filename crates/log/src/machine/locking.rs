@@ -47,6 +47,11 @@ impl Machine {
         self.locks.place(name, lease).map(|place| &**place)
     }
 
+    /// Returns the holder of a lock with this fence.
+    pub fn holder(&self, name: &LockName, fence: u64) -> Option<&LockPlace> {
+        self.locks.holder(name, fence).map(|place| &**place)
+    }
+
     /// Returns all places of a lease, in the order of the locks' names.
     pub fn places_of_lease(&self, lease: LeaseId) -> Vec<Arc<LockPlace>> {
         self.locks.places_of_lease(lease)

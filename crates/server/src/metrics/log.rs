@@ -23,6 +23,11 @@ pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Resu
         "HTTP requests that wait for locks and elections.",
         plane.service.waiting(),
     )?;
+    families.gauge(
+        "convoke_log_principals",
+        "Principals that write to the log over HTTP at this node, each with its own log session.",
+        plane.principals(),
+    )?;
     families.gauge("convoke_log_proposals_in_flight", "Commands accepted and not answered yet.", proposals)?;
     families.gauge("convoke_log_reads_in_flight", "Reads accepted and not answered yet.", reads)?;
     families.counters("log", log.counters().counts())?;
