@@ -2,6 +2,7 @@
 
 use crate::access::AuthConfig;
 use crate::error::StartError;
+use crate::rates::RateLimits;
 use convoke_tls::NodeTls;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct Config {
     /// Access control; `None` allows everything to everybody.
     pub auth: Option<AuthConfig>,
     pub limits: ServerLimits,
+    /// Rate limits; none by default.
+    pub rates: RateLimits,
     pub timeouts: Timeouts,
 }
 
@@ -128,6 +131,7 @@ impl Default for Config {
             dns: None,
             auth: None,
             limits: ServerLimits::default(),
+            rates: RateLimits::default(),
             timeouts: Timeouts::default(),
         }
     }

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::error::StartError;
 use crate::log::LogPlane;
 use crate::net::{self, Stage};
+use crate::rates::RateLimiter;
 use crate::surface::Surface;
 use convoke_dns::Dns;
 use convoke_node::{Ending, NodeHandle};
@@ -90,7 +91,8 @@ impl Bound {
         let Bound { config, listener, address, dns, gate } = self;
         let shutdown = config.timeouts.shutdown;
         let (stage, stages) = watch::channel(Stage::Serving);
-        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
+        let rates = Arc::new(RateLimiter::new(config.rates));
+        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone(), rates.clone()));
         let surface = Surface::new(
             config,
             address,
@@ -98,6 +100,7 @@ impl Bound {
             log,
             dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())),
             gate,
+            rates,
         );
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn({

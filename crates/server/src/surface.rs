@@ -8,6 +8,7 @@ use crate::grpc::Health;
 use crate::log::LogPlane;
 use crate::metrics::Metrics;
 use crate::net::Addresses;
+use crate::rates::RateLimiter;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
 use convoke_dns::Dns;
@@ -31,6 +32,7 @@ pub(crate) struct Surface {
     /// Who may call.
     pub(crate) gate: Gate,
     pub(crate) gates: Gates,
+    pub(crate) rates: Arc<RateLimiter>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     /// Names under which clients reach this node.
@@ -83,6 +85,7 @@ impl Surface {
         log: Option<LogPlane>,
         dns: Option<Dns>,
         gate: Gate,
+        rates: Arc<RateLimiter>,
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.http_sessions);
@@ -101,6 +104,7 @@ impl Surface {
             dns,
             gate,
             gates,
+            rates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
         })

@@ -2,7 +2,7 @@
 
 use super::keys;
 use super::load::Loaded;
-use super::settings::Settings;
+use super::settings::{RateSettings, Settings};
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
 use convoke_core::ConfigError;
 use convoke_node::StartError;
@@ -71,6 +71,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             value_bytes: settings.log_state.value_bytes.into(),
             ..settings.clients.build()
         },
+        rates: rates(&settings.rates),
         timeouts: settings.client_timeouts.build(),
     };
     server.validate().map_err(|error| rejected_by_server(loaded, &error))?;
@@ -187,6 +188,25 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
 }
 
 /// Returns the settings of access control, if it is on.
+fn rates(rates: &RateSettings) -> convoke_server::RateLimits {
+    convoke_server::RateLimits {
+        principal: convoke_server::Rates {
+            requests: rates.principal_requests,
+            attaches: rates.principal_attaches,
+            sessions: rates.principal_sessions,
+            watchers: rates.principal_watchers,
+            bytes: rates.principal_bytes.into(),
+        },
+        address: convoke_server::Rates {
+            requests: rates.address_requests,
+            attaches: rates.address_attaches,
+            sessions: rates.address_sessions,
+            watchers: rates.address_watchers,
+            bytes: rates.address_bytes.into(),
+        },
+    }
+}
+
 fn auth(settings: &Settings) -> Option<convoke_server::AuthConfig> {
     let auth = &settings.auth;
     let file = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());

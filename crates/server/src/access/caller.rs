@@ -41,7 +41,7 @@ impl Caller {
         Caller { principal, token, restricted: true }
     }
 
-    pub(super) fn is_restricted(&self) -> bool {
+    pub(crate) fn is_restricted(&self) -> bool {
         self.restricted
     }
 

@@ -14,7 +14,8 @@ use crate::access::{Caller, Permission};
 use crate::config::Config;
 use crate::http;
 use crate::log::{Directory, LogService};
-use crate::service::Reply;
+use crate::rates::RateLimiter;
+use crate::service::{ClientConnection, Reply};
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{Request, Response};
@@ -63,7 +64,8 @@ impl Services {
         let span = traces::grpc(measure::name(method), request.headers());
         let timeout = self.surface.config.timeouts.request;
         let path = request.uri().path().to_owned();
-        let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout));
+        let connection = request.extensions().get::<Arc<ClientConnection>>().cloned();
+        let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout, connection));
         let service = path.split('/').nth(1);
         let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers())
             .and_then(|()| authorize(&path, request.extensions()));
@@ -105,7 +107,8 @@ pub fn log_service(
     directory: Arc<dyn Directory>,
     config: &Config,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
-    log_server(Some(Arc::new(LogService::new(log, directory, config, None))), Callers::Trusted)
+    let rates = Arc::new(RateLimiter::new(config.rates));
+    log_server(Some(Arc::new(LogService::new(log, directory, config, None, rates))), Callers::Trusted)
 }
 
 /// `None` if this node runs no log plane.
