@@ -9,6 +9,7 @@ mod certificates;
 
 use certificates::{CLUSTER, PATIENCE, TestCa, call, expired, lasting, request};
 use convoke_base::framing::header;
+use convoke_core::node::RegistryEvent;
 use convoke_core::version::OriginId;
 use convoke_core::wire::PROTOCOL_VERSION;
 use convoke_node::{NodeEvent, NodeHandle};
@@ -122,7 +123,7 @@ fn conversations(wrong: &[Frame], cluster: &str, origin: &OriginId) -> Vec<Vec<u
     whole.collect()
 }
 
-/// What the nodes know, apart from counters.
+/// What the nodes know, and all events but refusals.
 async fn known(nodes: &[NodeHandle]) -> Vec<String> {
     let mut known = Vec::new();
     for node in nodes {
@@ -130,8 +131,13 @@ async fn known(nodes: &[NodeHandle]) -> Vec<String> {
         let member = node.member("a").unwrap();
         known.push(format!("{origin} {:?} {} {:?}", status.peers, member.version(), member.status()));
         for event in node.events_after(0) {
-            let harmless = matches!(event.what, NodeEvent::Malformed { .. });
-            if !harmless {
+            // A node reports strangers to its operator.
+            let refusal = matches!(
+                event.what,
+                NodeEvent::Malformed { .. }
+                    | NodeEvent::Registry(RegistryEvent::PeerRejected { .. } | RegistryEvent::ClaimRejected { .. })
+            );
+            if !refusal {
                 known.push(format!("{:?}", event.what));
             }
         }

@@ -1,4 +1,4 @@
-//! Rate limits over HTTP and gRPC (AU18).
+//! Rate limits over HTTP and gRPC (AU20).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -1,4 +1,4 @@
-//! Rate limits of callers, per principal and per address (AU18). Off unless configured.
+//! Rate limits of callers, per principal and per address (AU20). Off unless configured.
 
 mod buckets;
 
