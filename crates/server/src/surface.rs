@@ -1,6 +1,7 @@
 //! The state that all connections share: the node, the settings, metrics and limits.
 
 use crate::access::Gate;
+use crate::audit::Audit;
 use crate::config::{Config, ServerLimits};
 use crate::encoded::EncodedChanges;
 use crate::error::not_ready;
@@ -31,6 +32,8 @@ pub(crate) struct Surface {
     pub(crate) dns: Option<Dns>,
     /// Who may call.
     pub(crate) gate: Gate,
+    /// Records changes and denials.
+    pub(crate) audit: Audit,
     pub(crate) gates: Gates,
     pub(crate) rates: Arc<RateLimiter>,
     pub(crate) metrics: Metrics,
@@ -84,8 +87,7 @@ impl Surface {
         node: NodeHandle,
         log: Option<LogPlane>,
         dns: Option<Dns>,
-        gate: Gate,
-        rates: Arc<RateLimiter>,
+        (gate, audit, rates): (Gate, Audit, Arc<RateLimiter>),
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.http_sessions);
@@ -103,6 +105,7 @@ impl Surface {
             address,
             dns,
             gate,
+            audit,
             gates,
             rates,
             metrics: Metrics::new(http::requests(), grpc::requests()),

@@ -86,7 +86,7 @@ async fn messages_of_log_links_count_and_keep_alives_do_not() {
     let keys = Keys::new();
     let rates =
         RateLimits { principal: Rates { requests: 2, sessions: 1, ..Rates::default() }, ..RateLimits::default() };
-    let cluster = keys.log_cluster_with(1, rates).await;
+    let cluster = keys.log_cluster_with(1, convoke_server::Config { rates, ..Default::default() }).await;
     let token = keys.token("alice", &["put key:*"]);
     let mut link = Link::with_token(&cluster.served(0).address().to_string(), &token).await;
     let session = link.open().await;

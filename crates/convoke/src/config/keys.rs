@@ -86,6 +86,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
         "Rate limits of the client port, per second; 0 means no limit. A caller may use the amount of 10 s at once (docs/access-control.md).",
     ),
     ("auth", "Access control with tokens and grants (docs/access-control.md)."),
+    ("audit", "Audit log of changes and denials (docs/access-control.md#audit-log)."),
     ("dns", "DNS (docs/dns.md)."),
     ("log", "The replicated log (docs/log.md). The registry does not depend on it."),
     ("log_timers", "Durations of the replicated log. Use the same values on all nodes."),
@@ -221,9 +222,17 @@ pub(crate) const KEYS: &[Key] = &[
         "Only without TLS between nodes: other nodes accept the requests that this node forwards if the token has the \
          grant `* *`.",
     ),
+    key("audit.file", "File of the audit log; `-` is standard output; empty: no audit log")
+        .details("A relative path is relative to the data directory."),
+    key("audit.max_bytes", "Size at which the audit log is rotated"),
+    key("audit.files", "Files of the audit log that are kept, with the current one"),
     key("dns.enabled", "Serve DNS")
         .details("With `auth.enabled` the default is false, because DNS cannot authenticate its clients."),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),
+    key("dns.networks", "Networks whose clients get DNS answers; empty: all clients")
+        .details("Ranges such as `10.0.0.0/8`, or addresses."),
+    key("dns.responses_per_second", "DNS answers per second over UDP to one network of clients")
+        .details("A network is a /24, or a /56 with IPv6. Further queries are told to use TCP. 0 means no limit. Clients on this machine are not limited."),
     key("log.enabled", "Take part in the replicated log"),
     key("log.hold_level", "Raise the feature level of the log only with `convoke log upgrade`")
         .details("Set it on all nodes before an upgrade that you may want to revert."),

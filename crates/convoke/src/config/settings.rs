@@ -8,6 +8,7 @@ use convoke_cli::{CLIENT_PORT, PEER_PORT};
 use convoke_core::version::NodeId;
 use convoke_core::{self, Limits, Timers};
 use convoke_node::NetworkLimits;
+use convoke_server::AuditConfig;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(crate) struct Settings {
     pub(crate) client_timeouts: ClientTimeoutSettings,
     pub(crate) rates: RateSettings,
     pub(crate) auth: AuthSettings,
+    pub(crate) audit: AuditSettings,
     pub(crate) dns: DnsSettings,
     pub(crate) log: LogSettings,
     pub(crate) log_timers: LogTimerSettings,
@@ -90,9 +92,18 @@ pub(crate) struct AuthSettings {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AuditSettings {
+    pub(crate) file: PathBuf,
+    pub(crate) max_bytes: Bytes,
+    pub(crate) files: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DnsSettings {
     pub(crate) enabled: bool,
     pub(crate) ttl: Time,
+    pub(crate) networks: Vec<String>,
+    pub(crate) responses_per_second: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -215,6 +226,12 @@ impl Default for AuthSettings {
     }
 }
 
+impl Default for AuditSettings {
+    fn default() -> Self {
+        AuditSettings { file: PathBuf::new(), max_bytes: AuditConfig::MAX_BYTES.into(), files: AuditConfig::FILES }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         let core = convoke_core::Config::new(NodeId::new("default").expect("a valid node id"));
@@ -243,7 +260,13 @@ impl Default for Settings {
             client_timeouts: ClientTimeoutSettings::default(),
             rates: RateSettings::default(),
             auth: AuthSettings::default(),
-            dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
+            audit: AuditSettings::default(),
+            dns: DnsSettings {
+                enabled: true,
+                ttl: Duration::from_secs(1).into(),
+                networks: Vec::new(),
+                responses_per_second: 1_000,
+            },
             log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),
             log_limits: LogLimitSettings::default(),

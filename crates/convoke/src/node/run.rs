@@ -95,7 +95,7 @@ async fn start(plan: &Plan) -> Result<Running> {
     let mut config = plan.parts.node.clone();
     config.tls.clone_from(&tls);
     let clients = bound.address();
-    if !clients.ip().is_loopback() {
+    if !clients.ip().is_loopback() && plan.parts.server.auth.is_none() {
         tracing::warn!(address = %clients, "listening on a non-loopback address without authentication");
     }
     config.client_address = match &plan.parts.client_host {
@@ -219,17 +219,11 @@ async fn bind(plan: &Plan, tls: Option<&NodeTls>) -> Result<Bound> {
                 announce::port_taken("DNS", &dns.bind);
                 dns.bind = any_port(&dns.bind);
             }
-            (
-                error @ (E::Public { .. }
-                | E::Zero { .. }
-                | E::Auth(_)
-                | E::Dns(convoke_dns::StartError::Public { .. } | convoke_dns::StartError::Ttl { .. })),
-                _,
-            ) => {
-                return Err(CommandError::usage(error.to_string()));
-            }
             (error @ (E::Bind { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {
                 return Err(CommandError::failed(error.to_string()));
+            }
+            (error @ (E::Public { .. } | E::Zero { .. } | E::Auth(_) | E::Audit(_) | E::Dns(_)), _) => {
+                return Err(CommandError::usage(error.to_string()));
             }
         }
     }

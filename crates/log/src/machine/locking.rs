@@ -32,6 +32,11 @@ impl Machine {
         self.locks.place_count()
     }
 
+    /// Returns the number of waiters of all locks.
+    pub fn waiter_count(&self) -> usize {
+        self.locks.waiter_count()
+    }
+
     /// Iterates over the holders of a lock, then over its waiters in the order of the queue.
     pub fn places<'a>(&'a self, name: &'a LockName) -> impl Iterator<Item = &'a LockPlace> {
         self.locks.places_of(name).map(|place| &**place)

@@ -296,4 +296,15 @@ mod tests {
             assert_eq!(Position::parse(garbage), None, "{garbage}");
         }
     }
+    #[test]
+    fn fuzz_positions() {
+        let corpus =
+            ["000000000000000000000000000000ab-12-3", "ffffffffffffffffffffffffffffffff-1-18446744073709551615"];
+        convoke_fuzz::texts(&corpus, |text| {
+            let Some(position) = Position::parse(text) else { return };
+            let mut printed = String::new();
+            position.write(&mut printed);
+            assert_eq!(Position::parse(&printed), Some(position));
+        });
+    }
 }

@@ -170,7 +170,7 @@ fn stopping() -> Error {
     Error::new(ErrorCode::NotReady, "this node is stopping; ask another node")
 }
 
-fn value(text: Option<String>, base64: Option<String>) -> Result<Bytes, Error> {
+pub(super) fn value(text: Option<String>, base64: Option<String>) -> Result<Bytes, Error> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(invalid("value_base64", "value and value_base64 exclude each other")),
         (None, Some(encoded)) => {
@@ -271,7 +271,7 @@ pub(crate) async fn elections(
     Ok(Json(json::ElectionList { elections, next_cursor }))
 }
 
-fn after(cursor: Option<&str>) -> Result<Bytes, Error> {
+pub(super) fn after(cursor: Option<&str>) -> Result<Bytes, Error> {
     let message = "invalid cursor; pass next_cursor of the previous page unchanged";
     let decoded = URL_SAFE_NO_PAD.decode(cursor.unwrap_or_default()).map_err(|_| invalid("cursor", message))?;
     Ok(decoded.into())

@@ -5,6 +5,8 @@ mod bounds;
 mod discovery;
 mod events;
 mod extract;
+#[cfg(test)]
+mod fuzz;
 mod http_error;
 mod kv;
 mod kv_watch;
@@ -16,6 +18,7 @@ mod node_reads;
 mod observe;
 mod peer_client;
 mod reads;
+mod revocations;
 mod routes;
 mod sessions;
 mod site;

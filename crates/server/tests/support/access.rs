@@ -4,7 +4,7 @@ use super::Served;
 use super::http::Answer;
 use super::log::LogCluster;
 use convoke_access::{LEEWAY, NewToken, SigningKey, issue};
-use convoke_server::{AuthConfig, RateLimits};
+use convoke_server::AuthConfig;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
@@ -74,14 +74,14 @@ impl Keys {
 
     /// Starts nodes with the log plane, which show each other a token of nodes.
     pub async fn log_cluster(&self, count: usize) -> LogCluster {
-        self.log_cluster_with(count, RateLimits::default()).await
+        self.log_cluster_with(count, convoke_server::Config::default()).await
     }
 
-    pub async fn log_cluster_with(&self, count: usize, rates: RateLimits) -> LogCluster {
+    pub async fn log_cluster_with(&self, count: usize, config: convoke_server::Config) -> LogCluster {
         let node_token = self.path().join("node.token");
         std::fs::write(&node_token, self.token("nodes", &["* *"])).unwrap();
         let auth = AuthConfig { node_token: Some(node_token), ..self.config(&[]) };
-        LogCluster::start_with(count, convoke_server::Config { auth: Some(auth), rates, ..Default::default() }).await
+        LogCluster::start_with(count, convoke_server::Config { auth: Some(auth), ..config }).await
     }
 
     pub async fn send(&self, served: &Served, token: &str, method: &str, path: &str, body: &str) -> Answer {

@@ -4,6 +4,7 @@
 //! batches; the node's answers become messages. The requests of a client that does not read its answers are not read
 //! either, so its answers need no unbounded queue.
 
+mod recordings;
 mod spans;
 
 use crate::access::Caller;
@@ -16,6 +17,7 @@ use convoke_convert::{AttachSettings, AttachState, Calls, Registrations};
 use convoke_node::{ClientConnection, Delivery};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
+use recordings::Recordings;
 use spans::Spans;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,6 +48,7 @@ pub(crate) struct AttachStream {
     unanswered: usize,
     state: State,
     spans: Spans,
+    recordings: Recordings,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -81,6 +84,7 @@ impl AttachStream {
             unanswered: 0,
             state: State::Reading,
             spans: Spans::new(),
+            recordings: Recordings::default(),
             _permit: permit,
         }
     }
@@ -104,8 +108,9 @@ impl AttachStream {
                 Poll::Ready(Some(Ok(message))) => {
                     self.spans.received(&message);
                     self.count();
+                    let caller = self.recordings.received(&self.caller, &message);
                     if let Err(error) =
-                        self.attach.message_checked(message, &mut calls, &Checked(&self.surface, &self.caller))
+                        self.attach.message_checked(message, &mut calls, &Checked(&self.surface, &caller))
                     {
                         self.end_with(error);
                     }
@@ -190,6 +195,7 @@ impl Stream for AttachStream {
             }
             if let Some(message) = this.attach.next_message() {
                 this.spans.sent(&message);
+                this.recordings.sent(&this.caller, &message);
                 return Poll::Ready(Some(Ok(v1::ServerMessage { message: Some(message) })));
             }
             if matches!(this.state, State::Finishing) && this.attach.is_settled() && this.unanswered == 0 {
