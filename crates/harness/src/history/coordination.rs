@@ -122,8 +122,13 @@ impl<K> Request<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The transaction executed one of its branches. `read` contains the values of the reads of that branch.
-    Decided { succeeded: bool, read: Vec<Option<Value>> },
-    Granted { fence: Fence },
+    Decided {
+        succeeded: bool,
+        read: Vec<Option<Value>>,
+    },
+    Granted {
+        fence: Fence,
+    },
     /// No permit was free.
     Held,
     Released,

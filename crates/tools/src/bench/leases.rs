@@ -94,7 +94,9 @@ async fn hold(leases: Leases, tally: Arc<Tally>, ttl: Duration) -> Result {
             tokio::time::sleep_until(tally.end()).await;
             Ok(())
         }
-        Leases::Etcd(channel, leases) => keep_etcd_alive(&channel, &leases, &tally, ttl).await.map_err(CommandError::from),
+        Leases::Etcd(channel, leases) => {
+            keep_etcd_alive(&channel, &leases, &tally, ttl).await.map_err(CommandError::from)
+        }
     }
 }
 

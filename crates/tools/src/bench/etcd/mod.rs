@@ -69,7 +69,8 @@ pub(super) async fn txn(channel: &Channel, txn: TxnRequest) -> Result<TxnRespons
 /// Grants a lease and returns its id.
 pub(super) async fn grant(channel: &Channel, ttl: Duration) -> Result<i64, Error> {
     let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-    let granted: LeaseGrantResponse = unary(channel, "/etcdserverpb.Lease/LeaseGrant", LeaseGrantRequest { ttl }).await?;
+    let granted: LeaseGrantResponse =
+        unary(channel, "/etcdserverpb.Lease/LeaseGrant", LeaseGrantRequest { ttl }).await?;
     Ok(granted.id)
 }
 
