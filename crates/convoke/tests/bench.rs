@@ -139,8 +139,7 @@ fn changes_of_keys_to_every_watcher() {
 #[test]
 fn leases_are_kept_alive() {
     // One keep-alive each, after a third of the ttl.
-    let report =
-        bench(&["lease", "--leases", "10", "--connections", "3", "--ttl", "30s", "--duration", "11s"]);
+    let report = bench(&["lease", "--leases", "10", "--connections", "3", "--ttl", "30s", "--duration", "11s"]);
     assert_eq!((report["operations"].as_u64(), report["leases"].as_f64()), (Some(10), Some(10.0)), "{report}");
 }
 

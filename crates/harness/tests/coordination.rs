@@ -47,7 +47,10 @@ const DONE: Reply = Reply::Decided { succeeded: true, read: Vec::new() };
 const FAILED: Reply = Reply::Decided { succeeded: false, read: Vec::new() };
 
 fn read(values: &[u64]) -> Reply {
-    Reply::Decided { succeeded: true, read: values.iter().map(|value| Some(*value).filter(|value| *value > 0)).collect() }
+    Reply::Decided {
+        succeeded: true,
+        read: values.iter().map(|value| Some(*value).filter(|value| *value > 0)).collect(),
+    }
 }
 
 fn granted(fence: u64) -> Reply {
@@ -145,8 +148,7 @@ fn wrong_answers_of_locks_are_rejected() {
 #[test]
 fn a_guarded_write_of_a_former_holder_is_rejected() {
     let guarded = |fence, value| txn(Txn::guarded("l", fence).put("a", value));
-    let handed_over =
-        [(1, acquire(), 1, 2, granted(5)), (1, release(5), 3, 0, DONE), (2, acquire(), 4, 6, granted(8))];
+    let handed_over = [(1, acquire(), 1, 2, granted(5)), (1, release(5), 3, 0, DONE), (2, acquire(), 4, 6, granted(8))];
     let with = |lines: &[Line]| [&handed_over[..], lines].concat();
     good(&with(&[(1, guarded(5, 1), 3, 5, DONE), (2, guarded(8, 2), 7, 8, DONE)]));
     good(&with(&[(1, guarded(5, 1), 7, 8, FAILED), (2, guarded(8, 2), 7, 8, DONE)]));

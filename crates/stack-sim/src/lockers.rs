@@ -5,8 +5,8 @@ use crate::clients::{ambassador, options};
 use crate::faults::Fault;
 use crate::plan::Mutant;
 use crate::record::{AcknowledgedWrite, now};
-use crate::world::Shared;
 use crate::transactions::Transactions;
+use crate::world::Shared;
 use convoke_client::log::{
     Acquire, KeyWatchEvent, Kv, LeaseTerms, LockGuard, Locks, PendingWrite, WatchKeys, Write, Written,
 };

@@ -122,8 +122,13 @@ impl<K> Request<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The transaction executed one of its branches. `read` contains the values of the reads of that branch.
-    Decided { succeeded: bool, read: Vec<Option<Value>> },
-    Granted { fence: Fence },
+    Decided {
+        succeeded: bool,
+        read: Vec<Option<Value>>,
+    },
+    Granted {
+        fence: Fence,
+    },
     /// No permit was free.
     Held,
     Released,
@@ -186,8 +191,11 @@ fn objects<K: Ord + Clone>(request: &Request<K>) -> Vec<Object<K>> {
     found.into_iter().collect()
 }
 
-/// Groups of objects that no operation connects, with their operations in the recorded order.
-fn groups<'a, K: Ord + Clone>(operations: &[&'a Recorded<K>]) -> Vec<(Vec<Object<K>>, Vec<&'a Recorded<K>>)> {
+/// Objects that are checked together, and their operations in the recorded order.
+type Group<'a, K> = (Vec<Object<K>>, Vec<&'a Recorded<K>>);
+
+/// Returns groups of objects that no operation connects.
+fn groups<'a, K: Ord + Clone>(operations: &[&'a Recorded<K>]) -> Vec<Group<'a, K>> {
     let mut groups: Vec<BTreeSet<&Object<K>>> = Vec::new();
     for operation in operations {
         let mut joined: BTreeSet<&Object<K>> = operation.key.iter().collect();

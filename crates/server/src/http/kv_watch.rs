@@ -298,7 +298,8 @@ mod tests {
     }
     #[test]
     fn fuzz_positions() {
-        let corpus = ["000000000000000000000000000000ab-12-3", "ffffffffffffffffffffffffffffffff-1-18446744073709551615"];
+        let corpus =
+            ["000000000000000000000000000000ab-12-3", "ffffffffffffffffffffffffffffffff-1-18446744073709551615"];
         convoke_fuzz::texts(&corpus, |text| {
             let Some(position) = Position::parse(text) else { return };
             let mut printed = String::new();

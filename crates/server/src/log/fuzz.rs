@@ -59,11 +59,8 @@ impl Random {
     }
 
     fn query(&mut self) -> v1::KeyQuery {
-        let which = if self.0.bool() {
-            key_query::Which::Key(self.bytes())
-        } else {
-            key_query::Which::Range(self.range())
-        };
+        let which =
+            if self.0.bool() { key_query::Which::Key(self.bytes()) } else { key_query::Which::Range(self.range()) };
         let (content, sort, descending) = (self.0.i32(1..=3), self.0.i32(1..=5), self.0.bool());
         v1::KeyQuery { which: Some(which), limit: self.0.u64(..9), content, sort, descending }
     }

@@ -52,8 +52,7 @@ impl Cluster {
     pub(super) async fn start(common: &BenchCommon, count: u16) -> Result<Cluster> {
         let directory = Some(Directory::make()?);
         let binary = common.binary.clone();
-        let mut cluster =
-            Cluster { nodes: Vec::new(), given: Vec::new(), processes: Vec::new(), binary, directory };
+        let mut cluster = Cluster { nodes: Vec::new(), given: Vec::new(), processes: Vec::new(), binary, directory };
         for _ in 0..count {
             cluster.add().await?;
         }

@@ -1,12 +1,12 @@
 //! Changes of keys, sent to many watchers of one prefix.
 
 use super::cluster::Cluster;
+use super::etcd;
 use super::load::{Tally, measure};
 use super::report::Report;
 use super::streams::connect;
 use super::target::{KeyClient, Target, close};
 use super::watch::LATE;
-use super::etcd;
 use crate::args::{BenchCommon, KeyWatchLoad};
 use convoke_cli::{CommandError, Result};
 use convoke_proto::v1::log_client::LogClient;

@@ -1,9 +1,9 @@
 //! Locks: the time of a hand-over between contenders, and locks without contention.
 
+use super::etcd;
 use super::load::{Tally, measure};
 use super::report::Report;
 use super::target::{KeyClient, Target, close};
-use super::etcd;
 use crate::args::{BenchCommon, LockLoad};
 use convoke_cli::Result;
 use convoke_client::log::{LeaseTerms, LockGuard, Locks};

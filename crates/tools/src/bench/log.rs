@@ -49,11 +49,8 @@ async fn work(client: &KeyClient, tally: &Tally, load: &LogLoad, value: &[u8], i
         }
         let key = key(number, load.keys);
         let began = Instant::now();
-        let done = if number % 100 < u64::from(load.reads) {
-            client.get(key).await
-        } else {
-            client.put(key, value).await
-        };
+        let done =
+            if number % 100 < u64::from(load.reads) { client.get(key).await } else { client.put(key, value).await };
         match done {
             Ok(()) => tally.record(began),
             Err(error) => tally.record_error(&error),

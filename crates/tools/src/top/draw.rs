@@ -308,7 +308,8 @@ mod tests {
     #[test]
     fn locks_leases_and_quota_in_one_line() {
         let text = |status: &v1::LogStatusResponse| coordination(Some(status)).to_string();
-        let used = v1::LogStatusResponse { level: 2, leases: 5, lock_holders: 3, lock_waiters: 7, ..Default::default() };
+        let used =
+            v1::LogStatusResponse { level: 2, leases: 5, lock_holders: 3, lock_waiters: 7, ..Default::default() };
         assert_eq!(text(&used), "locks: 3 held, 7 waiting; 5 leases; quota below 80 %");
         let full = v1::LogStatusResponse { quota: "the log is nearly full: keys 9 of 10".into(), ..used.clone() };
         assert_eq!(text(&full), "locks: 3 held, 7 waiting; 5 leases; the log is nearly full: keys 9 of 10");

@@ -63,10 +63,9 @@ fn command(machine: &Machine, leases: &[LeaseId], number: u64, (kind, one, two, 
             let permits = if flag { 1 } else { 2 };
             Body::Acquire(Acquire { permits, delay, wait: kind == 6, value: "v".into(), ..Acquire::new(name, lease) })
         }
-        8 => Body::Release(Release {
-            name,
-            place: if one % 2 == 0 { Place::Fence(fence) } else { Place::Lease(lease) },
-        }),
+        8 => {
+            Body::Release(Release { name, place: if one % 2 == 0 { Place::Fence(fence) } else { Place::Lease(lease) } })
+        }
         9 => Body::Proclaim(Proclaim { name, fence, value: vec![two].into() }),
         10 => {
             let cause = match machine.lease(lease).map(|lease| &lease.term) {

@@ -15,10 +15,12 @@ fn corpus() -> Vec<Vec<u8>> {
     let applied = v1::Fate { index: 7, revision: 5, lease: 4, fence: 3, ..v1::Fate::of(fate::Kind::Applied) };
     let read = v1::txn_result::Result::Read(v1::QueryResult::default());
     let results = v1::TxnResults { results: vec![v1::TxnResult { result: Some(read) }], compacted: Some(3) };
-    let answer = v1::LogAnswer { fate: Some(applied), log_time_us: 9, results: Some(results), ..v1::LogAnswer::default() };
+    let answer =
+        v1::LogAnswer { fate: Some(applied), log_time_us: 9, results: Some(results), ..v1::LogAnswer::default() };
     let state = kept_alive::State::Kept.into();
     let kept = v1::LeasesKept { leases: vec![v1::LeaseKept { lease: 3, state, left_ms: 900 }] };
-    let rejected = Error::new(ErrorCode::StaleEpoch, "no").replicas(Vec::new(), Some(v1::Epoch { term: 2, replica: 1 }));
+    let rejected =
+        Error::new(ErrorCode::StaleEpoch, "no").replicas(Vec::new(), Some(v1::Epoch { term: 2, replica: 1 }));
     let messages = [
         Message::Welcome(v1::Welcome::default()),
         Message::Opened(v1::SessionOpened { session: 2, log_time_us: 5, ..v1::SessionOpened::default() }),
