@@ -118,6 +118,32 @@ fn keys_over_http() {
 }
 
 #[test]
+fn transactions_and_locks() {
+    let report = bench(&["txn", "--clients", "3", "--keys", "20", "--value", "10"]);
+    assert_eq!((report["clients"].as_f64(), report["value_bytes"].as_f64()), (Some(3.0), Some(10.0)));
+    let report = bench(&["lock", "--contenders", "3"]);
+    assert_eq!((&report["benchmark"], report["contenders"].as_f64()), (&"lock".into(), Some(3.0)));
+    let report = bench(&["lock", "--own", "--contenders", "2"]);
+    assert_eq!(report["benchmark"], "lock --own");
+}
+
+#[test]
+fn changes_of_keys_to_every_watcher() {
+    let report = bench(&["key-watch", "--watchers", "30", "--shared", "7", "--rate", "20"]);
+    let number = |key: &str| report[key].as_f64().unwrap();
+    assert_eq!((number("connections"), number("writes")), (5.0, 10.0), "{report}");
+    // On a busy machine, events can arrive too late to be counted.
+    assert_eq!(number("operations") + number("missing"), 30.0 * 10.0, "{report}");
+}
+
+#[test]
+fn leases_are_kept_alive() {
+    // One keep-alive each, after a third of the ttl.
+    let report = bench(&["lease", "--leases", "10", "--connections", "3", "--ttl", "30s", "--duration", "11s"]);
+    assert_eq!((report["operations"].as_u64(), report["leases"].as_f64()), (Some(10), Some(10.0)), "{report}");
+}
+
+#[test]
 fn existing_nodes_are_left_unchanged() {
     let node = TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
     for arguments in [
@@ -140,7 +166,7 @@ fn existing_nodes_are_left_unchanged() {
 #[test]
 fn an_unreachable_node_is_exit_code_3() {
     let unreachable_address = free_address();
-    for kind in ["register", "heartbeat", "propagate", "watch", "log", "http-lookup"] {
+    for kind in ["register", "heartbeat", "propagate", "watch", "log", "txn", "lock", "http-lookup"] {
         let error = failure(&convoke(&["bench", kind, "--addr", &unreachable_address]).output().unwrap(), 3);
         assert!(
             error.starts_with(&format!("cannot reach a node at {unreachable_address} (connection refused)")),
