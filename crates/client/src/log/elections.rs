@@ -1,13 +1,14 @@
 //! Elections: locks with one permit in a namespace of their own, whose holder is the leader.
 
+use super::ambassador::Shared;
 use super::core::{Body, Issuing};
+use super::following::{Ended, Follower, next_message, open_stream, run, send};
 use super::kv::Handle;
-use super::locks::{self, Acquire, LockPage, Locks};
+use super::locks::{Acquire, Listing, LockPage, Locks};
 use super::places::Place;
 use super::read::Consistency;
-use super::watch::{Ended, PAUSE_BASE, PAUSE_CAP, next_message, open_stream};
 use super::{Kv, LockInfo, Write};
-use crate::Error;
+use crate::{Error, ErrorCode};
 use convoke_proto::v1::key_event::Change;
 use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::v1::lock_event::Kind;
@@ -105,28 +106,21 @@ impl Elections {
 
     /// Returns a page with one election, or none, and the log time of the state.
     pub async fn show_page(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<LockPage, Error> {
-        self.read(Some(name.into()), Bytes::new(), 0, consistency).await
+        self.all().one(name.into(), consistency).await
     }
 
     /// Returns elections after a name, in the order of their names. 0 as the limit means 1,000.
     pub async fn list(&self, after: impl Into<Bytes>, limit: u64, consistency: Consistency) -> Result<LockPage, Error> {
-        self.read(None, after.into(), limit, consistency).await
+        self.all().page(after.into(), limit, consistency).await
     }
 
-    async fn read(
-        &self,
-        name: Option<Bytes>,
-        after: Bytes,
-        limit: u64,
-        consistency: Consistency,
-    ) -> Result<LockPage, Error> {
-        let query = v1::LockQuery { election: true, name, after, limit };
-        locks::read_locks(&self.locks.leases, query, consistency).await
+    fn all(&self) -> Listing<'_> {
+        Listing { leases: &self.locks.leases, election: true }
     }
 
     /// Ends the term with this fence, whoever leads.
     pub async fn resign(&self, name: impl Into<Bytes>, fence: u64) -> Result<(), Error> {
-        locks::release(&self.locks.leases, name.into(), true, fence).await
+        self.all().release(name.into(), fence).await
     }
 
     /// Replaces the value of the leader with this fence. Fails with `FAILED_PRECONDITION` or `NOT_FOUND` if it does not
@@ -138,9 +132,9 @@ impl Elections {
     /// Observes an election: the current leader first, then exactly one change per change of the leader or its value.
     pub fn observe(&self, name: impl Into<Bytes>) -> Observer {
         let (sender, changes) = mpsc::channel(CHANGES_MAX);
-        let follower =
-            Follower { elections: self.clone(), name: name.into(), position: None, fold: Fold::default(), sender };
-        Observer { changes, task: tokio::spawn(follower.run()) }
+        let (elections, name, fold) = (self.clone(), name.into(), Fold::default());
+        let follower = ElectionFollower { elections, name, log: None, next: None, fold, sender };
+        Observer { changes, task: tokio::spawn(run(follower)) }
     }
 }
 
@@ -273,64 +267,56 @@ impl Fold {
     }
 }
 
-struct Follower {
+struct ElectionFollower {
     elections: Elections,
     name: Bytes,
+    log: Option<v1::LogId>,
     /// Where the watch continues; `None` to start with the current state.
-    position: Option<(Option<v1::LogId>, v1::EventPosition)>,
+    next: Option<v1::EventPosition>,
     fold: Fold,
     sender: mpsc::Sender<Result<LeaderChange, Error>>,
 }
 
-impl Follower {
-    async fn run(mut self) {
-        let mut pause = PAUSE_BASE;
-        loop {
-            let addresses = self.elections.locks.leases.handle.shared().peers().all();
-            for address in addresses {
-                let before = self.position;
-                match self.follow(&address).await {
-                    Ok(()) => {}
-                    Err(Ended::Dropped) => return,
-                    Err(Ended::Failed(error)) => {
-                        let _ = self.sender.send(Err(error)).await;
-                        return;
-                    }
-                    Err(Ended::Lost(error)) => {
-                        let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
-                        self.elections.locks.leases.handle.shared().peers().learn(&replicas);
-                    }
-                }
-                if self.position != before {
-                    pause = PAUSE_BASE;
-                }
-            }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSE_CAP);
+impl Follower for ElectionFollower {
+    fn shared(&self) -> &Shared {
+        self.elections.locks.leases.handle.shared()
+    }
+
+    fn position(&self) -> Option<v1::EventPosition> {
+        self.next
+    }
+
+    async fn follow(&mut self, address: &str) -> Ended {
+        match self.try_follow(address).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
         }
     }
 
-    /// Follows one replica. Returns `Ok` if the position is lost.
-    async fn follow(&mut self, address: &str) -> Result<(), Ended> {
-        let (log, from) = match self.position {
-            Some(position) => position,
+    async fn failed(self, error: Error) {
+        let _ = self.sender.send(Err(error)).await;
+    }
+}
+
+impl ElectionFollower {
+    async fn try_follow(&mut self, address: &str) -> Result<std::convert::Infallible, Ended> {
+        let from = match self.next {
+            Some(next) => next,
             None => self.start().await?,
         };
         let guard = v1::LockGuard { name: self.name.clone(), fence: 0, election: true };
         let watch =
             v1::KeyWatch { id: 1, which: Some(Which::Lock(guard)), from: Some(from), ..v1::KeyWatch::default() };
-        let handle = self.elections.locks.leases.handle.clone();
-        let mut stream = match open_stream(handle.shared(), address, watch, log, false).await {
-            Err(error) if matches!(error.code, crate::ErrorCode::SessionGone | crate::ErrorCode::Compacted) => {
-                self.position = None;
-                return Ok(());
+        let mut stream = match open_stream(self.shared(), address, watch, self.log, false).await {
+            Err(error) if matches!(error.code, ErrorCode::SessionGone | ErrorCode::Compacted) => {
+                return Err(self.start_again());
             }
             opened => opened?.1,
         };
         loop {
             match next_message(&mut stream, address).await? {
-                Message::Started(started) => self.position = Some((started.log, from)),
-                Message::Progress(progress) => self.advance(progress.next),
+                Message::Started(started) => self.log = started.log,
+                Message::Progress(progress) => self.next = progress.next.or(self.next),
                 Message::Events(events) => {
                     for event in events.events {
                         let at = event.position.unwrap_or_default();
@@ -339,37 +325,34 @@ impl Follower {
                         {
                             self.send(change).await?;
                         }
-                        self.advance(Some(v1::EventPosition { index: at.index + 1, ..at }));
+                        self.next = Some(v1::EventPosition { index: at.index + 1, ..at });
                     }
-                    self.advance(events.next);
+                    self.next = events.next.or(self.next);
                 }
-                Message::Compacted(_) => {
-                    self.position = None;
-                    return Ok(());
-                }
+                Message::Compacted(_) => return Err(self.start_again()),
             }
         }
     }
 
+    /// Forgets the position: the next stream starts with the current leader.
+    fn start_again(&mut self) -> Ended {
+        (self.next, self.log) = (None, None);
+        Ended::start_again()
+    }
+
     /// Reads the current state. The events after its revision follow.
-    async fn start(&mut self) -> Result<(Option<v1::LogId>, v1::EventPosition), Ended> {
-        let page = self.elections.read(Some(self.name.clone()), Bytes::new(), 1, Consistency::Linearizable).await?;
+    async fn start(&mut self) -> Result<v1::EventPosition, Ended> {
+        let page = self.elections.all().one(self.name.clone(), Consistency::Linearizable).await?;
         let leader = page.locks.first().and_then(Leader::of);
         let change = self.fold.reset(leader, page.revision);
         self.send(change).await?;
-        let position = (None, v1::EventPosition { revision: page.revision + 1, index: 0 });
-        self.position = Some(position);
-        Ok(position)
-    }
-
-    fn advance(&mut self, next: Option<v1::EventPosition>) {
-        if let (Some((_, at)), Some(next)) = (&mut self.position, next) {
-            *at = next;
-        }
+        let next = v1::EventPosition { revision: page.revision + 1, index: 0 };
+        self.next = Some(next);
+        Ok(next)
     }
 
     async fn send(&self, change: LeaderChange) -> Result<(), Ended> {
-        self.sender.send(Ok(change)).await.map_err(|_| Ended::Dropped)
+        send(self.shared(), &self.sender, Ok(change)).await
     }
 }
 

@@ -8,9 +8,9 @@ use super::http_error::{HttpError, Json, event_stream};
 use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
 use super::named_log::NamedLog;
 use super::sse;
-use crate::access::{Caller, authorize_lock};
+use crate::access::{Caller, Use, authorize_lock, authorize_release};
 use crate::error::invalid;
-use crate::log::LogService;
+use crate::log::{LogService, lock_name};
 use crate::surface::Surface;
 use axum::extract::State;
 use axum::response::Response;
@@ -19,6 +19,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use convoke_access::{Resource, Verb};
 use convoke_client::log::{Acquire, Kv, LeaderChange, Observer};
+use convoke_log::command::{LeaseId, Place};
 use convoke_proto::json::{self, ElectedLeader};
 use convoke_proto::{Error, ErrorCode};
 use futures_util::stream;
@@ -132,16 +133,18 @@ async fn granted(
         acquire = acquire.delay(Duration::from_millis(delay));
     }
     let _waiting = if wait.is_zero() { None } else { Some(log.service.enter_wait()?) };
+    let kv = log.session_of(caller)?;
     let granting = async {
         match (wanted.lease, wanted.ttl_ms, wanted.member) {
             (Some(lease), None, None) => {
                 let lease = lease_id(&lease)?;
-                Ok((place(&log.kv, acquire.lease_id(lease), election).await?, lease))
+                log.check_uses(caller, &[Use::Lease(LeaseId(lease))]).await?;
+                Ok((place(&kv, acquire.lease_id(lease), election).await?, lease))
             }
             (None, ttl, member) if ttl.is_some() != member.is_some() => {
-                let (leases, terms) = (log.kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
+                let (leases, terms) = (kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
                 let lease = in_open_session(|| leases.grant(terms.clone())).await?;
-                let fence = place(&log.kv, acquire.lease(&lease), election).await?;
+                let fence = place(&kv, acquire.lease(&lease), election).await?;
                 // From now on the client keeps it alive. Otherwise dropping it revokes it.
                 lease.detach();
                 Ok((fence, lease.id()))
@@ -186,8 +189,8 @@ pub(crate) async fn release(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    authorize_lock(&caller, name.as_bytes(), false)?;
-    let (locks, fence) = (surface.log()?.kv.locks(), required(query.fence)?);
+    let session = releasing(&surface, &caller, &name, &query, false).await?;
+    let (locks, fence) = (session.locks(), required(query.fence)?);
     in_open_session(|| locks.release(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
 }
@@ -200,8 +203,8 @@ pub(crate) async fn resign(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    authorize_lock(&caller, name.as_bytes(), true)?;
-    let (elections, fence) = (surface.log()?.kv.elections(), required(query.fence)?);
+    let session = releasing(&surface, &caller, &name, &query, true).await?;
+    let (elections, fence) = (session.elections(), required(query.fence)?);
     in_open_session(|| elections.resign(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
 }
@@ -214,10 +217,28 @@ pub(crate) async fn proclaim(
     JsonBody(wanted): JsonBody<ProclaimBody>,
 ) -> Answer<Released> {
     authorize_lock(&caller, name.as_bytes(), true)?;
-    let (elections, fence) = (surface.log()?.kv.elections(), required(wanted.fence)?);
+    let (log, fence) = (surface.log()?, required(wanted.fence)?);
+    log.check_uses(&caller, &[Use::Proclaim(lock_name(name.clone().into(), true), fence)]).await?;
+    let session = log.session_of(&caller)?;
+    let elections = session.elections();
     let value = value(wanted.value, wanted.value_base64)?;
     in_open_session(|| elections.proclaim(name.clone(), fence, value.clone())).await?;
     Ok(Json(Released { fence }))
+}
+
+/// Authorises a release. Returns the log session for it.
+async fn releasing(
+    surface: &Surface,
+    caller: &Caller,
+    name: &str,
+    query: &ReleaseQuery,
+    election: bool,
+) -> Result<Arc<Kv>, Error> {
+    authorize_release(caller, name.as_bytes(), election)?;
+    let (log, fence) = (surface.log()?, required(query.fence)?);
+    let released = Use::Release(lock_name(name.to_owned().into(), election), Place::Fence(fence));
+    log.check_uses(caller, &[released]).await?;
+    log.session_of(caller)
 }
 
 fn required(fence: Option<u64>) -> Result<u64, Error> {
