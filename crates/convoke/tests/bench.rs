@@ -161,6 +161,38 @@ fn existing_nodes_are_left_unchanged() {
     assert!(error.contains("leave out --addr"), "{error}");
 }
 
+/// Over TLS, with a token, at a node that `convoke init` configured.
+#[test]
+fn a_secured_node_takes_load_with_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let security = dir.path().join("security");
+    let file = |name: &str| security.join(name).to_str().unwrap().to_owned();
+    let written = convoke(&["init", security.to_str().unwrap(), "--nodes", "n1"]).output().unwrap();
+    assert!(written.status.success());
+    let data = dir.path().join("data");
+    let config = file("nodes/n1/convoke.toml");
+    let start = ["start", "--config", &config, "--client-port", "0", "--peer-port", "0", "--data-dir"];
+    let node = TestNode::spawn(convoke(&start).arg(&data));
+    let (ca, token) = (file("ca.pem"), file("operator.token"));
+    let address = format!("https://{}", node.clients);
+    let shown = ["--addr", &address, "--ca", &ca, "--token-file", &token];
+    until("the log is ready", || {
+        let put = convoke(&["kv", "put", "ready", "x"]).args(shown).output().unwrap();
+        put.status.success()
+    });
+    for arguments in [
+        &["register", "--clients", "2", "--members", "100"][..],
+        &["heartbeat", "--clients", "4", "--connections", "2"],
+        &["log", "--clients", "2"],
+        &["http-register", "--clients", "2", "--members", "100"],
+    ] {
+        bench(&[arguments, &shown].concat());
+        let denied = convoke(&["bench"]).args(arguments).args(&shown[..4]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&denied.stderr).into_owned();
+        assert!(denied.status.code() == Some(5) && stderr.contains("needs a token"), "{arguments:?}: {stderr}");
+    }
+}
+
 /// An unreachable node is reported immediately, and a silent one while the command waits for it. Neither is an error of
 /// the load.
 #[test]
