@@ -4,26 +4,21 @@
 //! request brought into being is kept alive by this node only while the request waits, so it ends with this node, too.
 
 use super::extract::{JsonBody, NoFields, Query, Segments};
-use super::http_error::{HttpError, Json, event_stream};
+use super::http_error::{HttpError, Json};
 use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
 use super::named_log::NamedLog;
-use super::sse;
 use crate::access::{Caller, authorize_lock};
 use crate::error::invalid;
-use crate::log::LogService;
 use crate::surface::Surface;
 use axum::extract::State;
-use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use convoke_access::{Resource, Verb};
-use convoke_client::log::{Acquire, Kv, LeaderChange, Observer};
-use convoke_proto::json::{self, ElectedLeader};
+use convoke_client::log::{Acquire, Kv, LockInfo, LockPage};
+use convoke_proto::json::{self, LogClock};
 use convoke_proto::{Error, ErrorCode};
-use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,13 +152,11 @@ async fn granted(
 }
 
 async fn place(kv: &Kv, acquire: Acquire, election: bool) -> Result<u64, Error> {
-    Ok(match election {
-        true => kv.elections().campaign_with(acquire).await?.detach(),
-        false => kv.locks().acquire(acquire).await?.detach(),
-    })
+    let acquire = if election { acquire.of_election() } else { acquire };
+    Ok(kv.locks().acquire(acquire).await?.detach())
 }
 
-fn stopping() -> Error {
+pub(super) fn stopping() -> Error {
     Error::new(ErrorCode::NotReady, "this node is stopping; ask another node")
 }
 
@@ -186,8 +179,8 @@ pub(crate) async fn release(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    authorize_lock(&caller, name.as_bytes(), false)?;
-    let (locks, fence) = (surface.log()?.kv.locks(), required(query.fence)?);
+    let fence = held(&caller, &name, query.fence, false)?;
+    let locks = surface.log()?.kv.locks();
     in_open_session(|| locks.release(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
 }
@@ -200,8 +193,8 @@ pub(crate) async fn resign(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    authorize_lock(&caller, name.as_bytes(), true)?;
-    let (elections, fence) = (surface.log()?.kv.elections(), required(query.fence)?);
+    let fence = held(&caller, &name, query.fence, true)?;
+    let elections = surface.log()?.kv.elections();
     in_open_session(|| elections.resign(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
 }
@@ -213,14 +206,15 @@ pub(crate) async fn proclaim(
     _: NamedLog,
     JsonBody(wanted): JsonBody<ProclaimBody>,
 ) -> Answer<Released> {
-    authorize_lock(&caller, name.as_bytes(), true)?;
-    let (elections, fence) = (surface.log()?.kv.elections(), required(wanted.fence)?);
-    let value = value(wanted.value, wanted.value_base64)?;
+    let fence = held(&caller, &name, wanted.fence, true)?;
+    let (elections, value) = (surface.log()?.kv.elections(), value(wanted.value, wanted.value_base64)?);
     in_open_session(|| elections.proclaim(name.clone(), fence, value.clone())).await?;
     Ok(Json(Released { fence }))
 }
 
-fn required(fence: Option<u64>) -> Result<u64, Error> {
+/// Returns the fence of a holder that the caller may act for.
+fn held(caller: &Caller, name: &str, fence: Option<u64>, election: bool) -> Result<u64, Error> {
+    authorize_lock(caller, name.as_bytes(), election)?;
     fence.filter(|fence| *fence > 0).ok_or_else(|| invalid("fence", "the fence of the holder is required"))
 }
 
@@ -229,11 +223,8 @@ pub(crate) async fn list(
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Answer<json::LockList> {
-    let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
-    let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.locks().list(after, limit, consistency).await?;
-    let (clock, next_cursor) = (clock(page.log_time_us), cursor(&page));
-    let locks = page.locks.into_iter().map(|lock| json::Lock::new(lock, clock)).collect();
+    let (locks, clock, next_cursor) = listed(&surface, &query, false).await?;
+    let locks = locks.into_iter().map(|lock| json::Lock::new(lock, clock)).collect();
     Ok(Json(json::LockList { locks, next_cursor }))
 }
 
@@ -242,22 +233,28 @@ pub(crate) async fn elections(
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Answer<json::ElectionList> {
-    let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
-    let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.elections().list(after, limit, consistency).await?;
-    let (clock, next_cursor) = (clock(page.log_time_us), cursor(&page));
-    let elections = page.locks.into_iter().map(|lock| json::Election::new(lock, clock)).collect();
+    let (locks, clock, next_cursor) = listed(&surface, &query, true).await?;
+    let elections = locks.into_iter().map(|lock| json::Election::new(lock, clock)).collect();
     Ok(Json(json::ElectionList { elections, next_cursor }))
 }
 
-fn after(cursor: Option<&str>) -> Result<Bytes, Error> {
+/// Returns a page, its clock, and the cursor of the next page.
+async fn listed(
+    surface: &Surface,
+    query: &ListQuery,
+    election: bool,
+) -> Result<(Vec<LockInfo>, LogClock, Option<String>), Error> {
     let message = "invalid cursor; pass next_cursor of the previous page unchanged";
-    let decoded = URL_SAFE_NO_PAD.decode(cursor.unwrap_or_default()).map_err(|_| invalid("cursor", message))?;
-    Ok(decoded.into())
-}
-
-fn cursor(page: &convoke_client::log::LockPage) -> Option<String> {
-    page.locks.last().filter(|_| page.more).map(|lock| URL_SAFE_NO_PAD.encode(&lock.name))
+    let after = URL_SAFE_NO_PAD.decode(query.cursor.as_deref().unwrap_or_default());
+    let after = after.map_err(|_| invalid("cursor", message))?;
+    let (limit, consistency) = (limit(query.limit)?, consistency(query.consistency.as_deref())?);
+    let kv = &surface.log()?.kv;
+    let page = match election {
+        true => kv.elections().list(after, limit, consistency).await?,
+        false => kv.locks().list(after, limit, consistency).await?,
+    };
+    let next = page.locks.last().filter(|_| page.more).map(|lock| URL_SAFE_NO_PAD.encode(&lock.name));
+    Ok((page.locks, clock(page.log_time_us), next))
 }
 
 pub(crate) async fn show(
@@ -269,10 +266,8 @@ pub(crate) async fn show(
 ) -> Answer<json::Lock> {
     caller.check(Verb::Read, Resource::Lock(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.locks().show_page(name.clone(), consistency).await?;
-    let clock = clock(page.log_time_us);
-    let found = page.locks.into_iter().next().map(|lock| json::Lock::new(lock, clock));
-    Ok(Json(found.unwrap_or_else(|| json::Lock::free(&name))))
+    let found = only(surface.log()?.kv.locks().show_page(name.clone(), consistency).await?);
+    Ok(Json(found.map_or_else(|| json::Lock::free(&name), |(lock, clock)| json::Lock::new(lock, clock))))
 }
 
 pub(crate) async fn election(
@@ -284,66 +279,12 @@ pub(crate) async fn election(
 ) -> Answer<json::Election> {
     caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.elections().show_page(name.clone(), consistency).await?;
+    let found = only(surface.log()?.kv.elections().show_page(name.clone(), consistency).await?);
+    Ok(Json(found.map_or_else(|| json::Election::empty(&name), |(lock, clock)| json::Election::new(lock, clock))))
+}
+
+/// Returns the only lock of a page, with the clock of the page.
+fn only(page: LockPage) -> Option<(LockInfo, LogClock)> {
     let clock = clock(page.log_time_us);
-    let found = page.locks.into_iter().next().map(|lock| json::Election::new(lock, clock));
-    Ok(Json(found.unwrap_or_else(|| json::Election::empty(&name))))
-}
-
-/// An observer of an election: the current leader first, then every change.
-struct Observed {
-    observer: Observer,
-    service: Arc<LogService>,
-    keep_alive: Duration,
-    /// Revision of the last event, which is its id.
-    revision: u64,
-    _permit: tokio::sync::OwnedSemaphorePermit,
-}
-
-pub(crate) async fn watch(
-    State(surface): Shared,
-    caller: Caller,
-    Segments(name): Segments<String>,
-    _: NamedLog,
-) -> Result<Response, HttpError> {
-    caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
-    let log = surface.log()?;
-    let observed = Observed {
-        _permit: log.service.enter_watch()?,
-        observer: log.kv.elections().observe(name),
-        service: log.service.clone(),
-        keep_alive: surface.config.timeouts.keep_alive,
-        revision: 0,
-    };
-    Ok(event_stream(stream::unfold(Some(observed), next_change)))
-}
-
-type Chunk = Result<Bytes, Infallible>;
-
-async fn next_change(observed: Option<Observed>) -> Option<(Chunk, Option<Observed>)> {
-    let mut observed = observed?;
-    let changed = tokio::select! {
-        biased;
-        changed = tokio::time::timeout(observed.keep_alive, observed.observer.next()) => changed,
-        () = observed.service.closing() => Ok(Some(Err(stopping()))),
-    };
-    let mut text = String::new();
-    match changed {
-        Err(_) => text.push_str(sse::KEEP_ALIVE),
-        Ok(Some(Ok(LeaderChange { leader, revision, reset }))) => {
-            observed.revision = revision;
-            let leader = leader.map(|leader| ElectedLeader::new(leader.fence, leader.lease, &leader.value));
-            write(&mut text, "leader", revision, &json::LeaderChange { revision, leader, reset });
-        }
-        Ok(Some(Err(error))) => {
-            write(&mut text, "end", observed.revision, &serde_json::json!({ "error": error }));
-            return Some((Ok(text.into()), None));
-        }
-        Ok(None) => return None,
-    }
-    Some((Ok(text.into()), Some(observed)))
-}
-
-fn write(text: &mut String, event: &str, revision: u64, data: &impl Serialize) {
-    sse::write_event(text, event, |text| text.push_str(&revision.to_string()), |text| text.push_str(&sse::json(data)));
+    page.locks.into_iter().next().map(|lock| (lock, clock))
 }

@@ -19,7 +19,7 @@ mod txn;
 pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
 pub(crate) use coordination::{Page, lock_event, read_leases, read_locks};
 pub use directory::Directory;
-pub(crate) use feed::{Feed, Step, WantedWatch, wanted};
+pub(crate) use feed::{Feed, SharedFeeds, Source, WantedWatch, event_position, wanted};
 pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use members::binding;
@@ -53,6 +53,8 @@ pub(crate) struct LogPlane {
     pub(crate) ambassador: Ambassador,
     /// The log session shared by all HTTP clients.
     pub(crate) kv: Kv,
+    /// Serves watches of keys while this node has no replica.
+    pub(crate) feeds: Arc<SharedFeeds>,
     tasks: [JoinHandle<()>; 3],
 }
 
@@ -82,7 +84,8 @@ impl LogPlane {
             tokio::spawn(ids::watch(handle.clone(), registry.clone())),
             tokio::spawn(members::watch(handle.clone(), registry)),
         ];
-        LogPlane { handle, service, ambassador, kv, tasks }
+        let feeds = Arc::new(SharedFeeds::new(service.clone(), ambassador.clone()));
+        LogPlane { handle, service, ambassador, kv, feeds, tasks }
     }
 }
 

@@ -23,6 +23,21 @@ pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Resu
         "HTTP requests that wait for locks and elections.",
         plane.service.waiting(),
     )?;
+    families.gauge(
+        "convoke_log_watch_streams",
+        "Open streams of watches of keys and locks.",
+        plane.service.watching(),
+    )?;
+    families.gauge(
+        "convoke_log_watch_upstreams",
+        "Streams from replicas for the watches of a node without a replica.",
+        plane.feeds.streams(),
+    )?;
+    families.counter(
+        "convoke_log_watch_catch_ups",
+        "Reads of events for watches that were behind the shared feed of this node.",
+        plane.feeds.catch_ups(),
+    )?;
     families.gauge("convoke_log_proposals_in_flight", "Commands accepted and not answered yet.", proposals)?;
     families.gauge("convoke_log_reads_in_flight", "Reads accepted and not answered yet.", reads)?;
     families.counters("log", log.counters().counts())?;
