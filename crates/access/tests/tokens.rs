@@ -44,7 +44,7 @@ fn an_issued_token_verifies_and_carries_its_grants() {
     principal.check(Verb::Read, Resource::Service("web")).unwrap();
     let denied = principal.check(Verb::Put, Resource::Key(b"a")).unwrap_err();
     assert_eq!(denied.to_string(), "principal token/alice may not put key:a; the grant `put key:a` would allow it");
-    let operator = operator_token(&key(), "shop", NOW, [2; 16]);
+    let (operator, _) = operator_token(&key(), "shop", NOW, [2; 16]);
     let operator = verify(&authority(), operator.secret(), NOW).unwrap();
     operator.check(Verb::Backup, Resource::Log).unwrap();
 }

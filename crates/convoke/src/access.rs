@@ -5,7 +5,8 @@ use convoke_access::{
     Authority, Claims, Credentials, GrantList, KeySet, NewToken, OWN_ISSUER, Resource, SigningKey, TokenText, Verb,
     inspect, issue,
 };
-use convoke_cli::output::{Palette, Style, Table, clock_time, facts, print, print_json, unix_ms};
+use convoke_base::date_time;
+use convoke_cli::output::{Palette, Style, Table, facts, print, print_json, unix_ms};
 use convoke_cli::{CommandError, Context, Contexts, Result, contexts_file, write_private};
 use convoke_proto::v1;
 use serde::Serialize;
@@ -27,7 +28,7 @@ pub(crate) fn token(command: &TokenCommand) -> Result {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N]> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
         .map_err(|error| CommandError::failed(format!("the operating system returned no random numbers: {error}")))?;
@@ -79,7 +80,7 @@ fn issue_token(arguments: &IssueArgs) -> Result {
     if *json {
         return print_json(&Issued { file: out, claims });
     }
-    let expires = clock_time(claims.exp.saturating_mul(1_000));
+    let expires = date_time(claims.exp.saturating_mul(1_000));
     print(&format!("token {} of {subject}, valid until {expires}, written to {}\n", claims.jti, out.display()))
 }
 
@@ -107,7 +108,7 @@ fn show(shown: &Shown, json: bool) -> Result {
         return print_json(shown);
     }
     let Claims { iss, sub, aud, iat, exp, jti, grants, .. } = &shown.claims;
-    let time = |seconds: u64| clock_time(seconds.saturating_mul(1_000));
+    let time = |seconds: u64| date_time(seconds.saturating_mul(1_000));
     let lines = [
         ("subject", sub.clone()),
         ("cluster", aud.join(", ")),

@@ -4,17 +4,82 @@
 
 mod support;
 
-use convoke_client::log::{Acquire, Ambassador, LeaseTerms, Write};
+use convoke_client::log::{Acquire, Ambassador, Compare, Kv, LeaseTerms, Op, OpResult, Relation, TxnAnswer};
+use convoke_harness::history::CallId;
+use convoke_harness::history::coordination::{CoordinationHistory, Reply, Request, Txn};
 use convoke_testkit::{eventually, until};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::patient_plan;
 use support::three::Three;
 
 /// Longer than an election on a busy machine.
 const TTL: Duration = Duration::from_secs(60);
 const WAITERS: usize = 100;
+
+/// Transactions and uses of locks of all clients.
+struct Recorded {
+    history: Mutex<CoordinationHistory<&'static str>>,
+    start: Instant,
+    values: AtomicUsize,
+}
+
+impl Recorded {
+    fn new() -> Recorded {
+        Recorded { history: Mutex::default(), start: Instant::now(), values: AtomicUsize::new(1) }
+    }
+
+    fn at(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap()
+    }
+
+    /// Returns a value that no other write uses.
+    fn value(&self) -> u64 {
+        self.values.fetch_add(1, Ordering::Relaxed) as u64
+    }
+
+    fn request(&self, client: usize, request: Request<&'static str>) -> CallId {
+        self.history.lock().unwrap().request(client as u64, request, self.at())
+    }
+
+    fn reply(&self, id: CallId, reply: Reply) {
+        self.history.lock().unwrap().answer(id, self.at(), reply);
+    }
+
+    /// Records the answer to a transaction, and returns what it read.
+    fn decided(&self, id: CallId, answer: TxnAnswer) -> (bool, Vec<Option<u64>>) {
+        let read = answer.results.unwrap().iter().filter_map(value_read).collect::<Vec<_>>();
+        self.reply(id, Reply::Decided { succeeded: answer.succeeded, read: read.clone() });
+        (answer.succeeded, read)
+    }
+}
+
+fn value_read(result: &OpResult) -> Option<Option<u64>> {
+    let OpResult::Read { records, .. } = result else { return None };
+    Some(records.first().map(|record| String::from_utf8_lossy(&record.value).parse().unwrap()))
+}
+
+/// Changes two keys together if one of them is as expected, until it is to stop.
+async fn transact(client: usize, kv: Kv, recorded: Arc<Recorded>, stop: Arc<AtomicBool>) {
+    let mut expected = None;
+    while !stop.load(Ordering::Relaxed) {
+        let value = recorded.value();
+        let txn = Txn::default().if_value("x", expected).put("x", value).put("y", value).get("turn").else_get("x");
+        let id = recorded.request(client, Request::Txn(txn));
+        let compare = match expected {
+            None => Compare::missing("x"),
+            Some(expected) => Compare::value("x", Relation::Equal, expected.to_string()),
+        };
+        let text = value.to_string();
+        let txn = kv.txn().compare(compare).then(Op::put("x", text.clone())).then(Op::put("y", text));
+        let answer = txn.then(Op::get("turn")).otherwise(Op::get("x")).commit().await.unwrap();
+        let (succeeded, read) = recorded.decided(id, answer);
+        expected = if succeeded { Some(value) } else { read[0] };
+        // A load that the checker can examine.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_a_hundred_waiters_holds_the_lock_once_although_leaders_are_killed() {
@@ -25,6 +90,7 @@ async fn each_of_a_hundred_waiters_holds_the_lock_once_although_leaders_are_kill
     let ambassadors: Vec<Ambassador> =
         (0..5).map(|_| Ambassador::start(three.addresses().split(',')).unwrap()).collect();
     let (inside, fences) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (recorded, stop) = (Arc::new(Recorded::new()), Arc::new(AtomicBool::new(false)));
     let blocker = ambassadors[0].kv().locks().with_terms(LeaseTerms::ttl(TTL));
     let blocked = blocker.lock("jobs").await.unwrap();
     let handles: Vec<_> =
@@ -32,15 +98,32 @@ async fn each_of_a_hundred_waiters_holds_the_lock_once_although_leaders_are_kill
     let waiters: Vec<_> = (0..WAITERS)
         .map(|waiter| {
             let (locks, kv) = (handles[waiter % handles.len()].clone(), ambassadors[waiter % handles.len()].kv());
-            let (inside, fences) = (inside.clone(), fences.clone());
+            let (inside, fences, recorded) = (inside.clone(), fences.clone(), recorded.clone());
             tokio::spawn(async move {
+                let acquire = recorded.request(waiter, Request::acquire("jobs"));
                 let guard = locks.lock("jobs").await.unwrap();
+                let fence = guard.fence();
+                recorded.reply(acquire, Reply::Granted { fence });
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at a time");
-                fences.lock().unwrap().push(guard.fence());
-                kv.write(guard.guard(Write::put("turn", waiter.to_string()))).await.unwrap();
+                fences.lock().unwrap().push(fence);
+                let value = recorded.value();
+                let txn = Txn::guarded("jobs", fence).get("turn").put("turn", value).get("x").get("y");
+                let id = recorded.request(waiter, Request::Txn(txn));
+                let txn = kv.txn().compare(Compare::lock("jobs", fence)).then(Op::get("turn"));
+                let txn = txn.then(Op::put("turn", value.to_string())).then(Op::get("x")).then(Op::get("y"));
+                let (succeeded, read) = recorded.decided(id, txn.commit().await.unwrap());
+                assert!(succeeded, "the holder writes");
+                assert_eq!(read[1], read[2], "both keys change together");
                 inside.fetch_sub(1, Ordering::SeqCst);
+                recorded.request(waiter, Request::Release { lock: "jobs", fence });
                 guard.release().await.unwrap();
             })
+        })
+        .collect();
+    let transacting: Vec<_> = (0..3)
+        .map(|client| {
+            let kv = ambassadors[client].kv();
+            tokio::spawn(transact(WAITERS + client, kv, recorded.clone(), stop.clone()))
         })
         .collect();
     let served = || fences.lock().unwrap().len();
@@ -56,9 +139,15 @@ async fn each_of_a_hundred_waiters_holds_the_lock_once_although_leaders_are_kill
     for waiter in waiters {
         waiter.await.unwrap();
     }
+    stop.store(true, Ordering::Relaxed);
+    for client in transacting {
+        client.await.unwrap();
+    }
     let fences = fences.lock().unwrap();
     assert_eq!(fences.len(), WAITERS);
     assert!(fences.is_sorted_by(|a, b| a < b), "every holder has a higher fence than the one before: {fences:?}");
+    let history = recorded.history.lock().unwrap();
+    history.check().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,6 +44,12 @@ A rising `links_overflowed` means that a peer reads too slowly.",
         "A rising `connections_rejected` means that the limit `clients.connections` is reached.",
     ),
     (
+        "convoke_audit_",
+        "Audit log",
+        "All values are 0 without an [audit log](access-control.md#audit-log).
+A rising `records_lost` means that the disk is too slow or full.",
+    ),
+    (
         "convoke_tls_",
         "TLS",
         "All values are 0 without TLS.

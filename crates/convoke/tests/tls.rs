@@ -146,7 +146,9 @@ fn ts3_an_independent_client_is_refused_with_every_wrong_certificate() {
     if is_installed("curl") {
         let get = |arguments: &[&str]| run(Command::new("curl").args(["-sS", "--max-time", "60"]).args(arguments));
         let url = format!("https://{clients}/readyz");
-        assert_eq!(get(&["--cacert", path(&secured.ca()), &url]).stdout, b"{\"ready\":true}");
+        until("curl with the authority sees a ready node", || {
+            get(&["--cacert", path(&secured.ca()), &url]).stdout == b"{\"ready\":true}"
+        });
         assert!(!get(&[&url]).status.success(), "curl does not know the authority");
         let plain = get(&[&format!("http://{clients}/readyz")]);
         assert!(String::from_utf8_lossy(&plain.stdout).starts_with("this port requires TLS"));

@@ -109,6 +109,8 @@ convoke_base::mutants! {
     NamesNeverExpire: "L7", "the names of a silent node never expire";
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";
     ReturningNeedsNoExchange: "L8", "a returning origin is admitted once its own writes were received";
+    OutdatedRecordsShown: "L8", "the first records of an origin show as up although their sender had not heard of it for long";
+    DeltaInProgressIgnored: "L8", "the rest of a delta shows what a returning origin stated before its return";
     ReturningRelayedAsAlive: "L8", "evidence of a returning origin is relayed as that of an admitted one";
     RevocationsNotExchanged: "P11", "a new link carries only later revocations";
     RevocationsNotRelayed: "P11", "a node does not forward the revocations of others";

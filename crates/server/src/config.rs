@@ -1,6 +1,7 @@
 //! Settings of the client port.
 
 use crate::access::AuthConfig;
+use crate::audit::AuditConfig;
 use crate::error::StartError;
 use convoke_tls::NodeTls;
 use std::net::SocketAddr;
@@ -23,6 +24,8 @@ pub struct Config {
     pub dns: Option<convoke_dns::Config>,
     /// Access control; `None` allows everything to everybody.
     pub auth: Option<AuthConfig>,
+    /// Audit log; `None` writes none.
+    pub audit: Option<AuditConfig>,
     pub limits: ServerLimits,
     pub timeouts: Timeouts,
 }
@@ -127,6 +130,7 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             dns: None,
             auth: None,
+            audit: None,
             limits: ServerLimits::default(),
             timeouts: Timeouts::default(),
         }
@@ -181,6 +185,11 @@ impl Config {
         let zero = limits.iter().find(|(_, limit)| *limit == 0).map(|(name, _)| *name);
         if let Some(name) = zero.or(timeouts.iter().find(|(_, timeout)| timeout.is_zero()).map(|(name, _)| *name)) {
             return Err(StartError::Zero { name });
+        }
+        match &self.audit {
+            Some(AuditConfig { max_bytes: 0, .. }) => return Err(StartError::Zero { name: "max_bytes" }),
+            Some(AuditConfig { files: 0, .. }) => return Err(StartError::Zero { name: "files" }),
+            _ => {}
         }
         // A host name is resolved, and checked, when the port is bound.
         let public = self.bind.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());

@@ -18,6 +18,8 @@ pub enum StartError {
     #[error("access control: {0}")]
     Auth(#[from] crate::access::AuthError),
     #[error(transparent)]
+    Audit(#[from] crate::audit::AuditError),
+    #[error(transparent)]
     Dns(#[from] convoke_dns::StartError),
     #[error("{name} is 0: set it to at least 1")]
     Zero { name: &'static str },

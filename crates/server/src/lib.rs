@@ -20,6 +20,7 @@
 //! ```
 
 mod access;
+mod audit;
 mod config;
 mod convert;
 mod encoded;
@@ -37,6 +38,7 @@ mod traces;
 mod watchers;
 
 pub use access::{AuthConfig, AuthError};
+pub use audit::{AuditConfig, AuditError, AuditTarget};
 pub use config::{Config, ServerLimits, Timeouts};
 pub use error::StartError;
 pub use grpc::{log_service, method_permissions};

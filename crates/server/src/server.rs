@@ -1,6 +1,7 @@
 //! Start and stop of the client port.
 
 use crate::access::Gate;
+use crate::audit::Prepared;
 use crate::config::Config;
 use crate::error::StartError;
 use crate::log::LogPlane;
@@ -23,6 +24,7 @@ pub struct Bound {
     address: SocketAddr,
     dns: Option<convoke_dns::Bound>,
     gate: Gate,
+    audit: Prepared,
 }
 
 /// The client port of a running node. Dropping it disconnects all clients.
@@ -41,6 +43,7 @@ impl Server {
     pub async fn bind(config: Config) -> Result<Bound, StartError> {
         config.validate()?;
         let gate = Gate::open(config.auth.as_ref())?;
+        let audit = Prepared::open(config.audit.as_ref())?;
         let listener = net::listen(&config).await?;
         let address =
             listener.local_addr().map_err(|source| StartError::Bind { address: config.bind.clone(), source })?;
@@ -48,7 +51,7 @@ impl Server {
             Some(config) => Some(Dns::bind(config).await?),
             None => None,
         };
-        Ok(Bound { config, listener, address, dns, gate })
+        Ok(Bound { config, listener, address, dns, gate, audit })
     }
 
     /// Binds and serves, for a node that does not advertise the address.
@@ -76,6 +79,7 @@ impl Server {
         self.stage.send_replace(Stage::Closing);
         // Clients that have not finished by then are cut off.
         let _ = tokio::time::timeout(self.shutdown, &mut self.accepting).await;
+        self.surface.audit.flush().await;
         ending
     }
 }
@@ -87,7 +91,8 @@ impl Bound {
 
     /// Serves a node in the current tokio runtime, and its log plane if it runs one.
     pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
-        let Bound { config, listener, address, dns, gate } = self;
+        let Bound { config, listener, address, dns, gate, audit } = self;
+        let audit = audit.start(node.id().as_str());
         let shutdown = config.timeouts.shutdown;
         let (stage, stages) = watch::channel(Stage::Serving);
         let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
@@ -97,7 +102,7 @@ impl Bound {
             node.clone(),
             log,
             dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())),
-            gate,
+            (gate, audit),
         );
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn({

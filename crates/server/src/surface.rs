@@ -1,6 +1,7 @@
 //! The state that all connections share: the node, the settings, metrics and limits.
 
 use crate::access::Gate;
+use crate::audit::Audit;
 use crate::config::{Config, ServerLimits};
 use crate::encoded::EncodedChanges;
 use crate::error::not_ready;
@@ -30,6 +31,8 @@ pub(crate) struct Surface {
     pub(crate) dns: Option<Dns>,
     /// Who may call.
     pub(crate) gate: Gate,
+    /// Records changes and denials.
+    pub(crate) audit: Audit,
     pub(crate) gates: Gates,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -82,7 +85,7 @@ impl Surface {
         node: NodeHandle,
         log: Option<LogPlane>,
         dns: Option<Dns>,
-        gate: Gate,
+        (gate, audit): (Gate, Audit),
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.http_sessions);
@@ -100,6 +103,7 @@ impl Surface {
             address,
             dns,
             gate,
+            audit,
             gates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),

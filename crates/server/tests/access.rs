@@ -387,6 +387,26 @@ async fn a_revoked_token_loses_its_rights_at_every_node() {
         .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_revoked_over_http() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    let (lost, kept) = (keys.token("alice", &["read service:*"]), keys.token("bob", &["read service:*"]));
+    let revoker = keys.token("security", &["revoke cluster"]);
+    let revoke = async |body: &str, token: &str| keys.send(&served, token, "POST", "/api/v1/revocations", body).await;
+    for body in ["{}", r#"{"token":"a","principal":"b"}"#, r#"{"token":"a","issued_until":3}"#] {
+        revoke(body, &revoker).await.rejected(400, "INVALID_ARGUMENT");
+    }
+    let alice = r#"{"principal":"alice"}"#;
+    revoke(alice, &kept).await.rejected(403, "PERMISSION_DENIED");
+    assert_eq!(revoke(alice, &revoker).await.ok()["added"], true);
+    eventually("the token is revoked", async || status(&served, "GET", "/api/v1/members", Some(&lost)).await == 401)
+        .await;
+    assert_eq!(status(&served, "GET", "/api/v1/members", Some(&kept)).await, 200);
+    let open = Served::alone().await;
+    open.post("/api/v1/revocations", alice).await.rejected(412, "FAILED_PRECONDITION");
+}
+
 /// Grants for one lock are enough for the SDK to use it, and for no other lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sdk_locks_with_grants_for_one_lock() {

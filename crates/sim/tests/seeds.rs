@@ -62,6 +62,8 @@ fn seeds_that_found_something() {
         553,               // W3: an owner was returning where the token was made
         698,               // C6: a tombstone was lost with the only node that had it
         707,               // C4: a client vanished and its node kept the connection
+        1_794_994_955_770, // a check: the owner of a member registered it again, and another node had not received that yet
+        1_794_986_294_686, // L8: a node showed old records of an owner that their sender had lost
         1_794_985_185_165, // D5: a push did not reach a region that had no link to its sender
         1_794_833_130_002, // P9: a dead node hid the only live node of a region
         38,                // a check: a process stopped by a ping of a second process with its id that had just ended

@@ -10,13 +10,17 @@ pub(crate) fn check(record: &Record, changes: u64) -> Result<Vec<(&'static str, 
     done.push(("linearizable, unknowns open", operations));
     record.history.check().map_err(|violation| format!("linearizable, unknowns resolved: {violation}"))?;
     done.push(("linearizable, unknowns resolved", operations));
+    let coordinated = record.coordination.len() as u64;
+    record.coordination.check().map_err(|violation| format!("linearizable transactions and locks: {violation}"))?;
+    done.push(("linearizable transactions and locks", coordinated));
     places(&record.writes).map_err(|what| format!("one place for each write: {what}"))?;
     done.push(("one place for each write", record.writes.len() as u64));
     in_order(&record.writes).map_err(|what| format!("log order follows real time: {what}"))?;
     done.push(("log order follows real time", record.writes.len() as u64));
-    counted(&record.writes, record.outcome_unknown, changes)
+    let transactions = record.transactions;
+    counted(&record.writes, record.outcome_unknown, changes.saturating_sub(transactions))
         .map_err(|what| format!("each write exactly once: {what}"))?;
-    done.push(("each write exactly once", record.writes.len() as u64));
+    done.push(("each write exactly once", record.writes.len() as u64 + transactions));
     Ok(done)
 }
 

@@ -15,6 +15,21 @@ pub(crate) type Observed = (u64, Option<(u64, Vec<u8>)>);
 /// A change of a key: its revision, the key, and whether it was put.
 pub(crate) type Watched = (u64, Vec<u8>, bool);
 
+impl Record {
+    /// Records what a client was certain of. The lock may end at any time after that.
+    pub(crate) fn held(&mut self, client: u64, belief: Belief, certain: bool) {
+        let Belief { lock, fence, from, until } = belief;
+        let at = if is_excused(&belief, &self.jumps) { from } else { until };
+        self.coordination.may_end(client, lock_name(lock), fence, at);
+        self.beliefs.extend(certain.then_some(belief));
+    }
+}
+
+/// Whether a jump of a clock may have shortened the lease.
+fn is_excused(belief: &Belief, jumps: &[u64]) -> bool {
+    jumps.iter().any(|jump| *jump <= belief.until && belief.until - jump <= AFTER_JUMP)
+}
+
 /// All checks by name; the first that fails is the finding.
 pub(crate) fn check(record: &Record, machine: &Machine) -> Result<Vec<(&'static str, u64)>, String> {
     let mut done = Vec::new();
@@ -100,8 +115,7 @@ fn certain(beliefs: &[Belief], terms: &Terms, jumps: &[u64]) -> Result<(), Strin
         if !terms.contains_key(&one.fence) {
             return Err(format!("fence {} was never granted", one.fence));
         }
-        let excused = jumps.iter().any(|jump| *jump <= one.until && one.until - jump <= AFTER_JUMP);
-        if next.from < one.until && !excused {
+        if next.from < one.until && !is_excused(&one, jumps) {
             let by = one.until - next.from;
             return Err(format!("fence {} was certain for {by} us after fence {} was granted", one.fence, next.fence));
         }

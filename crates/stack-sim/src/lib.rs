@@ -18,6 +18,7 @@ mod operator;
 mod plan;
 mod record;
 pub mod stats;
+mod transactions;
 mod world;
 
 pub use faults::Fault;

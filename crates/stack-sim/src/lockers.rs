@@ -5,11 +5,14 @@ use crate::clients::{ambassador, options};
 use crate::faults::Fault;
 use crate::plan::Mutant;
 use crate::record::{AcknowledgedWrite, now};
+use crate::transactions::Transactions;
 use crate::world::Shared;
 use convoke_client::log::{
     Acquire, KeyWatchEvent, Kv, LeaseTerms, LockGuard, Locks, PendingWrite, WatchKeys, Write, Written,
 };
 use convoke_client::{Error, ErrorCode};
+use convoke_harness::history::CallId;
+use convoke_harness::history::coordination::{Reply, Request, Txn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,21 +57,30 @@ pub(crate) struct Locker {
     random: fastrand::Rng,
     kv: Kv,
     locks: Locks,
+    transactions: Transactions,
+}
+
+/// A guarded write without an answer.
+struct Guarded {
+    called: u64,
+    operation: CallId,
+    write: PendingWrite,
 }
 
 impl Locker {
     pub(crate) fn new(shared: Arc<Shared>, id: u64) -> Result<Locker, Error> {
         let random = fastrand::Rng::with_seed(shared.plan.seed.wrapping_mul(1_000_033).wrapping_add(id));
         let (kv, locks) = connect(&shared, id)?;
-        Ok(Locker { shared, id, random, kv, locks })
+        Ok(Locker { shared, id, random, kv, locks, transactions: Transactions::default() })
     }
 
     pub(crate) async fn work(mut self) {
         while !self.shared.recorder.lock().closing {
             tokio::time::sleep(Duration::from_millis(self.random.u64(20..600))).await;
             match self.random.u8(0..100) {
-                0..80 => self.lock().await,
-                80..97 => self.campaign().await,
+                0..65 => self.lock().await,
+                65..82 => self.campaign().await,
+                82..97 => self.transactions.commit(&self.shared.recorder, self.id, &self.kv, &mut self.random).await,
                 _ => self.restart(),
             }
         }
@@ -78,10 +90,12 @@ impl Locker {
     async fn lock(&mut self) {
         let lock = self.random.u8(0..LOCKS);
         let acquire = Acquire::new(lock_name(lock)).value(format!("client {}", self.id));
-        let acquire = match self.random.u8(0..4) {
-            0 => acquire.no_wait(),
-            _ => acquire.wait(Duration::from_millis(self.random.u64(200..8_000))),
+        let no_wait = self.random.u8(0..4) == 0;
+        let acquire = match no_wait {
+            true => acquire.no_wait(),
+            false => acquire.wait(Duration::from_millis(self.random.u64(200..8_000))),
         };
+        let operation = self.shared.recorder.request(self.id, Request::acquire(lock_name(lock)));
         let pending = self.locks.acquire(acquire);
         let answer = if self.random.u8(0..5) == 0 {
             let patience = Duration::from_millis(self.random.u64(0..300));
@@ -100,8 +114,17 @@ impl Locker {
             pending.await
         };
         match answer {
-            Ok(guard) => self.hold(lock, guard).await,
-            Err(error) if error.code == ErrorCode::LockHeld => self.shared.recorder.count("locks not granted"),
+            Ok(guard) => {
+                self.shared.recorder.replied(operation, Reply::Granted { fence: guard.fence() });
+                self.hold(lock, guard).await;
+            }
+            Err(error) if error.code == ErrorCode::LockHeld => {
+                self.shared.recorder.count("locks not granted");
+                // The end of a wait is no answer: the place may have been granted just before.
+                if no_wait {
+                    self.shared.recorder.replied(operation, Reply::Held);
+                }
+            }
             Err(_) => self.shared.recorder.count("acquires without an answer"),
         }
     }
@@ -120,15 +143,16 @@ impl Locker {
         while now() < end && (guard.is_held() || loss_ignored) {
             until = Some(now());
             if self.random.u8(0..20) == 0 {
-                writes.push((now(), self.guarded(lock, &guard)));
+                writes.push(self.guarded(lock, &guard));
             }
             tokio::time::sleep(CHECK).await;
         }
-        recorder.lock().beliefs.extend(until.map(|until| Belief { lock, fence, from, until }));
+        let belief = Belief { lock, fence, from, until: until.unwrap_or(from) };
+        recorder.lock().held(self.id, belief, until.is_some());
         if now() < end {
             recorder.fault(now(), Fault::LockLost, &format!("client {} lost {lock}, fence {fence}", self.id));
             tokio::time::sleep(Duration::from_millis(self.random.u64(0..6_000))).await;
-            writes.push((now(), self.guarded(lock, &guard)));
+            writes.push(self.guarded(lock, &guard));
         }
         match self.random.u8(0..10) {
             // The process dies: nobody keeps the lease alive.
@@ -142,31 +166,40 @@ impl Locker {
                 let _ = guard.release().await;
             }
         }
-        for (called, write) in writes {
+        for Guarded { called, operation, write } in writes {
             let answer = write.await;
-            self.wrote(lock, fence, called, answer);
+            self.wrote(lock, fence, (called, operation), answer);
         }
     }
 
-    fn guarded(&self, lock: u8, guard: &LockGuard) -> PendingWrite {
-        let write = Write::put(guarded_key(lock), guard.fence().to_string());
-        self.kv.write(if self.shared.plan.has(Mutant::WritesUnguarded) { write } else { guard.guard(write) })
+    fn guarded(&self, lock: u8, guard: &LockGuard) -> Guarded {
+        let (fence, recorder) = (guard.fence(), &self.shared.recorder);
+        let request = Txn::guarded(lock_name(lock), fence).put(guarded_key(lock), fence);
+        let (called, operation) = (now(), recorder.request(self.id, Request::Txn(request)));
+        let write = Write::put(guarded_key(lock), fence.to_string());
+        let write = if self.shared.plan.has(Mutant::WritesUnguarded) { write } else { guard.guard(write) };
+        Guarded { called, operation, write: self.kv.write(write) }
     }
 
-    fn wrote(&self, lock: u8, fence: u64, called: u64, answer: Result<Written, Error>) {
-        let recorder = &self.shared.recorder;
+    fn wrote(&self, lock: u8, fence: u64, issued: (u64, CallId), answer: Result<Written, Error>) {
+        let (recorder, (called, operation)) = (&self.shared.recorder, issued);
+        let decided = |succeeded| recorder.replied(operation, Reply::Decided { succeeded, read: Vec::new() });
         match answer {
             Ok(Written { index, revision, keys, .. }) => {
                 recorder.count("guarded writes");
+                decided(true);
                 let changed = keys > 0;
                 recorder.wrote(AcknowledgedWrite { index, revision, changed, called, answered: now() });
                 recorder.lock().guarded.push(GuardedWrite { lock, fence, revision });
             }
             Err(error) => match error.code {
-                ErrorCode::FailedPrecondition => recorder.count("guarded writes rejected"),
+                ErrorCode::FailedPrecondition => {
+                    recorder.count("guarded writes rejected");
+                    decided(false);
+                }
                 ErrorCode::OutcomeUnknown | ErrorCode::Compacted => recorder.outcome_unknown(None),
                 // Not sent, or not appended: it did nothing.
-                _ => {}
+                _ => recorder.not_executed(operation),
             },
         }
     }

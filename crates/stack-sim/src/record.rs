@@ -5,6 +5,7 @@ use crate::faults::Fault;
 use crate::lockers::{Belief, GuardedWrite};
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
+use convoke_harness::history::coordination::{CoordinationHistory, Reply, Request};
 use convoke_harness::history::{Answer, Call, CallId, History};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -39,6 +40,10 @@ pub(crate) struct Record {
     /// The same history, without resolved outcomes.
     pub(crate) unresolved: History<Key>,
     pub(crate) writes: Vec<AcknowledgedWrite>,
+    /// Transactions and the use of locks.
+    pub(crate) coordination: CoordinationHistory<String>,
+    /// Acknowledged transactions that changed keys.
+    pub(crate) transactions: u64,
     /// Writes whose outcome can no longer be determined.
     pub(crate) outcome_unknown: u64,
     /// What clients of locks were certain of, and their acknowledged writes.
@@ -169,6 +174,20 @@ impl Recorder {
             Some(answer) => record.history.answer(id, at, answer),
             None => record.history.never(id),
         }
+    }
+
+    /// Records a transaction or the use of a lock.
+    pub(crate) fn request(&self, client: u64, request: Request<String>) -> CallId {
+        self.lock().coordination.request(client, request, now())
+    }
+
+    pub(crate) fn replied(&self, id: CallId, reply: Reply) {
+        self.lock().coordination.answer(id, now(), reply);
+    }
+
+    /// Records that a transaction or guarded write did not and will not take effect.
+    pub(crate) fn not_executed(&self, id: CallId) {
+        self.lock().coordination.never(id);
     }
 
     pub(crate) fn wrote(&self, write: AcknowledgedWrite) {

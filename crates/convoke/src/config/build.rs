@@ -2,13 +2,13 @@
 
 use super::keys;
 use super::load::Loaded;
+use super::secure::{audit, auth, dns_enabled, is_secured, tls};
 use super::settings::Settings;
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
 use convoke_core::ConfigError;
 use convoke_node::StartError;
 use convoke_replica::Founding;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::Duration;
 
 /// The configurations of the components.
@@ -59,7 +59,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         insecure_public: settings.insecure_public || is_secured(settings),
         tls: None,
         allowed_hosts: settings.allowed_hosts.clone(),
-        auth: auth(settings),
+        auth: auth(loaded),
+        audit: audit(settings),
         dns: dns_enabled(loaded).then(|| convoke_dns::Config {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,
@@ -129,45 +130,6 @@ pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> 
     Ok(())
 }
 
-/// Handshakes in progress on the client port, and their time limit.
-const HANDSHAKES_MAX: usize = 1_024;
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Whether strangers who reach the ports can do nothing: TLS is required on both, and callers need grants.
-fn is_secured(settings: &Settings) -> bool {
-    let required = |mode| mode == convoke_tls::Mode::Required;
-    required(settings.tls.client) && required(settings.tls.peer) && settings.auth.enabled
-}
-
-fn tls(loaded: &Loaded, id: &str) -> Result<Option<convoke_tls::Settings>> {
-    let settings = &loaded.settings.tls;
-    if !settings.client.is_on() && !settings.peer.is_on() {
-        return Ok(None);
-    }
-    let file = |key: &'static str, path: &Path| {
-        if path.as_os_str().is_empty() {
-            let error = convoke_tls::TlsError::Missing(key);
-            return Err(CommandError::usage(format!("{error}{}", from(loaded, &["tls.client", "tls.peer"]))));
-        }
-        Ok(loaded.resolve(key, path))
-    };
-    Ok(Some(convoke_tls::Settings {
-        cluster: loaded.settings.cluster.clone(),
-        node: id.to_owned(),
-        files: convoke_tls::Files {
-            ca: file("tls.ca", &settings.ca)?,
-            cert: file("tls.cert", &settings.cert)?,
-            key: file("tls.key", &settings.key)?,
-        },
-        client: settings.client,
-        peer: settings.peer,
-        client_certificates: settings.client_certificates,
-        client_tls12: settings.client_tls12,
-        handshakes: HANDSHAKES_MAX,
-        handshake_timeout: HANDSHAKE_TIMEOUT,
-    }))
-}
-
 fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     let settings = &loaded.settings.tracing;
     let ratio = settings.sample_ratio;
@@ -184,26 +146,6 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     })?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
-}
-
-/// Returns the settings of access control, if it is on.
-fn auth(settings: &Settings) -> Option<convoke_server::AuthConfig> {
-    let auth = &settings.auth;
-    let file = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
-    auth.enabled.then(|| convoke_server::AuthConfig {
-        cluster: settings.cluster.clone(),
-        keys: auth.keys.clone(),
-        policy: file(&auth.policy),
-        anonymous: auth.anonymous.clone(),
-        max_token_ttl: auth.max_token_ttl.into(),
-        node_token: file(&auth.node_token),
-        revocations: Some(settings.data_dir.join("revocations")),
-    })
-}
-
-/// DNS cannot authenticate its clients: with access control it must be asked for.
-fn dns_enabled(loaded: &Loaded) -> bool {
-    loaded.settings.dns.enabled && (!loaded.settings.auth.enabled || loaded.source("dns.enabled").is_some())
 }
 
 /// When this node may create a log (FD1 to FD4).
@@ -226,7 +168,7 @@ pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Sections of the keys of each component.
 const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
-const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "dns"];
+const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "audit", "dns"];
 const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
 fn rejected_by_node(loaded: &Loaded, error: &StartError) -> CommandError {
@@ -251,7 +193,7 @@ fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Co
         E::Zero { name } => Some(*name),
         E::Public { .. } => Some("bind"),
         E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
-        E::Bind { .. } | E::Dns(_) | E::Auth(_) => None,
+        E::Bind { .. } | E::Dns(_) | E::Auth(_) | E::Audit(_) => None,
     };
     rejected(loaded, &error.to_string(), field, "", OF_SERVER)
 }
@@ -285,7 +227,7 @@ fn field(error: &StartError) -> Option<&str> {
 }
 
 /// " (a from x, b from y)" for the keys that are set.
-fn from(loaded: &Loaded, keys: &[&str]) -> String {
+pub(super) fn from(loaded: &Loaded, keys: &[&str]) -> String {
     let sources = keys.iter().filter_map(|key| Some(format!("{key} from {}", loaded.source(key)?)));
     let sources: Vec<String> = sources.collect();
     if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) }

@@ -82,6 +82,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("clients", "Limits of the client port."),
     ("client_timeouts", "Timeouts of the client port."),
     ("auth", "Access control with tokens and grants (docs/access-control.md)."),
+    ("audit", "Audit log of changes and denials (docs/access-control.md#audit-log)."),
     ("dns", "DNS (docs/dns.md)."),
     ("log", "The replicated log (docs/log.md). The registry does not depend on it."),
     ("log_timers", "Durations of the replicated log. Use the same values on all nodes."),
@@ -205,6 +206,10 @@ pub(crate) const KEYS: &[Key] = &[
         "Only without TLS between nodes: other nodes accept the requests that this node forwards if the token has the \
          grant `* *`.",
     ),
+    key("audit.file", "File of the audit log; `-` is standard output; empty: no audit log")
+        .details("A relative path is relative to the data directory."),
+    key("audit.max_bytes", "Size at which the audit log is rotated"),
+    key("audit.files", "Files of the audit log that are kept, with the current one"),
     key("dns.enabled", "Serve DNS")
         .details("With `auth.enabled` the default is false, because DNS cannot authenticate its clients."),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),

@@ -5,6 +5,7 @@ mod file;
 pub(crate) mod keys;
 mod load;
 pub(crate) mod print;
+mod secure;
 mod settings;
 mod suggest;
 mod value;

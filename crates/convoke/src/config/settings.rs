@@ -8,6 +8,7 @@ use convoke_cli::{CLIENT_PORT, PEER_PORT};
 use convoke_core::version::NodeId;
 use convoke_core::{self, Limits, Timers};
 use convoke_node::NetworkLimits;
+use convoke_server::AuditConfig;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub(crate) struct Settings {
     pub(crate) clients: ClientSettings,
     pub(crate) client_timeouts: ClientTimeoutSettings,
     pub(crate) auth: AuthSettings,
+    pub(crate) audit: AuditSettings,
     pub(crate) dns: DnsSettings,
     pub(crate) log: LogSettings,
     pub(crate) log_timers: LogTimerSettings,
@@ -86,6 +88,13 @@ pub(crate) struct AuthSettings {
     pub(crate) anonymous: Vec<String>,
     pub(crate) max_token_ttl: Time,
     pub(crate) node_token: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AuditSettings {
+    pub(crate) file: PathBuf,
+    pub(crate) max_bytes: Bytes,
+    pub(crate) files: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -199,6 +208,12 @@ impl Default for AuthSettings {
     }
 }
 
+impl Default for AuditSettings {
+    fn default() -> Self {
+        AuditSettings { file: PathBuf::new(), max_bytes: AuditConfig::MAX_BYTES.into(), files: AuditConfig::FILES }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         let core = convoke_core::Config::new(NodeId::new("default").expect("a valid node id"));
@@ -226,6 +241,7 @@ impl Default for Settings {
             clients: ClientSettings::default(),
             client_timeouts: ClientTimeoutSettings::default(),
             auth: AuthSettings::default(),
+            audit: AuditSettings::default(),
             dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
             log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),

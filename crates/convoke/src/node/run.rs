@@ -95,7 +95,7 @@ async fn start(plan: &Plan) -> Result<Running> {
     let mut config = plan.parts.node.clone();
     config.tls.clone_from(&tls);
     let clients = bound.address();
-    if !clients.ip().is_loopback() {
+    if !clients.ip().is_loopback() && plan.parts.server.auth.is_none() {
         tracing::warn!(address = %clients, "listening on a non-loopback address without authentication");
     }
     config.client_address = match &plan.parts.client_host {
@@ -223,6 +223,7 @@ async fn bind(plan: &Plan, tls: Option<&NodeTls>) -> Result<Bound> {
                 error @ (E::Public { .. }
                 | E::Zero { .. }
                 | E::Auth(_)
+                | E::Audit(_)
                 | E::Dns(convoke_dns::StartError::Public { .. } | convoke_dns::StartError::Ttl { .. })),
                 _,
             ) => {

@@ -1,5 +1,6 @@
-//! The directory of `convoke init`. It stays with the operator: `ca.key` never goes to a node.
+//! The directory of `convoke init`. It stays with the operator: `ca.key` and `signing.key` never go to a node.
 
+use convoke_access::{Claims, SigningKey, operator_token};
 use convoke_cli::{CommandError, Result};
 use convoke_tls::{Authority, CertificateInfo, Identity, Issued, Request, Validity, create_private_dir, inspect};
 use convoke_tls::{write_private, write_public};
@@ -28,6 +29,20 @@ impl Directory {
         self.0.join("ca.key")
     }
 
+    /// Signs tokens.
+    pub(super) fn signing_key(&self) -> PathBuf {
+        self.0.join("signing.key")
+    }
+
+    /// Verifies tokens. Every node has a copy.
+    pub(super) fn signing_pub(&self) -> PathBuf {
+        self.0.join("signing.pub")
+    }
+
+    pub(super) fn operator_token(&self) -> PathBuf {
+        self.0.join("operator.token")
+    }
+
     pub(super) fn node(&self, id: &str) -> PathBuf {
         self.0.join("nodes").join(id)
     }
@@ -36,12 +51,18 @@ impl Directory {
         self.0.join("clients").join(name)
     }
 
-    /// Creates the directory with a new authority. Rejects a directory that has one: its key would be lost.
+    /// Creates the directory with a new authority. Rejects a directory that has keys: they would be lost.
     pub(super) fn create(&self, cluster: &str) -> Result<Authority> {
         if self.ca_key().exists() || self.ca().exists() {
             return Err(CommandError::rejected(format!(
                 "{} contains a certificate authority already: use `convoke tls issue` or `convoke tls renew`, or another directory",
                 self.0.display()
+            )));
+        }
+        if self.signing_key().exists() {
+            return Err(CommandError::rejected(format!(
+                "{} exists: use another directory, or move the key",
+                self.signing_key().display()
             )));
         }
         create_private_dir(&self.0).map_err(cannot("create", &self.0))?;
@@ -84,6 +105,30 @@ impl Directory {
         // The key first: certificates without their key are of no use, and the reverse is repaired by hand.
         write_private(&self.ca_key(), issued.key.as_bytes()).map_err(cannot("write", &self.ca_key()))?;
         write_public(&self.ca(), issued.certificate.as_bytes()).map_err(cannot("write", &self.ca()))
+    }
+
+    /// Writes a new key that signs tokens, and a token of the operator. Returns the claims of the token.
+    pub(super) fn create_tokens(&self, cluster: &str, seed: [u8; 32], id: [u8; 16], now: u64) -> Result<Claims> {
+        let key = SigningKey::from_seed(seed);
+        let (token, claims) = operator_token(&key, cluster, now, id);
+        let private = |path: PathBuf, text: &str| write_private(&path, text.as_bytes()).map_err(cannot("write", &path));
+        private(self.signing_key(), &key.to_pem())?;
+        private(self.operator_token(), &format!("{}\n", token.secret()))?;
+        let path = self.signing_pub();
+        write_public(&path, key.public_pem().as_bytes()).map_err(cannot("write", &path))?;
+        Ok(claims)
+    }
+
+    /// Gives a node the public key that verifies tokens. A directory without one is of a cluster without tokens.
+    pub(super) fn write_node_keys(&self, id: &str) -> Result {
+        let from = self.signing_pub();
+        if !from.exists() {
+            return Ok(());
+        }
+        let keys = self.node(id).join("keys");
+        create_private_dir(&keys).map_err(cannot("create", &keys))?;
+        let path = keys.join("signing.pub");
+        write_public(&path, read(&from)?.as_bytes()).map_err(cannot("write", &path))
     }
 
     /// Ids of the nodes that have a directory, sorted.

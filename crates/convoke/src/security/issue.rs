@@ -30,6 +30,9 @@ fn issue(arguments: &CertificateArgs) -> Result {
     };
     let request = Request { identity, hosts: arguments.host.clone() };
     write_certificate(&authority, &into, &request, days(arguments.days))?;
+    if let Some(id) = &arguments.node {
+        directory.write_node_keys(id)?;
+    }
     written(&[into], arguments.json)
 }
 

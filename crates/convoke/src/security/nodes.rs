@@ -108,7 +108,8 @@ pub(super) fn configuration(cluster: &str, node: &PlannedNode, all: &[PlannedNod
     } else {
         line("bootstrap", "1".to_owned());
     }
-    text + "\n[tls]\nca = \"ca.pem\"\ncert = \"cert.pem\"\nkey = \"key.pem\"\nclient = \"required\"\npeer = \"required\"\n"
+    text + "\n[tls]\nca = \"ca.pem\"\ncert = \"cert.pem\"\nkey = \"key.pem\"\nclient = \"required\"\npeer = \"required\"\n\
+            \n[auth]\nenabled = true\nkeys = \"keys\"\n\n[audit]\nfile = \"audit.log\"\n"
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_valid_and_require_tls() {
+    fn configurations_are_valid_and_require_tls_and_tokens() {
         let hosts = [("n1".to_owned(), "10.0.0.1".to_owned())];
         let nodes = plan(&ids(&["n1", "n2"]), &hosts).unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -151,6 +152,9 @@ mod tests {
         assert_eq!(settings.join, ["10.0.0.1:7701", "127.0.0.1:7701"]);
         let tls = loaded.resolve("tls.cert", &settings.tls.cert);
         assert_eq!(tls, directory.path().join("cert.pem"), "paths are relative to the file");
+        assert!(settings.auth.enabled, "callers need tokens");
+        assert_eq!(loaded.resolve("auth.keys", &settings.auth.keys), directory.path().join("keys"));
+        crate::config::build(&loaded, "n1").expect("a public address needs no further flag");
         let alone = plan(&ids(&["n1"]), &[]).unwrap();
         assert!(configuration("c", &alone[0], &alone).contains("bootstrap = 1"));
     }

@@ -79,6 +79,11 @@ fn the_output_in_the_guide_to_configuration_is_correct() {
     check("the_output_in_the_guide_to_configuration_is_correct", "../../../../docs/guides/reload-configuration.md");
 }
 
+#[test]
+fn the_output_in_the_guide_to_security_is_correct() {
+    check("the_output_in_the_guide_to_security_is_correct", "../../../../docs/guides/secure.md");
+}
+
 fn played(text: &str) -> (Document, Vec<String>) {
     let shell = || {
         let mut command = Command::new("bash");

@@ -11,6 +11,8 @@ const MASKS: &[(&str, &str)] = &[
     ("version", r"\b\d+\.\d+\.[0-9a-f]{8}\b"),
     // Node, incarnation, nonce, number of the write.
     ("write", r"\b[a-z0-9-]+/\d+~[0-9a-f]+:\d+"),
+    // Id of a token: 16 random bytes in base64url.
+    ("token", r"\btoken [A-Za-z0-9_-]{22} "),
     ("date", r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b"),
     // Start of a line of `convoke watch`.
     ("clock", r"^\d\d:\d\d:\d\d\b"),
@@ -105,6 +107,7 @@ fn only_parts_that_differ_in_every_run_are_masked() {
     assert!(same("client d0e357015b451e81", "client 0000000000000001"));
     assert!(same("{\"session\":6,\"number\":1}", "{\"session\":41,\"number\":1}"));
     assert!(!same("{\"session\":6,\"number\":1}", "{\"session\":6,\"number\":2}"));
+    assert!(same("token Zk1sdG9rZW5pZG9mMTZieQ of a", "token -k1sdG9rZW5pZG9mMTZie_ of a"));
     assert!(!same("n3  up", "n3  failed"));
     assert!(same("web-1 owner=n1", "web-1 owner=n2") && !same("web-1 owner=n1", "web-1 owner=n3"));
     assert!(!same("revision 1", "revision 2"));

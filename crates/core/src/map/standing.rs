@@ -1,4 +1,4 @@
-//! A node's judgement of an origin: one state, changed by four events (L8). docs/protocol.md prints the table.
+//! A node's judgement of an origin: one state, changed by five events (L8). docs/protocol.md prints the table.
 
 /// The judgement of one node about one origin. A *retired* origin has no entry, so it is not a state here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) enum StandingEvent {
     Young,
     /// Evidence with a higher liveness counter, older than the admission window.
     Old,
+    /// A node to which it is silent, since this liveness counter, sends its records, and none of its writes is held here.
+    Outdated { liveness_counter: u64 },
     /// An exchange is complete, with the origin or with a ready node that admits it.
     Exchanged,
     /// There was no evidence for the admission window.
@@ -39,6 +41,12 @@ pub(crate) struct Known {
     pub(crate) held: u64,
 }
 
+impl Known {
+    pub(crate) fn holds_nothing(self) -> bool {
+        self.seen.max(self.held) == 0
+    }
+}
+
 impl Standing {
     /// Returns the next state.
     ///
@@ -50,6 +58,10 @@ impl Standing {
         let Known { liveness_counter, written, seen, held } = known;
         match (self, event) {
             (Standing::Admitted, StandingEvent::Quiet) => Standing::Silent { liveness_counter },
+            // The records are from before the evidence, so they are judged as that node judges them.
+            (Standing::Admitted, StandingEvent::Outdated { liveness_counter }) => {
+                Standing::Returning { liveness_counter, above: written, written }
+            }
             (Standing::Admitted, _) => Standing::Admitted,
             (Standing::Silent { liveness_counter }, StandingEvent::Young) => {
                 Standing::Returning { liveness_counter, above: seen.max(held), written }
@@ -99,9 +111,10 @@ mod tests {
         ("Silent", Standing::Silent { liveness_counter: 40 }),
         ("Returning", Standing::Returning { liveness_counter: 40, above: 7, written: 9 }),
     ];
-    const EVENTS: [(&str, StandingEvent); 4] = [
+    const EVENTS: [(&str, StandingEvent); 5] = [
         ("young evidence", StandingEvent::Young),
         ("old evidence", StandingEvent::Old),
+        ("its first records, with old evidence", StandingEvent::Outdated { liveness_counter: 40 }),
         ("exchange complete", StandingEvent::Exchanged),
         ("no evidence for the admission window", StandingEvent::Quiet),
     ];

@@ -211,6 +211,7 @@ impl Node {
         let window = self.config.timers.admission_window();
         for item in evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
             self.relayed_evidence(item, via, out);
+            self.judge_outdated(item, out);
         }
     }
 

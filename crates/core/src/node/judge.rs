@@ -5,6 +5,7 @@ use super::{Node, Output, RegistryEvent, StopReason};
 use crate::map::{Evidence, OriginEntry, Standing, StandingEvent};
 use crate::member::{Member, Space};
 use crate::mutant::seam;
+use crate::peer::Link;
 use crate::time::{Duration, ReceivedAt};
 use crate::version::{NodeId, OriginId};
 use crate::wire::{Context, EvidenceItem};
@@ -96,7 +97,11 @@ impl Node {
     fn judge(&mut self, index: u32, event: StandingEvent, out: &mut Output) {
         let entry = self.map.origins.entry(index);
         let was = entry.standing;
-        let mut standing = was.next(event, entry.known());
+        let mut known = entry.known();
+        if event == StandingEvent::Young && self.may_receive_outdated(index) {
+            known.held = known.held.max(known.written);
+        }
+        let mut standing = was.next(event, known);
         seam!(self, ReturningAdmittedAtOnce => if event == StandingEvent::Young { standing = Standing::Admitted });
         seam!(self, ReturningNeedsNoExchange => if entry.seen >= entry.evidence.written && !standing.is_silent() { standing = Standing::Admitted });
         if standing == was {
@@ -117,6 +122,29 @@ impl Node {
                 self.route(slot, Some(&before), Some(&after), false, out);
             }
         }
+    }
+
+    /// Judges an origin whose records come from a peer to which it is silent. If this node has later evidence of it but none
+    /// of its writes, the records are older than the evidence and must not show as `up` (L8).
+    pub(super) fn judge_outdated(&mut self, item: &EvidenceItem, out: &mut Output) {
+        seam!(self, OutdatedRecordsShown => return);
+        let Some(index) = self.map.origins.index_of(&item.origin).filter(|_| item.origin != self.me) else { return };
+        let entry = self.map.origins.entry(index);
+        let known = entry.known();
+        if known.holds_nothing() && !entry.evidence.assumed && item.liveness_counter < known.liveness_counter {
+            self.judge(index, StandingEvent::Outdated { liveness_counter: item.liveness_counter }, out);
+        }
+    }
+
+    /// Whether records of the origin from before its return may still arrive (L8): there are none here yet, or another
+    /// node is sending a delta.
+    fn may_receive_outdated(&self, index: u32) -> bool {
+        seam!(self, DeltaInProgressIgnored => return false);
+        let entry = self.map.origins.entry(index);
+        let node = &entry.origin.id.node;
+        let from_another = |link: &Link| link.origin.as_ref().is_some_and(|peer| peer.node != *node);
+        entry.known().holds_nothing()
+            || self.peers.links.values().any(|link| link.incoming.is_some() && from_another(link))
     }
 
     /// The live records of an origin as shown, if anything watches them.

@@ -1,17 +1,34 @@
 //! The search for a linearization: Wing and Gong's algorithm with Lowe's memoization.
 //!
-//! Calls and answers of one key are in a list ordered by time. The search takes a call that precedes the first
+//! Calls and answers of one key, or of objects that are used together, are in a list ordered by time. The search takes a call that precedes the first
 //! remaining answer, checks whether its answer fits the state, removes both and continues. If it reaches an answer
 //! instead, the operation of that answer should have been taken earlier, and the last choice is undone. A set of taken
 //! operations together with the reached state is not tried twice.
 
-use super::record::{Answer, Call, Operation, Value, Verdict};
+use super::record::Verdict;
 use std::collections::BTreeSet;
 
-type State = Option<Value>;
+/// An operation on objects of one kind, and what it does to them.
+pub(crate) trait Sequential {
+    /// The state of the objects. The default is the state before the first operation.
+    type State: Clone + Default + Ord;
 
-pub(crate) fn check<K>(operations: &[&Operation<K>], states: usize) -> Verdict {
-    Search::new(operations, states).run()
+    fn called(&self) -> u64;
+
+    /// `None`: unknown.
+    fn answered(&self) -> Option<u64>;
+
+    /// Returns the state after the operation, if its answer fits the state before. An unknown one that would change
+    /// nothing is skipped: it returns `None`.
+    fn step(&self, state: &Self::State) -> Option<Self::State>;
+
+    /// Whether two operations with unknown outcomes have the same effect on every state.
+    fn same_effect(&self, other: &Self) -> bool;
+}
+
+/// Searches for an order. `matters` tells whether it can make a difference that an unknown operation happened.
+pub(crate) fn check<O: Sequential>(operations: &[&O], matters: impl Fn(&O) -> bool, states: usize) -> Verdict {
+    Search::new(operations, matters, states).run()
 }
 
 /// A call or an answer in the list.
@@ -23,40 +40,44 @@ struct Event {
     before: usize,
 }
 
-struct Search<'a, K> {
-    operations: &'a [&'a Operation<K>],
+struct Search<'a, O: Sequential> {
+    operations: &'a [&'a O],
     /// The list; 0 is its head and its end.
     events: Vec<Event>,
     /// Position of the answer of an operation, if it has one.
     answers: Vec<Option<usize>>,
+    /// An unknown operation with the same effect and an earlier call. If one of the two happened, it may have been the
+    /// earlier one, so only that order is tried.
+    twins: Vec<Option<usize>>,
     /// Answers left in the list.
     left: usize,
-    state: State,
+    state: O::State,
     taken: Vec<u64>,
     /// Calls taken, with the state before.
-    order: Vec<(usize, State)>,
-    tried: BTreeSet<(Vec<u64>, State)>,
+    order: Vec<(usize, O::State)>,
+    tried: BTreeSet<(Vec<u64>, O::State)>,
     states: usize,
     deepest: (usize, Vec<usize>),
 }
 
-impl<'a, K> Search<'a, K> {
-    fn new(operations: &'a [&'a Operation<K>], states: usize) -> Self {
+impl<'a, O: Sequential> Search<'a, O> {
+    fn new(operations: &'a [&'a O], matters: impl Fn(&O) -> bool, states: usize) -> Self {
         let mut moments: Vec<(u64, bool, usize)> = Vec::new();
-        let observed = Observed::of(operations);
         for (at, operation) in operations.iter().enumerate() {
-            match operation.answer {
-                Some((answered, _)) => {
-                    moments.push((operation.called, false, at));
+            let called = operation.called();
+            match operation.answered() {
+                Some(answered) => {
+                    moments.push((called, false, at));
                     // An answer before its call is invalid; treat it as immediate.
-                    moments.push((answered.max(operation.called), true, at));
+                    moments.push((answered.max(called), true, at));
                 }
-                None if observed.matters(operation) => moments.push((operation.called, false, at)),
+                None if matters(operation) => moments.push((called, false, at)),
                 None => {}
             }
         }
         // At equal times calls come first: the operations overlap.
         moments.sort_unstable();
+        let twins = twins(operations, &moments);
         let mut events = vec![Event { operation: usize::MAX, is_call: false, next: 0, before: 0 }];
         let mut answers = vec![None; operations.len()];
         for (_, is_answer, operation) in moments {
@@ -71,7 +92,8 @@ impl<'a, K> Search<'a, K> {
         let left = answers.iter().flatten().count();
         let taken = vec![0; operations.len().div_ceil(64)];
         let (order, tried, deepest) = (Vec::new(), BTreeSet::new(), (0, Vec::new()));
-        Search { operations, events, answers, left, state: None, taken, order, tried, states, deepest }
+        let state = O::State::default();
+        Search { operations, events, answers, twins, left, state, taken, order, tried, states, deepest }
     }
 
     fn run(mut self) -> Verdict {
@@ -85,8 +107,8 @@ impl<'a, K> Search<'a, K> {
                         if self.tried.len() >= self.states {
                             return Verdict::Exhausted;
                         }
-                        self.order.push((at, self.state));
-                        self.state = state;
+                        let before = std::mem::replace(&mut self.state, state);
+                        self.order.push((at, before));
                         self.unlink(at);
                         at = self.events[0].next;
                     }
@@ -107,14 +129,21 @@ impl<'a, K> Search<'a, K> {
     }
 
     /// Returns the state after an operation, if it can come next and this was not tried before.
-    fn try_next(&mut self, operation: usize) -> Option<State> {
-        let state = step(self.state, self.operations[operation])?;
+    fn try_next(&mut self, operation: usize) -> Option<O::State> {
+        if self.twins[operation].is_some_and(|twin| !self.is_taken(twin)) {
+            return None;
+        }
+        let state = self.operations[operation].step(&self.state)?;
         self.set_taken(operation, true);
-        if self.tried.insert((self.taken.clone(), state)) {
+        if self.tried.insert((self.taken.clone(), state.clone())) {
             return Some(state);
         }
         self.set_taken(operation, false);
         None
+    }
+
+    fn is_taken(&self, operation: usize) -> bool {
+        self.taken[operation / 64] & (1 << (operation % 64)) != 0
     }
 
     fn set_taken(&mut self, operation: usize, taken: bool) {
@@ -166,61 +195,14 @@ impl<'a, K> Search<'a, K> {
     }
 }
 
-/// Returns the state after an operation, if its answer fits the state before. An unknown one that would change nothing
-/// is skipped.
-fn step<K>(state: State, operation: &Operation<K>) -> Option<State> {
-    let answer = operation.answer.map(|(_, answer)| answer);
-    match (operation.call, answer) {
-        (Call::Get, Some(Answer::Got(value))) => (value == state).then_some(state),
-        (Call::Write { if_value, new }, Some(Answer::Written { previous })) => {
-            let fits = if_value.is_none_or(|value| value == state) && previous.is_none_or(|value| value == state);
-            fits.then_some(new)
-        }
-        (Call::Write { if_value: Some(value), .. }, Some(Answer::Mismatch { found })) => {
-            (value != state && found.is_none_or(|found| found == state)).then_some(state)
-        }
-        (Call::Write { if_value, new }, None) => {
-            (if_value.is_none_or(|value| value == state) && new != state).then_some(new)
-        }
-        // An answer of the wrong kind never fits.
-        _ => None,
+/// Returns the closest earlier twin of every unknown operation.
+fn twins<O: Sequential>(operations: &[&O], moments: &[(u64, bool, usize)]) -> Vec<Option<usize>> {
+    let mut twins = vec![None; operations.len()];
+    let unknown: Vec<usize> =
+        moments.iter().map(|(.., at)| *at).filter(|at| operations[*at].answered().is_none()).collect();
+    for (place, at) in unknown.iter().enumerate() {
+        let earlier = unknown[..place].iter().rev();
+        twins[*at] = earlier.copied().find(|other| operations[*other].same_effect(operations[*at]));
     }
-}
-
-/// Values observed for a key.
-struct Observed {
-    values: BTreeSet<State>,
-    /// An answer shows that another value was there, but not which one.
-    anything: bool,
-}
-
-impl Observed {
-    fn of<K>(operations: &[&Operation<K>]) -> Self {
-        let mut observed = Observed { values: BTreeSet::new(), anything: false };
-        for operation in operations {
-            if let Call::Write { if_value: Some(value), .. } = operation.call {
-                observed.values.insert(value);
-            }
-            match operation.answer {
-                Some((_, Answer::Got(value))) => {
-                    observed.values.insert(value);
-                }
-                Some((_, Answer::Written { previous: Some(value) } | Answer::Mismatch { found: Some(value) })) => {
-                    observed.values.insert(value);
-                }
-                Some((_, Answer::Mismatch { found: None })) => observed.anything = true,
-                _ => {}
-            }
-        }
-        observed
-    }
-
-    /// Whether it matters if an unknown operation happened. A value that was never observed was overwritten before any
-    /// read, so it need not have been written.
-    fn matters<K>(&self, unknown: &Operation<K>) -> bool {
-        match unknown.call {
-            Call::Get => false,
-            Call::Write { new, .. } => self.anything || self.values.contains(&new),
-        }
-    }
+    twins
 }

@@ -2,7 +2,8 @@
 //! effect at one moment between its call and its answer, on one copy of the data.
 //!
 //! Operations on different keys are independent, so each key is checked separately. An operation with an unknown
-//! outcome may have happened at any time after its call, or never.
+//! outcome may have happened at any time after its call, or never. Transactions, locks and guarded writes use several
+//! keys and locks at once: [`coordination`].
 //!
 //! ```
 //! use convoke_harness::history::{Answer, Call, History};
@@ -20,6 +21,8 @@
 //! ```
 
 mod checker;
+pub mod coordination;
+mod key;
 mod record;
 
 pub use record::{Answer, Call, CallId, History, HistoryViolation, Operation, Value, Verdict};

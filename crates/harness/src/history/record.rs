@@ -1,6 +1,6 @@
 //! A history of operations, as the clients observed them.
 
-use super::checker;
+use super::key;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -61,44 +61,44 @@ impl Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(usize);
 
-/// One operation of one client.
+/// One operation of one client: by default on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation<K> {
+pub struct Operation<K, C = Call, A = Answer> {
     pub client: u64,
     pub key: K,
-    pub call: Call,
+    pub call: C,
     pub called: u64,
     /// `None`: unknown. It may have happened at any time since the call, or never.
-    pub answer: Option<(u64, Answer)>,
+    pub answer: Option<(u64, A)>,
 }
 
 /// All operations of a run.
 #[derive(Clone, Debug)]
-pub struct History<K> {
+pub struct History<K, C = Call, A = Answer> {
     /// `None`: known not to have happened.
-    operations: Vec<Option<Operation<K>>>,
+    operations: Vec<Option<Operation<K, C, A>>>,
 }
 
-impl<K> Default for History<K> {
+impl<K, C, A> Default for History<K, C, A> {
     fn default() -> Self {
         History { operations: Vec::new() }
     }
 }
 
-impl<K: Ord + Clone> History<K> {
+impl<K, C, A> History<K, C, A> {
     pub fn new() -> Self {
         History::default()
     }
 
     /// Records the call of an operation. Times need only be comparable with each other; equal times count as
     /// overlapping.
-    pub fn call(&mut self, client: u64, key: K, call: Call, at: u64) -> CallId {
+    pub fn call(&mut self, client: u64, key: K, call: C, at: u64) -> CallId {
         self.operations.push(Some(Operation { client, key, call, called: at, answer: None }));
         CallId(self.operations.len() - 1)
     }
 
     /// Records the answer. A later answer to the same operation (from a resolve) is ignored: the first one counts.
-    pub fn answer(&mut self, id: CallId, at: u64, answer: Answer) {
+    pub fn answer(&mut self, id: CallId, at: u64, answer: A) {
         if let Some(Some(operation)) = self.operations.get_mut(id.0)
             && operation.answer.is_none()
         {
@@ -126,6 +126,13 @@ impl<K: Ord + Clone> History<K> {
         self.operations.iter().flatten().filter(|operation| operation.answer.is_none()).count()
     }
 
+    /// Returns the operations that happened or may have happened.
+    pub(super) fn operations(&self) -> impl Iterator<Item = &Operation<K, C, A>> {
+        self.operations.iter().flatten()
+    }
+}
+
+impl<K: Ord + Clone> History<K> {
     /// Checks whether the history is linearizable. Aborts the search of a key after a few million states.
     pub fn check(&self) -> Result<(), HistoryViolation<K>> {
         self.check_within(4_000_000)
@@ -134,14 +141,14 @@ impl<K: Ord + Clone> History<K> {
     /// The same with a bound on the states examined for each key.
     pub fn check_within(&self, states: usize) -> Result<(), HistoryViolation<K>> {
         let mut by_key: BTreeMap<&K, Vec<&Operation<K>>> = BTreeMap::new();
-        for operation in self.operations.iter().flatten() {
+        for operation in self.operations() {
             by_key.entry(&operation.key).or_default().push(operation);
         }
-        for (key, operations) in by_key {
-            let verdict = checker::check(&operations, states);
+        for (name, operations) in by_key {
+            let verdict = key::check(&operations, states);
             if !matches!(verdict, Verdict::Linearizable) {
                 let operations = operations.into_iter().cloned().collect();
-                return Err(HistoryViolation { key: key.clone(), verdict, operations });
+                return Err(HistoryViolation { key: name.clone(), verdict, operations });
             }
         }
         Ok(())
@@ -163,14 +170,14 @@ pub enum Verdict {
 
 /// A key whose operations have no valid order, or too many to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryViolation<K> {
+pub struct HistoryViolation<K, C = Call, A = Answer> {
     pub key: K,
     pub verdict: Verdict,
     /// All operations on that key, in the order of their calls as recorded.
-    pub operations: Vec<Operation<K>>,
+    pub operations: Vec<Operation<K, C, A>>,
 }
 
-impl<K: fmt::Debug> fmt::Display for HistoryViolation<K> {
+impl<K: fmt::Debug, C: fmt::Debug, A: fmt::Debug> fmt::Display for HistoryViolation<K, C, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verdict::NotLinearizable { stuck } = &self.verdict else {
             return write!(f, "key {:?}: search aborted after too many states", self.key);
@@ -178,7 +185,7 @@ impl<K: fmt::Debug> fmt::Display for HistoryViolation<K> {
         writeln!(f, "key {:?} is not linearizable; none of the marked operations can come next:", self.key)?;
         for (at, operation) in self.operations.iter().enumerate() {
             let mark = if stuck.contains(&at) { '>' } else { ' ' };
-            let (client, call, called) = (operation.client, operation.call, operation.called);
+            let Operation { client, call, called, .. } = operation;
             write!(f, "{mark} client {client} {called:>6}")?;
             match &operation.answer {
                 Some((at, answer)) => writeln!(f, "..{at:<6} {call:?} -> {answer:?}")?,
@@ -189,4 +196,4 @@ impl<K: fmt::Debug> fmt::Display for HistoryViolation<K> {
     }
 }
 
-impl<K: fmt::Debug> std::error::Error for HistoryViolation<K> {}
+impl<K: fmt::Debug, C: fmt::Debug, A: fmt::Debug> std::error::Error for HistoryViolation<K, C, A> {}

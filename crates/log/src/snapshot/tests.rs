@@ -1,5 +1,7 @@
 //! Tests of snapshots: golden bytes and hostile input.
 
+mod arbitrary;
+
 use super::*;
 use crate::command::{
     Acquire, Body, Command, Delete, DurableClient, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName,

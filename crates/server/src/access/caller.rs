@@ -1,5 +1,6 @@
 //! The caller of a request.
 
+use crate::audit::{Call, Recorded, Recording};
 use crate::service::Authenticated;
 use ::http::Extensions;
 use convoke_access::{Denied, Kind, Pattern, Principal, Resource, TokenText, Verb};
@@ -20,12 +21,14 @@ pub(crate) struct Caller {
     pub(super) token: Option<Arc<TokenText>>,
     /// Whether access control is on.
     restricted: bool,
+    /// The call whose decisions are recorded, with an audit log.
+    call: Option<Arc<Call>>,
 }
 
 impl Caller {
     /// The node itself, or any caller without access control.
     pub(crate) fn unrestricted() -> Caller {
-        Caller { principal: Arc::new(Principal::unrestricted()), token: None, restricted: false }
+        Caller { principal: Arc::new(Principal::unrestricted()), token: None, restricted: false, call: None }
     }
 
     /// Returns the caller of a request from its extensions.
@@ -38,7 +41,7 @@ impl Caller {
     }
 
     pub(super) fn new(principal: Arc<Principal>, token: Option<Arc<TokenText>>) -> Caller {
-        Caller { principal, token, restricted: true }
+        Caller { principal, token, restricted: true, call: None }
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -62,11 +65,50 @@ impl Caller {
     }
 
     pub(crate) fn check(&self, verb: Verb, resource: Resource<'_>) -> Result<(), Error> {
-        self.principal.check(verb, resource).map_err(|why| denied(&why))
+        let decided = self.principal.check(verb, resource);
+        if let Some(call) = &self.call {
+            call.decided(verb, &resource, decided.is_ok());
+        }
+        decided.map_err(|why| denied(&why))
     }
 
     pub(crate) fn check_any(&self, needed: &[(Verb, Kind)]) -> Result<(), Error> {
-        self.principal.check_any(needed).map_err(|why| denied(&why))
+        let decided = self.principal.check_any(needed);
+        match (&self.call, &decided, needed) {
+            (Some(call), Err(why), _) => call.decided(why.verb, &why.resource, false),
+            // Nothing else names the log or the cluster.
+            (Some(call), Ok(()), [(verb, kind)]) if !kind.is_named() => call.decided(*verb, kind, true),
+            _ => {}
+        }
+        decided.map_err(|why| denied(&why))
+    }
+
+    /// Notes decisions for the record of this call from now on.
+    pub(crate) fn note_for(&mut self, call: Arc<Call>) {
+        self.call = Some(call);
+    }
+
+    /// Notes what the call is about.
+    pub(crate) fn about(&self, name: &'static str, value: &str) {
+        if let Some(call) = &self.call {
+            call.about(name, value.to_owned());
+        }
+    }
+
+    /// Whether its decisions are recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.call.is_some()
+    }
+
+    /// The same caller, whose decisions are recorded elsewhere.
+    pub(crate) fn unrecorded(&self) -> Caller {
+        Caller { call: None, ..self.clone() }
+    }
+
+    /// Begins the recording of one message of a stream. Returns the caller that notes its decisions.
+    pub(crate) fn message(&self, request: &'static str, recorded: Recorded) -> (Caller, Recording) {
+        let call = self.call.as_ref().and_then(|call| call.message(request));
+        (Caller { call: call.clone(), ..self.clone() }, Recording::of(call, recorded))
     }
 
     pub(crate) fn may(&self, verb: Verb, resource: Resource<'_>) -> bool {

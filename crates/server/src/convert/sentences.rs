@@ -1,6 +1,6 @@
 //! The explanation of a member's status in English. The command line and the dashboard show these sentences.
 
-use super::date_time;
+use convoke_base::date_time;
 use convoke_core::member::Status;
 use convoke_core::node::{Departure, Explanation};
 use convoke_core::version::NodeId;

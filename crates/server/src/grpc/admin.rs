@@ -10,6 +10,7 @@ use convoke_core::version::NodeId;
 use convoke_core::{self, Rejection};
 use convoke_dns::Dns;
 use convoke_proto::v1::admin_server;
+use convoke_proto::v1::revoke_request::What;
 use convoke_proto::{Error, ErrorCode, v1};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -62,10 +63,9 @@ impl admin_server::Admin for Admin {
     }
 
     async fn revoke(&self, request: Request<v1::RevokeRequest>) -> Answer<v1::RevokeResponse> {
+        let caller = Caller::of(request.extensions())?;
         let v1::RevokeRequest { what, issued_until } = request.into_inner();
-        let revocation = self.0.gate.revocation(what, issued_until)?;
-        let added = self.0.node.revoke(revocation).await.map_err(rejected)?;
-        Ok(Response::new(v1::RevokeResponse { added }))
+        Ok(Response::new(v1::RevokeResponse { added: self.0.revoke(&caller, what, issued_until).await? }))
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
@@ -104,7 +104,10 @@ impl Admin {
         match &target {
             Drained::Node(id) if id.is_empty() => caller.check(Verb::Drain, Resource::Node(node.id().as_str()))?,
             Drained::Node(id) => caller.check(Verb::Drain, Resource::Node(id))?,
-            Drained::Member(id) => self.0.check_member(caller, Verb::Drain, id)?,
+            Drained::Member(id) => {
+                caller.about("member", id);
+                self.0.check_member(caller, Verb::Drain, id)?;
+            }
         }
         match target {
             Drained::Node(id) if id.is_empty() || id == node.id().as_str() => {
@@ -129,6 +132,7 @@ impl Surface {
         }
         shown.access = if self.gate.is_on() { "enforced" } else { "open" }.to_owned();
         shown.degraded.extend(self.gate.degraded());
+        shown.degraded.extend(self.audit.degraded());
         if let Some(tls) = &self.config.tls {
             let (status, now) = (tls.status(), SystemTime::now());
             shown.degraded.extend(status.degraded(now));
@@ -141,6 +145,17 @@ impl Surface {
         let status = self.node.status().await.map_err(rejected)?;
         let peers = self.node.nodes().await.map_err(rejected)?;
         Ok(convert::nodes(&self.node, &status, peers))
+    }
+
+    /// Revokes tokens at every node (AU13). Returns false if a revocation covered them before.
+    pub(crate) async fn revoke(&self, caller: &Caller, what: Option<What>, issued_until: u64) -> Result<bool, Error> {
+        match &what {
+            Some(What::Token(id)) => caller.about("token", id),
+            Some(What::Principal(name)) => caller.about("principal", name),
+            None => {}
+        }
+        let revocation = self.gate.revocation(what, issued_until)?;
+        self.node.revoke(revocation).await.map_err(rejected)
     }
 
     /// Checks a request about a member that it names by id. For a caller who may not read the member, it does not exist.

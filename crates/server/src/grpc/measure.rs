@@ -1,6 +1,7 @@
 //! Metrics and typed errors of every gRPC call.
 
 use crate::access::{Permission, permission};
+use crate::audit::Recorded;
 use crate::error::invalid;
 use crate::metrics::Requests;
 use crate::service::Reply;
@@ -10,41 +11,47 @@ use convoke_proto::{Error, ErrorCode, MESSAGE_BYTES_MAX};
 use std::time::Instant;
 use tonic::Status;
 
-/// Every method: its label value in the metrics, and what a caller needs. Unlisted methods are those of
-/// [`UNLISTED`]. A test compares the table with the schema.
-const METHODS: &[(&str, Permission)] = &[
-    ("/convoke.v1.Registry/Attach", permission!(Register Service)),
-    ("/convoke.v1.Registry/Watch", permission!(Read Service)),
+const CALLS: Recorded = Recorded::Calls;
+const DENIALS: Recorded = Recorded::Denials;
+
+/// Every method: its label value in the metrics, what a caller needs, and which calls the audit log contains. Unlisted
+/// methods are those of [`UNLISTED`]. A test compares the table with the schema. The messages of attaches and submits are
+/// recorded one by one.
+const METHODS: &[(&str, Permission, Recorded)] = &[
+    ("/convoke.v1.Registry/Attach", permission!(Register Service), DENIALS),
+    ("/convoke.v1.Registry/Watch", permission!(Read Service), DENIALS),
     // Clients that only register learn the nodes of the cluster with it.
-    ("/convoke.v1.Registry/List", permission!(Read Service | Register Service)),
-    ("/convoke.v1.Registry/Get", permission!(Read Service)),
-    ("/convoke.v1.Admin/Status", permission!(Observe Cluster)),
-    ("/convoke.v1.Admin/Nodes", permission!(Observe Cluster)),
-    ("/convoke.v1.Admin/ForgetNode", permission!(Forget Node)),
-    ("/convoke.v1.Admin/BootstrapNode", permission!(Reconfigure Cluster)),
-    ("/convoke.v1.Admin/Services", permission!(Read Service)),
-    ("/convoke.v1.Admin/Explain", permission!(Observe Service)),
-    ("/convoke.v1.Admin/Drain", permission!(Drain Service | Drain Node)),
-    ("/convoke.v1.Admin/Revoke", permission!(Revoke Cluster)),
-    ("/convoke.v1.Admin/Undrain", permission!(Drain Service | Drain Node)),
+    ("/convoke.v1.Registry/List", permission!(Read Service | Register Service), DENIALS),
+    ("/convoke.v1.Registry/Get", permission!(Read Service), DENIALS),
+    ("/convoke.v1.Admin/Status", permission!(Observe Cluster), DENIALS),
+    ("/convoke.v1.Admin/Nodes", permission!(Observe Cluster), DENIALS),
+    ("/convoke.v1.Admin/ForgetNode", permission!(Forget Node), CALLS),
+    ("/convoke.v1.Admin/BootstrapNode", permission!(Reconfigure Cluster), CALLS),
+    ("/convoke.v1.Admin/Services", permission!(Read Service), DENIALS),
+    ("/convoke.v1.Admin/Explain", permission!(Observe Service), DENIALS),
+    ("/convoke.v1.Admin/Drain", permission!(Drain Service | Drain Node), CALLS),
+    ("/convoke.v1.Admin/Revoke", permission!(Revoke Cluster), CALLS),
+    ("/convoke.v1.Admin/Undrain", permission!(Drain Service | Drain Node), CALLS),
     (
         "/convoke.v1.Log/Submit",
         permission!(Put Key | Delete Key | Read Key | Lock LockName | Lock Election | Open Client),
+        DENIALS,
     ),
     (
         "/convoke.v1.Log/Read",
         permission!(
             Read Key | Put Key | Delete Key | Observe Log | Read LockName | Lock LockName | Read Election | Lock Election
         ),
+        DENIALS,
     ),
-    ("/convoke.v1.Log/Watch", permission!(Read Key | Read LockName | Read Election)),
-    ("/convoke.v1.Log/Resolve", permission!(Put Key | Delete Key | Lock LockName | Lock Election | Resolve Log)),
-    ("/convoke.v1.Log/Members", permission!(Reconfigure Log)),
-    ("/convoke.v1.Log/Sessions", permission!(Observe Log)),
-    ("/convoke.v1.Log/EndSessions", permission!(Resolve Log)),
-    ("/convoke.v1.Log/Upgrade", permission!(Reconfigure Log)),
-    ("/convoke.v1.Log/Status", permission!(Observe Log)),
-    ("/convoke.v1.Log/Backup", permission!(Backup Log)),
+    ("/convoke.v1.Log/Watch", permission!(Read Key | Read LockName | Read Election), DENIALS),
+    ("/convoke.v1.Log/Resolve", permission!(Put Key | Delete Key | Lock LockName | Lock Election | Resolve Log), CALLS),
+    ("/convoke.v1.Log/Members", permission!(Reconfigure Log), CALLS),
+    ("/convoke.v1.Log/Sessions", permission!(Observe Log), DENIALS),
+    ("/convoke.v1.Log/EndSessions", permission!(Resolve Log), CALLS),
+    ("/convoke.v1.Log/Upgrade", permission!(Reconfigure Log), CALLS),
+    ("/convoke.v1.Log/Status", permission!(Observe Log), DENIALS),
+    ("/convoke.v1.Log/Backup", permission!(Backup Log), CALLS),
 ];
 
 /// The standard health service shows whether a node is ready, as `/readyz` does.
@@ -54,12 +61,12 @@ const UNLISTED: Permission = permission!(Observe Cluster);
 
 /// Returns every method with what it needs.
 pub(crate) fn methods() -> impl Iterator<Item = (&'static str, Permission)> {
-    METHODS.iter().copied()
+    METHODS.iter().map(|(method, permission, _)| (*method, *permission))
 }
 
 pub(super) fn needed(path: &str) -> Permission {
-    match METHODS.iter().find(|(method, _)| *method == path) {
-        Some((_, permission)) => *permission,
+    match METHODS.iter().find(|(method, ..)| *method == path) {
+        Some((_, permission, _)) => *permission,
         None if path.starts_with(HEALTH) => Permission::Public,
         None => UNLISTED,
     }
@@ -93,12 +100,17 @@ pub(crate) fn requests() -> Requests {
 
 /// Returns the index of a method in the counters.
 pub(super) fn method(path: &str) -> Option<usize> {
-    METHODS.iter().position(|(method, _)| *method == path)
+    METHODS.iter().position(|(method, ..)| *method == path)
 }
 
 /// Returns the method as it was called, if it is known.
 pub(super) fn name(method: Option<usize>) -> Option<&'static str> {
-    METHODS.get(method?).map(|(method, _)| *method)
+    METHODS.get(method?).map(|(method, ..)| *method)
+}
+
+/// Returns which calls of a method the audit log contains.
+pub(super) fn recorded(method: Option<usize>) -> Recorded {
+    method.and_then(|method| METHODS.get(method)).map_or(DENIALS, |(.., recorded)| *recorded)
 }
 
 /// Counts a call with its status and returns the response. A stream that starts successfully counts as OK.

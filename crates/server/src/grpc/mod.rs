@@ -11,6 +11,7 @@ mod timed_body;
 mod watch;
 
 use crate::access::{Caller, Permission};
+use crate::audit::Recording;
 use crate::config::Config;
 use crate::http;
 use crate::log::{Directory, LogService, SharedFeeds};
@@ -28,6 +29,7 @@ use convoke_replica::LogHandle;
 use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Instant;
+use tonic::Status;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tower::Service;
@@ -57,18 +59,20 @@ impl Services {
         }
     }
 
-    pub(crate) async fn call(mut self, request: Request<Incoming>) -> Response<Reply> {
+    pub(crate) async fn call(mut self, mut request: Request<Incoming>) -> Response<Reply> {
         let begun = Instant::now();
         let method = measure::method(request.uri().path());
         let span = traces::grpc(measure::name(method), request.headers());
         let timeout = self.surface.config.timeouts.request;
         let path = request.uri().path().to_owned();
+        let action = ("grpc", || path.clone());
+        let recording = Recording::begin(&self.surface.audit, &mut request, action, measure::recorded(method));
         let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout));
         let service = path.split('/').nth(1);
         let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers())
             .and_then(|()| authorize(&path, request.extensions()));
         let response = if let Err(error) = refused {
-            Ok(tonic::Status::from(error).into_http().map(Reply::Grpc))
+            Ok(Status::from(error).into_http().map(Reply::Grpc))
         } else if path == watch::PATH {
             let calling = watch::serve(self.surface.clone(), request).instrument(span.clone());
             Ok(calling.await.map(Reply::Grpc))
@@ -81,6 +85,7 @@ impl Services {
         };
         let Ok(response) = response;
         let (code, response) = measure::measured(&self.surface, method, begun, response);
+        recording.finish(Status::from_header_map(response.headers()).map(|status| Error::from(status).code));
         traces::grpc_answered(&span, code);
         response
     }

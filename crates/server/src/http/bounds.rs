@@ -6,6 +6,7 @@ use super::http_error::{Failed, HttpError};
 use super::routes::RouteInfo;
 use super::site;
 use crate::access::{Caller, Permission, permission};
+use crate::audit::{Recorded, Recording};
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -59,11 +60,12 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
+    fn call(&mut self, mut request: Request) -> Self::Future {
         let begun = Instant::now();
         let Bounds { surface, route } = self.bounds.clone();
         let span = traces::http(request.method(), route.map(|route| route.path), request.headers());
         let reading = request.method() == Method::GET || request.method() == Method::HEAD;
+        let recording = record(&surface, route, &mut request);
         let answering = check(&surface, route, &request).map(|()| self.inner.call(request));
         Box::pin(async move {
             let mut response = match answering {
@@ -77,12 +79,23 @@ where
             // A browser must not guess that data is a script or a page.
             response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
             let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
+            recording.finish(failed);
             let code = failed.map_or(0, |code| code as usize);
             surface.metrics.http.record(route.map(|route| route.position), code, begun.elapsed());
             traces::http_answered(&span, response.status(), failed.map(ErrorCode::as_str));
             Ok(response)
         })
     }
+}
+
+/// Begins the record of the audit log.
+fn record(surface: &Surface, route: Option<RouteInfo>, request: &mut Request) -> Recording {
+    let (method, template) = (request.method().clone(), route.map_or("", |route| route.path));
+    let action = move || format!("{method} {template}").trim_end().to_owned();
+    let recorded = route.map_or(Recorded::Denials, |route| route.recorded);
+    let recording = Recording::begin(&surface.audit, request, ("http", action), recorded);
+    recording.path(template, request.uri().path());
+    recording
 }
 
 async fn in_time<R: IntoResponse>(

@@ -160,7 +160,7 @@ pub(super) fn stopping() -> Error {
     Error::new(ErrorCode::NotReady, "this node is stopping; ask another node")
 }
 
-fn value(text: Option<String>, base64: Option<String>) -> Result<Bytes, Error> {
+pub(super) fn value(text: Option<String>, base64: Option<String>) -> Result<Bytes, Error> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(invalid("value_base64", "value and value_base64 exclude each other")),
         (None, Some(encoded)) => {
@@ -244,9 +244,7 @@ async fn listed(
     query: &ListQuery,
     election: bool,
 ) -> Result<(Vec<LockInfo>, LogClock, Option<String>), Error> {
-    let message = "invalid cursor; pass next_cursor of the previous page unchanged";
-    let after = URL_SAFE_NO_PAD.decode(query.cursor.as_deref().unwrap_or_default());
-    let after = after.map_err(|_| invalid("cursor", message))?;
+    let after = after(query.cursor.as_deref())?;
     let (limit, consistency) = (limit(query.limit)?, consistency(query.consistency.as_deref())?);
     let kv = &surface.log()?.kv;
     let page = match election {
@@ -255,6 +253,12 @@ async fn listed(
     };
     let next = page.locks.last().filter(|_| page.more).map(|lock| URL_SAFE_NO_PAD.encode(&lock.name));
     Ok((page.locks, clock(page.log_time_us), next))
+}
+
+pub(super) fn after(cursor: Option<&str>) -> Result<Bytes, Error> {
+    let message = "invalid cursor; pass next_cursor of the previous page unchanged";
+    let decoded = URL_SAFE_NO_PAD.decode(cursor.unwrap_or_default()).map_err(|_| invalid("cursor", message))?;
+    Ok(decoded.into())
 }
 
 pub(crate) async fn show(

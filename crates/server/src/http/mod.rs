@@ -7,6 +7,8 @@ mod election_watch;
 mod event_id;
 mod events;
 mod extract;
+#[cfg(test)]
+mod fuzz;
 mod http_error;
 mod kv;
 mod kv_watch;
@@ -18,6 +20,7 @@ mod node_reads;
 mod observe;
 mod peer_client;
 mod reads;
+mod revocations;
 mod routes;
 mod sessions;
 mod site;

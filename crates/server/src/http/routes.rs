@@ -1,10 +1,11 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
 use super::{
-    discovery, election_watch, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, sessions, txn, ui,
-    watch, watchers,
+    discovery, election_watch, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, revocations,
+    sessions, txn, ui, watch, watchers,
 };
 use crate::access::{Permission, permission};
+use crate::audit::Recorded;
 use crate::surface::Surface;
 use ::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -19,6 +20,7 @@ pub(crate) struct Route {
     body: Body,
     probe: bool,
     waits: bool,
+    recorded: Recorded,
     permission: Permission,
 }
 
@@ -47,20 +49,23 @@ pub(crate) struct RouteInfo {
     pub(crate) probe: bool,
     /// Whether the handler limits its time itself, because a request may wait for long.
     pub(crate) waits: bool,
+    /// Which calls the audit log contains.
+    pub(crate) recorded: Recorded,
     pub(crate) permission: Permission,
 }
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        let Route { path, query, body, probe, waits, permission, .. } = *self;
-        RouteInfo { position, path, query, body, probe, waits, permission }
+        let Route { path, query, body, probe, waits, recorded, permission, .. } = *self;
+        RouteInfo { position, path, query, body, probe, waits, recorded, permission }
     }
 }
 
 /// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`. `with
 /// query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes raw` or
-/// `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, and `waiting` those that
-/// may wait for long.
+/// `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, `waiting` those that
+/// may wait for long, and `renewal` those that only keep something alive. The audit log contains all calls of routes that
+/// can change something: all but GET and renewals.
 macro_rules! routes {
     ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
         vec![$(Route {
@@ -71,6 +76,7 @@ macro_rules! routes {
             body: routes!(@body $method $($body)?),
             probe: routes!(@probe $($kind)?),
             waits: routes!(@waits $($kind)?),
+            recorded: routes!(@recorded $method $($kind)?),
             permission: permission!($($permission)+),
         },)+]
     };
@@ -78,10 +84,15 @@ macro_rules! routes {
     (@query) => { false };
     (@probe probe) => { true };
     (@probe waiting) => { false };
+    (@probe renewal) => { false };
     (@probe) => { false };
     (@waits waiting) => { true };
     (@waits probe) => { false };
+    (@waits renewal) => { false };
     (@waits) => { false };
+    (@recorded GET $($kind:ident)?) => { Recorded::Denials };
+    (@recorded $method:ident renewal) => { Recorded::Denials };
+    (@recorded $method:ident $($kind:ident)?) => { Recorded::Calls };
     (@body $method:ident json) => { Body::Json };
     (@body $method:ident raw) => { Body::Raw };
     (@body $method:ident nothing) => { Body::None };
@@ -123,7 +134,7 @@ pub(crate) fn routes() -> Vec<Route> {
         POST "/api/v1/leases" [Lock LockName | Lock Election | Put Key] takes json => leases::grant,
         GET "/api/v1/leases/{id}" [Lock LockName | Lock Election | Put Key | Observe Log] with query => leases::show,
         DELETE "/api/v1/leases/{id}" [Lock LockName | Lock Election | Put Key] => leases::revoke,
-        PUT "/api/v1/leases/{id}/keep-alive" [Lock LockName | Lock Election | Put Key] takes json => leases::keep_alive,
+        PUT "/api/v1/leases/{id}/keep-alive" [Lock LockName | Lock Election | Put Key] takes json as renewal => leases::keep_alive,
         GET "/api/v1/locks" [Observe Log] with query => locks::list,
         GET "/api/v1/locks/{name}" [Read LockName] with query => locks::show,
         POST "/api/v1/locks/{name}" [Lock LockName] takes json as waiting => locks::acquire,
@@ -141,10 +152,11 @@ pub(crate) fn routes() -> Vec<Route> {
         POST "/api/v1/log/requests/{session}/{number}/resolve" [Resolve Log] with query takes json => log::resolve,
         GET "/api/v1/log/sessions" [Observe Log] with query => log::sessions,
         DELETE "/api/v1/log/sessions/{session}" [Resolve Log] => log::end_session,
+        POST "/api/v1/revocations" [Revoke Cluster] takes json => revocations::revoke,
         POST "/api/v1/sessions" [Register Service] takes json => sessions::create,
         // Any request of a session counts as a heartbeat, even if it is rejected.
         DELETE "/api/v1/sessions/{session}" [Register Service] with query => sessions::close,
-        PUT "/api/v1/sessions/{session}/heartbeat" [Register Service] with query takes json => sessions::heartbeat,
+        PUT "/api/v1/sessions/{session}/heartbeat" [Register Service] with query takes json as renewal => sessions::heartbeat,
         PUT "/api/v1/sessions/{session}/members/{id}" [Register Service] with query takes json => sessions::register,
         PATCH "/api/v1/sessions/{session}/members/{id}" [Register Service] with query takes json => sessions::update,
         DELETE "/api/v1/sessions/{session}/members/{id}" [Register Service] with query => sessions::unregister,

@@ -23,9 +23,11 @@ pub(crate) fn lock_name(name: bytes::Bytes, election: bool) -> LockName {
 }
 
 pub(super) fn grant(grant: v1::GrantLease) -> Result<Body, Error> {
-    let end = match grant.end() {
-        grant_lease::EndBehavior::Unspecified | grant_lease::EndBehavior::Delete => EndBehavior::Delete,
-        grant_lease::EndBehavior::Release => EndBehavior::Release,
+    let end = match grant_lease::EndBehavior::try_from(grant.end) {
+        Ok(grant_lease::EndBehavior::Unspecified | grant_lease::EndBehavior::Delete) => EndBehavior::Delete,
+        Ok(grant_lease::EndBehavior::Release) => EndBehavior::Release,
+        // A newer client. To delete its keys instead would be wrong.
+        Err(_) => return Err(invalid("end", "this version does not support the end behavior")),
     };
     let term = match grant.term {
         Some(grant_lease::Term::TtlMs(ttl)) => LeaseTerm::Ttl(duration(ttl)),

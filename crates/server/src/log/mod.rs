@@ -8,6 +8,8 @@ mod convert;
 mod coordination;
 mod directory;
 mod feed;
+#[cfg(test)]
+mod fuzz;
 mod ids;
 mod local;
 mod members;

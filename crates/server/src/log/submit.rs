@@ -7,6 +7,7 @@ use super::coordination::{bound_member, lock_name};
 use super::members::{REGISTRATION_WAIT, not_registered};
 use super::txn::results;
 use crate::access::{Caller, LEASES, authorize_lock, authorize_request};
+use crate::audit::{Recorded, Recording};
 use crate::error::invalid;
 use crate::traces;
 use convoke_access::{Resource, Verb};
@@ -219,7 +220,8 @@ impl Stream for SubmitStream {
     }
 }
 
-async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, sender: Sender) -> v1::SubmitResponse {
+async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, mut sender: Sender) -> v1::SubmitResponse {
+    let recording = record(&mut sender, request.message.as_ref());
     let message = match request.message {
         Some(ClientRequest::Request(submitted)) => {
             let span = traces::log_request(&request.traceparent);
@@ -243,8 +245,55 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, sender: Se
         }
         None => Err(invalid("message", "an open, a request or another message is required")),
     };
+    recording.finish(failure(&message));
     let message = message.unwrap_or_else(|error| Message::Rejected(error.into()));
     v1::SubmitResponse { tag: request.tag, message: Some(message) }
+}
+
+/// Begins the record of the audit log. The caller of the sender notes the decisions about the message.
+fn record(sender: &mut Sender, message: Option<&ClientRequest>) -> Recording {
+    let (kind, recorded) = match message {
+        Some(ClientRequest::Request(request)) => (request_kind(request), Recorded::Calls),
+        Some(ClientRequest::Open(open)) if !open.client.is_empty() => ("open", Recorded::Calls),
+        Some(ClientRequest::Open(_)) => ("open", Recorded::Denials),
+        Some(ClientRequest::KeepAlive(_) | ClientRequest::LeaseKeepAlive(_)) => ("keep-alive", Recorded::Denials),
+        Some(ClientRequest::AwaitPlace(_)) => ("await", Recorded::Denials),
+        None => ("none", Recorded::Denials),
+    };
+    let (caller, recording) = sender.caller.message(kind, recorded);
+    sender.caller = caller;
+    recording
+}
+
+fn request_kind(request: &v1::LogRequest) -> &'static str {
+    use v1::log_request::Body as Wire;
+    match &request.body {
+        Some(Wire::Put(_)) => "put",
+        Some(Wire::Delete(_)) => "delete",
+        Some(Wire::Txn(_)) => "transaction",
+        Some(Wire::Grant(_)) => "grant-lease",
+        Some(Wire::Revoke(_)) => "revoke-lease",
+        Some(Wire::Acquire(_)) => "acquire",
+        Some(Wire::Release(_)) => "release",
+        Some(Wire::Proclaim(_)) => "proclaim",
+        Some(Wire::End(_)) => "end-session",
+        None => "none",
+    }
+}
+
+/// Returns why a request had no effect, as the audit log states it.
+fn failure(answer: &Result<Message, Error>) -> Option<ErrorCode> {
+    let of = |error: &v1::Error| ErrorCode::from_number(error.code);
+    match answer {
+        Err(error) => Some(error.code),
+        Ok(Message::Rejected(error)) => Some(of(error)),
+        Ok(Message::OutcomeUnknown(_)) => Some(ErrorCode::OutcomeUnknown),
+        Ok(Message::Answer(answer)) => {
+            let reason = answer.fate.as_ref().and_then(|fate| fate.reason.as_ref());
+            answer.rejected.as_ref().or(reason).map(of)
+        }
+        Ok(_) => None,
+    }
 }
 
 async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) -> Result<Message, Error> {

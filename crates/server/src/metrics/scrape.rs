@@ -45,6 +45,7 @@ impl Collector for Scrape {
         families.counters("network", self.counters.network.counts())?;
         self.clients(&mut families)?;
         self.tls(&mut families)?;
+        families.counters("audit", self.surface.audit.counters().counts())?;
         if let Some(dns) = &self.surface.dns {
             families.counters("dns", dns.counters().counts())?;
         }
@@ -73,7 +74,8 @@ impl Scrape {
         let log_reason = self.surface.log.as_ref().and_then(|log| convert::log_degraded(&log.handle));
         let diverged = status.diverged.len();
         let tls = self.surface.config.tls.as_ref().map_or(0, |tls| tls.status().degraded(SystemTime::now()).len());
-        let reasons = status.degraded.len() + usize::from(diverged > 0) + usize::from(log_reason.is_some()) + tls;
+        let own = [log_reason, self.surface.gate.degraded(), self.surface.audit.degraded()];
+        let reasons = status.degraded.len() + usize::from(diverged > 0) + own.iter().flatten().count() + tls;
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;
         let help = "Peers that hold other records, although both have received the same writes.";
         families.gauge("convoke_registry_diverged", help, diverged)?;

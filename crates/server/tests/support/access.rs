@@ -74,10 +74,14 @@ impl Keys {
 
     /// Starts nodes with the log plane, which show each other a token of nodes.
     pub async fn log_cluster(&self, count: usize) -> LogCluster {
+        self.log_cluster_with(count, convoke_server::Config::default()).await
+    }
+
+    pub async fn log_cluster_with(&self, count: usize, config: convoke_server::Config) -> LogCluster {
         let node_token = self.path().join("node.token");
         std::fs::write(&node_token, self.token("nodes", &["* *"])).unwrap();
         let auth = AuthConfig { node_token: Some(node_token), ..self.config(&[]) };
-        LogCluster::start_with(count, convoke_server::Config { auth: Some(auth), ..Default::default() }).await
+        LogCluster::start_with(count, convoke_server::Config { auth: Some(auth), ..config }).await
     }
 
     pub async fn send(&self, served: &Served, token: &str, method: &str, path: &str, body: &str) -> Answer {

@@ -19,6 +19,8 @@ pub struct HttpNoFalseDown {
     checks: u64,
     /// Members that a host may show for a short time as an earlier attachment left them, with the time of the event.
     excused: BTreeMap<(usize, String), Micros>,
+    /// The highest claim of each member, and when an observer saw it first.
+    claims: BTreeMap<String, (u64, Micros)>,
 }
 
 impl Invariant for HttpNoFalseDown {
@@ -47,10 +49,17 @@ impl Invariant for HttpNoFalseDown {
         if world.http.clients.is_empty() {
             return;
         }
+        let highest = self.claims.entry(id.to_owned()).or_default();
+        if version.claim > highest.0 {
+            *highest = (version.claim, world.now);
+        }
+        // The owner has just registered the member again, and this node has received only what that write outranks.
+        let outranked = version.claim < highest.0 && world.now - highest.1 <= world.contact_time();
         let window = notice_time(world);
         let judges = may_judge(world, host, window);
         let Some(client) = steady_client(world, id, host, window).filter(|_| judges) else { return };
-        if status != Status::Up && is_unknown_to_the_owner(world, &world.http.clients[client], id, version) {
+        let unknown = || is_unknown_to_the_owner(world, &world.http.clients[client], id, version);
+        if status != Status::Up && (outranked || unknown()) {
             self.excused.entry((host, id.to_owned())).or_insert(world.now);
             return;
         }

@@ -117,6 +117,8 @@ scenarios! {
     liveness::latest_evidence_decides, 2, four, "L8, L4", "an inference is void when a node has later evidence of the owner";
     returning::evidence_arrives_before_the_writes, 3, collection::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
     returning::returning_owner_is_not_relayed_as_alive, 3, collection::small_chunks, "L8", "a node relays that an owner is back once it admits it";
+    returning::first_records_come_from_a_node_that_lost_the_owner, 3, collection::small_chunks, "L8", "records of an owner that their sender has lost are judged by the sender's evidence";
+    returning::owner_returns_during_a_delta_of_another_node, 3, collection::small_chunks, "L8", "a delta does not show what its owner, who returned meanwhile, has unregistered";
     returning::write_arrives_before_the_evidence, 6, collection::small_chunks, "L4", "new members of a returning owner do not expire before the evidence of its return arrives";
     returning::inference_about_an_earlier_registration, 2, collection::small_chunks, "L4", "an inference about the current registration replaces one about an earlier one";
     returning::fresh_node_whose_seed_is_empty, 2, three, "N3", "a fresh node waits for its other seeds before it serves the empty registry of the first";

@@ -3,6 +3,7 @@
 use super::collection::ids;
 use super::log::Log;
 use super::support::ScenarioResult;
+use crate::invariants::Violation;
 use crate::network::{MINUTE, Place, SECOND, Spike};
 use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::Status;
@@ -71,6 +72,63 @@ pub(super) fn returning_owner_is_not_relayed_as_alive(world: &mut World) -> Scen
     world.pass(4 * SECOND)?;
     world.require(world.status(2, "gone").is_some(), "the exchange was too short")?;
     world.run_until(|w| [2, 3].iter().all(|host| w.status(*host, "gone").is_none()), 30 * SECOND)?;
+    log.never_up(world, "gone")?;
+    world.settle()
+}
+
+/// A node without records serves behind a partition. Host 0 is with the owner, host 1 has lost both of them.
+fn empty_node_between_two_sides(world: &mut World) -> Result<[[u64; 2]; 3], Violation> {
+    world.begin()?;
+    let news = ids("news", 60);
+    let near = world.add_client_fixed("near", &[], 0);
+    for id in &news {
+        world.register(near, id);
+    }
+    world.run_until(|w| w.shown_everywhere("news59", Status::Up), 10 * SECOND)?;
+    let client = world.add_client_fixed("c", &["gone"], 3);
+    world.up(&["gone"])?;
+    world.partition(&[1], &[0, 3]);
+    let cuts = [0, 1, 3].map(|host| world.partition(&[2], &[host]));
+    world.client_unregister(client, "gone");
+    world.register(near, "latest");
+    world.run_until(|w| w.status(0, "gone").is_none() && w.status(1, "gone") == Some(Status::Down), MINUTE)?;
+    world.crash(2, Crash::Process);
+    world.hosts[2].config.seeds.clear();
+    world.start(2);
+    world.run_until(|w| w.hosts[2].serving().is_some(), 20 * SECOND)?;
+    world.require(world.status(2, "news0").is_none(), "the node has records")?;
+    Ok(cuts)
+}
+
+/// A node without records hears that an owner is alive. It receives the owner's records from a node that lost it before it
+/// unregistered a member. The member must not be shown as up.
+pub(super) fn first_records_come_from_a_node_that_lost_the_owner(world: &mut World) -> ScenarioResult {
+    let [alive, lost, _] = empty_node_between_two_sides(world)?;
+    let log = Log::on(world);
+    slow_down(world, 0);
+    world.rejoin(alive);
+    world.run_until(|w| w.status(2, "news0").is_some(), 20 * SECOND)?;
+    world.rejoin(lost);
+    world.run_until(|w| w.peer_state(2, 1) == Some(PeerState::Up), 10 * SECOND)?;
+    world.require(world.status(2, "latest").is_none(), "the exchange was too short")?;
+    world.run_until(|w| (0..4).all(|host| w.status(host, "gone").is_none()), MINUTE)?;
+    log.never_up(world, "gone")?;
+    world.settle()
+}
+
+/// A node without records receives a delta from a node that lost an owner, and meanwhile hears that the owner is alive. The
+/// rest of the delta must not show as up what the owner has unregistered since.
+pub(super) fn owner_returns_during_a_delta_of_another_node(world: &mut World) -> ScenarioResult {
+    let [_, lost, owner] = empty_node_between_two_sides(world)?;
+    let log = Log::on(world);
+    slow_down(world, 1);
+    slow_down(world, 3);
+    world.rejoin(lost);
+    world.run_until(|w| w.status(2, "news0").is_some(), 20 * SECOND)?;
+    world.rejoin(owner);
+    world.run_until(|w| w.peer_state(2, 3) == Some(PeerState::Up), 10 * SECOND)?;
+    world.require(world.status(2, "news59").is_none(), "the delta was too short")?;
+    world.run_until(|w| (0..4).all(|host| w.status(host, "gone").is_none()), MINUTE)?;
     log.never_up(world, "gone")?;
     world.settle()
 }

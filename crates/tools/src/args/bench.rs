@@ -27,6 +27,9 @@ pub(crate) struct BenchCommon {
     /// Private key of the load generator, with --cert
     #[arg(long = "key", id = "tls_key", value_name = "FILE", global = true)]
     pub(crate) key: Option<PathBuf>,
+    /// Processes of given nodes or of etcd, whose CPU time is measured
+    #[arg(long, value_name = "PID,…", value_delimiter = ',', global = true)]
+    pub(crate) server_pid: Vec<u32>,
     /// Number of nodes of the new cluster
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9), global = true)]
     pub(crate) nodes: u16,
@@ -57,6 +60,14 @@ pub(crate) enum BenchCommand {
     Join(JoinLoad),
     /// Write keys to the replicated log
     Log(LogLoad),
+    /// Execute transactions of four operations
+    Txn(TxnLoad),
+    /// Send changes of keys to many watchers of one prefix
+    KeyWatch(KeyWatchLoad),
+    /// Hand a lock over between contenders, or lock without contention
+    Lock(LockLoad),
+    /// Keep leases alive and measure the CPU time of the nodes
+    Lease(LeaseLoad),
     /// Register members over HTTP/JSON
     HttpRegister(HttpRegisterLoad),
     /// Look up the members of a service over HTTP/JSON
@@ -156,7 +167,74 @@ pub(crate) struct LogLoad {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rate: u32,
     /// Write to etcd at these addresses instead (bench/etcd.py)
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with_all = ["reads", "rate"])]
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', conflicts_with = "reads")]
+    pub(crate) etcd: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TxnLoad {
+    /// Number of clients, each with a log session
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clients: u32,
+    /// Connections that the clients share
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) links: u32,
+    /// Size of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u32).range(..=262_144))]
+    pub(crate) value: u32,
+    /// Number of keys, used in turn
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(4..))]
+    pub(crate) keys: u32,
+    /// Use etcd at these addresses instead (bench/etcd.py)
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub(crate) etcd: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeyWatchLoad {
+    /// Number of watchers, spread over the nodes
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) watchers: u32,
+    /// Watchers per connection
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub(crate) shared: u32,
+    /// Writes per second, each sent to every watcher
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Use etcd at these addresses instead; writes go to the first one
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub(crate) etcd: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LockLoad {
+    /// Number of clients that compete for the lock
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) contenders: u32,
+    /// Connections that they share [default: one each]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: Option<u32>,
+    /// Give each client its own lock, and count locks with unlocks
+    #[arg(long)]
+    pub(crate) own: bool,
+    /// Use etcd's lock service at these addresses instead
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub(crate) etcd: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LeaseLoad {
+    /// Number of leases
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) leases: u32,
+    /// Connections that they share
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: u32,
+    /// Ttl of a lease, kept alive three times within it
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = timeout)]
+    pub(crate) ttl: Duration,
+    /// Use etcd at these addresses instead
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) etcd: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use clap::Subcommand;
 pub use bench::BenchArgs;
 pub(crate) use bench::{
     BenchCommand, BenchCommon, HeartbeatLoad, HttpKvLoad, HttpLookupLoad, HttpRegisterLoad, HttpWatchLoad, JoinLoad,
-    LogLoad, PropagateLoad, WatchLoad, WriteLoad,
+    KeyWatchLoad, LeaseLoad, LockLoad, LogLoad, PropagateLoad, TxnLoad, WatchLoad, WriteLoad,
 };
 pub use cluster::ClusterArgs;
 pub(crate) use cluster::{ClusterCommand, CreateArgs, FaultCommand};

@@ -28,6 +28,8 @@ pub(super) struct Cluster {
     /// Nodes started here; empty if existing nodes are used.
     nodes: Vec<Node>,
     given: Vec<String>,
+    /// Processes of the given nodes, if their CPU time is measured.
+    processes: Vec<u32>,
     /// Binary of the started nodes, if it is not this one.
     binary: Option<PathBuf>,
     /// Dropped after the nodes, which write to it.
@@ -49,7 +51,8 @@ impl Cluster {
 
     pub(super) async fn start(common: &BenchCommon, count: u16) -> Result<Cluster> {
         let directory = Some(Directory::make()?);
-        let mut cluster = Cluster { nodes: Vec::new(), given: Vec::new(), binary: common.binary.clone(), directory };
+        let binary = common.binary.clone();
+        let mut cluster = Cluster { nodes: Vec::new(), given: Vec::new(), processes: Vec::new(), binary, directory };
         for _ in 0..count {
             cluster.add().await?;
         }
@@ -79,7 +82,8 @@ impl Cluster {
 
     pub(super) fn given(common: &BenchCommon) -> Result<Cluster> {
         let given = tls::prepare(common)?;
-        Ok(Cluster { nodes: Vec::new(), given, binary: None, directory: None })
+        let processes = common.server_pid.clone();
+        Ok(Cluster { nodes: Vec::new(), given, processes, binary: None, directory: None })
     }
 
     /// Adds a node and waits until it is ready.
@@ -111,9 +115,12 @@ impl Cluster {
         addresses[number % addresses.len()].clone()
     }
 
-    /// CPU time that all nodes have used so far, if they were started here.
+    /// CPU time that all nodes have used so far, if their processes are known.
     pub(super) fn cpu(&self) -> Option<Duration> {
-        (!self.nodes.is_empty()).then(|| self.nodes.iter().filter_map(|node| super::usage::cpu(node.id())).sum())
+        let started = self.nodes.iter().map(Node::id);
+        let times: Vec<Duration> =
+            started.chain(self.processes.iter().copied()).filter_map(super::usage::cpu).collect();
+        (!times.is_empty()).then(|| times.iter().sum())
     }
 }
 

@@ -49,6 +49,11 @@ impl Tally {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an operation whose duration is not known.
+    pub(super) fn count(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn record_error(&self, error: &Error) {
         *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(error.code).or_default() += 1;
     }

@@ -9,12 +9,16 @@ mod heartbeat;
 mod histogram;
 mod http;
 mod join;
+mod key_watch;
+mod leases;
 mod load;
+mod locks;
 mod log;
 mod members;
 mod propagate;
 mod report;
 mod streams;
+mod target;
 mod tls;
 mod usage;
 mod watch;
@@ -47,8 +51,11 @@ async fn run(command: &BenchCommand, common: &BenchCommon) -> Result<Report> {
             Some(count) => watch::idle(common, load, count).await,
         },
         BenchCommand::Join(load) => join::join(common, load).await,
-        BenchCommand::Log(load) if !load.etcd.is_empty() => etcd::etcd(common, load).await,
         BenchCommand::Log(load) => log::log(common, load).await,
+        BenchCommand::Txn(load) => log::txn(common, load).await,
+        BenchCommand::KeyWatch(load) => key_watch::fan_out(common, load).await,
+        BenchCommand::Lock(load) => locks::locks(common, load).await,
+        BenchCommand::Lease(load) => leases::keep_alive(common, load).await,
         BenchCommand::HttpRegister(load) => http::register(common, load).await,
         BenchCommand::HttpLookup(load) => http::lookup(common, load).await,
         BenchCommand::HttpWatch(load) => http::fan_out(common, load).await,

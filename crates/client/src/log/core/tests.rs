@@ -2,6 +2,7 @@
 
 mod abandoning;
 mod coordination;
+mod hostile;
 mod random;
 mod sessions;
 mod world;

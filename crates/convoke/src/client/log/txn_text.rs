@@ -200,4 +200,20 @@ mod tests {
             assert!(error.message.contains(words), "{text}: {error}");
         }
     }
+    #[test]
+    fn fuzz_text() {
+        let corpus = [
+            "if value owner = \"me # \\\"too\\\"\\n\"\nif-prefix missing jobs/\nif lock l 9\nthen put state done",
+            "then put b 1 lease 12\nthen delete-prefix tmp/\nelse list c 10\nelse range a b 3\nelse count d\nelse keys e",
+            "# comment\n\nif version a > 3\nif mod_revision a != 18446744073709551615\nthen get a\nthen delete a",
+        ];
+        convoke_fuzz::texts(&corpus, |text| match parse(text) {
+            Ok(txn) => {
+                let json = serde_json::to_string(&txn).unwrap();
+                assert_eq!(serde_json::from_str::<Txn>(&json).ok().as_ref(), Some(&txn), "{json}");
+                let _ = v1::Txn::try_from(txn);
+            }
+            Err(error) => assert!((1..=text.lines().count()).contains(&error.line), "{error}"),
+        });
+    }
 }

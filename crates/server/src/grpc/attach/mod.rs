@@ -4,6 +4,7 @@
 //! batches; the node's answers become messages. The requests of a client that does not read its answers are not read
 //! either, so its answers need no unbounded queue.
 
+mod recordings;
 mod spans;
 
 use crate::access::Caller;
@@ -14,6 +15,7 @@ use convoke_convert::{AttachSettings, AttachState, Calls, Registrations};
 use convoke_node::{ClientConnection, Delivery};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
+use recordings::Recordings;
 use spans::Spans;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ pub(crate) struct AttachStream {
     unanswered: usize,
     state: State,
     spans: Spans,
+    recordings: Recordings,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -70,6 +73,7 @@ impl AttachStream {
             unanswered: 0,
             state: State::Reading,
             spans: Spans::new(),
+            recordings: Recordings::default(),
             _permit: permit,
         }
     }
@@ -87,8 +91,9 @@ impl AttachStream {
             match Pin::new(&mut self.inbound).poll_next(context) {
                 Poll::Ready(Some(Ok(message))) => {
                     self.spans.received(&message);
+                    let caller = self.recordings.received(&self.caller, &message);
                     if let Err(error) =
-                        self.attach.message_checked(message, &mut calls, &Checked(&self.surface, &self.caller))
+                        self.attach.message_checked(message, &mut calls, &Checked(&self.surface, &caller))
                     {
                         self.end_with(error);
                     }
@@ -161,6 +166,7 @@ impl Stream for AttachStream {
             }
             if let Some(message) = this.attach.next_message() {
                 this.spans.sent(&message);
+                this.recordings.sent(&this.caller, &message);
                 return Poll::Ready(Some(Ok(v1::ServerMessage { message: Some(message) })));
             }
             if matches!(this.state, State::Finishing) && this.attach.is_settled() && this.unanswered == 0 {

@@ -1,12 +1,23 @@
 //! Times as text.
 
 /// The date and time in UTC of a number of UNIX milliseconds: `2026-11-17 06:10:54 UTC`.
-pub(super) fn date_time(unix_ms: u64) -> String {
+pub fn date_time(unix_ms: u64) -> String {
+    let (date, time) = parts(unix_ms);
+    format!("{date} {time} UTC")
+}
+
+/// The same in the form of RFC 3339, with milliseconds: `2026-11-17T06:10:54.321Z`.
+pub fn timestamp(unix_ms: u64) -> String {
+    let (date, time) = parts(unix_ms);
+    format!("{date}T{time}.{:03}Z", unix_ms % 1_000)
+}
+
+fn parts(unix_ms: u64) -> (String, String) {
     let seconds = unix_ms / 1_000;
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     let (hours, minutes, seconds) = (time / 3_600, time / 60 % 60, time % 60);
-    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02} UTC")
+    (format!("{year:04}-{month:02}-{day:02}"), format!("{hours:02}:{minutes:02}:{seconds:02}"))
 }
 
 /// The Gregorian date of a day since 1970-01-01. Years are counted from March, so that a leap day ends a year.
@@ -40,5 +51,6 @@ mod tests {
         ] {
             assert_eq!(date_time(ms), text);
         }
+        assert_eq!(timestamp(1_794_895_854_009), "2026-11-17T06:10:54.009Z");
     }
 }
