@@ -105,9 +105,13 @@ async fn a_closed_connection_gives_the_place_up() {
     let outside = cluster.outsider().await;
     let lease = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
     acquire(&cluster, 0, "l", json!({"lease": lease})).await;
-    for index in [0, outside] {
+    let other = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    for (index, lease) in [(0, None), (outside, None), (0, Some(&other)), (outside, Some(&other))] {
         let mut connection = open(cluster.served(index).address()).await;
-        let body = json!({"ttl_ms": 600_000, "wait_ms": 600_000}).to_string();
+        let body = match lease {
+            None => json!({"ttl_ms": 600_000, "wait_ms": 600_000}).to_string(),
+            Some(lease) => json!({"lease": lease, "wait_ms": 600_000}).to_string(),
+        };
         let headers = [("content-type", "application/json")];
         let waiting = connection.send_request(request("POST", "/api/v1/locks/l", &headers, body));
         let waiting = tokio::spawn(waiting);
@@ -117,10 +121,32 @@ async fn a_closed_connection_gives_the_place_up() {
         drop(connection);
         eventually("the place is given up", async || waiters().await == 0).await;
         eventually("its lease is revoked", async || {
-            cluster.http(0, "GET", "/api/v1/leases", "").await.ok()["leases"].as_array().unwrap().len() == 1
+            cluster.http(0, "GET", "/api/v1/leases", "").await.ok()["leases"].as_array().unwrap().len() == 2
         })
         .await;
     }
+}
+
+/// The node that serves a waiter is cut off from the log. The place ends, although the lease of the client lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn lo10_a_place_of_a_request_ends_with_its_node() {
+    let mut cluster = LogCluster::start_behind_proxies(1, convoke_server::Config::default()).await;
+    let outside = cluster.outsider().await;
+    let holder = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    let waiter = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    let fence = acquire(&cluster, 0, "l", json!({"lease": holder})).await;
+    let mut connection = open(cluster.served(outside).address()).await;
+    let body = json!({"lease": waiter, "wait_ms": 600_000}).to_string();
+    let headers = [("content-type", "application/json")];
+    let waiting = tokio::spawn(connection.send_request(request("POST", "/api/v1/locks/l", &headers, body)));
+    let waiters = async || cluster.http(0, "GET", "/api/v1/locks/l", "").await.ok()["waiting"].as_u64().unwrap();
+    eventually("the client waits", async || waiters().await == 1).await;
+    cluster.proxies.as_ref().unwrap()[0].close();
+    eventually("the place has ended", async || waiters().await == 0).await;
+    cluster.http(0, "GET", &format!("/api/v1/leases/{waiter}"), "").await.ok();
+    cluster.http(0, "DELETE", &format!("/api/v1/locks/l?fence={fence}"), "").await.ok();
+    assert_eq!(cluster.http(0, "GET", "/api/v1/locks/l", "").await.ok()["holders"], json!([]), "nobody gets the lock");
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

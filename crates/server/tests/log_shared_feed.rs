@@ -1,4 +1,4 @@
-//! Watches at a node without a replica: one stream from a replica for all of them (H8).
+//! Watches at a node without a replica: one stream from a replica for all of them (H8, H9).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -217,7 +217,7 @@ async fn h8_watchers_of_old_positions_are_caught_up_without_a_gap() {
 
 /// Errors of the replica reach each watcher: a compacted position, a position of another log, and one that is ahead.
 #[tokio::test(flavor = "multi_thread")]
-async fn h8_compacted_and_foreign_positions_are_reported_to_each_watcher() {
+async fn h9_compacted_and_foreign_positions_are_reported_to_each_watcher() {
     let coordination = CoordinationLimits { history_bytes: 4_096, ..CoordinationLimits::default() };
     let limits = LogLimits { coordination, ..LogLimits::default() };
     let mut cluster = LogCluster::start_limited(1, convoke_server::Config::default(), limits).await;
@@ -272,7 +272,7 @@ async fn not_progress(watch: &mut Sse) -> SseEvent {
 
 /// A node follows replicas only, so that no two nodes follow each other. Watches of locks need a replica.
 #[tokio::test(flavor = "multi_thread")]
-async fn h8_a_node_without_a_replica_rejects_what_it_cannot_serve() {
+async fn h9_a_node_without_a_replica_rejects_what_it_cannot_serve() {
     let mut cluster = LogCluster::start(1).await;
     let outside = cluster.outsider().await;
     let mut client = log_client(cluster.served(outside)).await;
@@ -287,7 +287,7 @@ async fn h8_a_node_without_a_replica_rejects_what_it_cannot_serve() {
 
 /// The node reads everything with its own credentials. Each watcher gets only what its own grants allow.
 #[tokio::test(flavor = "multi_thread")]
-async fn h8_each_watcher_needs_its_own_grant() {
+async fn h9_each_watcher_needs_its_own_grant() {
     let keys = Keys::new();
     let mut cluster = keys.log_cluster(1).await;
     let outside = cluster.outsider().await;

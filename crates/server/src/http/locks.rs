@@ -1,7 +1,8 @@
 //! Locks, semaphores and elections over HTTP, at every node.
 //!
-//! A request that waits holds a place in the queue. If its connection closes, the place is given up. A lease that the
-//! request brought into being is kept alive by this node only while the request waits, so it ends with this node, too.
+//! A request that waits holds a place in the queue. If its connection closes, the place is given up. If this node dies,
+//! the place ends with a lease that only this node keeps alive: the one that the request brought into being, or a second
+//! one for the time in the queue (LO10).
 
 use super::extract::{JsonBody, NoFields, Query, Segments};
 use super::http_error::{HttpError, Json};
@@ -15,15 +16,17 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use convoke_access::{Resource, Verb};
-use convoke_client::log::{Acquire, Kv, LockInfo, LockPage};
+use convoke_client::log::{Acquire, Kv, LeaseTerms, LockInfo, LockPage};
 use convoke_proto::json::{self, LogClock};
 use convoke_proto::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest wait of one request.
 const WAIT_MAX: Duration = Duration::from_secs(60 * 60);
+/// How long a place in a queue outlives the node that serves its request, without a change of the leader.
+const WAITING_TTL: Duration = Duration::from_secs(10);
 
 type Shared = State<Arc<Surface>>;
 type Answer<T> = Result<Json<T>, HttpError>;
@@ -131,12 +134,17 @@ async fn granted(
         match (wanted.lease, wanted.ttl_ms, wanted.member) {
             (Some(lease), None, None) => {
                 let lease = lease_id(&lease)?;
-                Ok((place(&log.kv, acquire.lease_id(lease), election).await?, lease))
+                Ok((bound_place(&log.kv, acquire.lease_id(lease), wait, election).await?, lease))
             }
             (None, ttl, member) if ttl.is_some() != member.is_some() => {
                 let (leases, terms) = (log.kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
                 let lease = in_open_session(|| leases.grant(terms.clone())).await?;
-                let fence = place(&log.kv, acquire.lease(&lease), election).await?;
+                let acquire = acquire.lease(&lease);
+                // This node keeps a lease with a ttl alive. A member may outlive this node.
+                let fence = match ttl {
+                    Some(_) => place(&log.kv, acquire, election).await?,
+                    None => bound_place(&log.kv, acquire, wait, election).await?,
+                };
                 // From now on the client keeps it alive. Otherwise dropping it revokes it.
                 lease.detach();
                 Ok((fence, lease.id()))
@@ -149,6 +157,20 @@ async fn granted(
         granted = granting => granted,
         () = log.service.closing() => Err(stopping()),
     }
+}
+
+/// Waits with a lease that may outlive this node. A second lease removes the place from the queue if this node dies (LO10).
+async fn bound_place(kv: &Kv, acquire: Acquire, wait: Duration, election: bool) -> Result<u64, Error> {
+    let begun = Instant::now();
+    // A free lock takes one round trip and no second lease.
+    match place(kv, acquire.clone().no_wait(), election).await {
+        Err(error) if error.code == ErrorCode::LockHeld && !wait.is_zero() => {}
+        placed => return placed,
+    }
+    let leases = kv.leases();
+    let second = in_open_session(|| leases.grant(LeaseTerms::ttl(WAITING_TTL))).await?;
+    let left = wait.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+    place(kv, acquire.wait(left).waits_with(&second), election).await
 }
 
 async fn place(kv: &Kv, acquire: Acquire, election: bool) -> Result<u64, Error> {

@@ -1,4 +1,4 @@
-//! Where the feed of a node without a replica continues, and when its watchers must learn that it cannot (H8). No I/O:
+//! Where the feed of a node without a replica continues, and when its watchers must learn that it cannot (H8, H9). No I/O:
 //! times are passed in, counted from any fixed moment.
 
 use convoke_log::history::EventPosition;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_a_feed_continues_at_its_position_at_the_next_replica() {
+    fn h9_a_feed_continues_at_its_position_at_the_next_replica() {
         let mut feed = Following::new(false, ELECTION);
         assert_eq!(feed.start(), (None, None));
         assert_eq!(feed.started(at(0), 7, 4), Some(EventPosition::start_of(5)));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_no_quorum_is_passed_on_after_every_replica_was_tried() {
+    fn h9_no_quorum_is_passed_on_after_every_replica_was_tried() {
         let mut feed = Following::new(false, ELECTION);
         feed.started(at(0), 7, 4);
         assert_eq!(feed.ended(at(2), error(ErrorCode::NoQuorum)), After::Another);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_watchers_learn_that_no_replica_is_reached() {
+    fn h9_watchers_learn_that_no_replica_is_reached() {
         let mut feed = Following::new(false, ELECTION);
         feed.started(at(0), 7, 4);
         let mut pauses = Vec::new();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_another_log_ends_the_feed_and_a_compacted_position_starts_it_again() {
+    fn h9_another_log_ends_the_feed_and_a_compacted_position_starts_it_again() {
         let mut feed = Following::new(false, ELECTION);
         feed.started(at(0), 7, 4);
         feed.ended(at(1), error(ErrorCode::Compacted));
