@@ -52,9 +52,11 @@ names! {
         Delete = "delete",
         /// Acquire and release a lock, or campaign in an election.
         Lock = "lock",
+        /// Release a lock that another principal holds, or end its leadership.
+        Release = "release",
         /// Open a durable session of the log under a name.
         Open = "open",
-        /// Decide an undecided request of another principal.
+        /// Decide requests, and end log sessions and leases, of other principals.
         Resolve = "resolve",
         /// Change the replicas and the level of the log, or bootstrap a node.
         Reconfigure = "reconfigure",
@@ -99,7 +101,7 @@ impl Verb {
             Verb::Drain => &[Kind::Service, Kind::Node],
             Verb::Forget => &[Kind::Node],
             Verb::Put | Verb::Delete => &[Kind::Key],
-            Verb::Lock => &[Kind::LockName, Kind::Election],
+            Verb::Lock | Verb::Release => &[Kind::LockName, Kind::Election],
             Verb::Open => &[Kind::Client],
             Verb::Resolve | Verb::Backup => &[Kind::Log],
             Verb::Reconfigure => &[Kind::Log, Kind::Cluster],

@@ -35,6 +35,7 @@ pub fn attach(last: v1::Attach, members: Vec<AttachMember>, unregistered: Vec<St
         timeout: (last.timeout_ms > 0).then(|| Duration::from_millis(last.timeout_ms)),
         members,
         unregistered,
+        principal: String::new(),
     }
 }
 

@@ -31,11 +31,11 @@ impl Interner {
         )
     }
 
-    pub(crate) fn client(&mut self, id: &str, nonce: u64) -> Arc<ClientProcess> {
+    pub(crate) fn client(&mut self, id: &str, nonce: u64, principal: &str) -> Arc<ClientProcess> {
         self.clients.get_or_add(
-            (id, nonce),
-            |held| held.nonce == nonce && held.id == id,
-            || ClientProcess { id: id.into(), nonce },
+            (id, nonce, principal),
+            |held| held.nonce == nonce && held.id == id && held.principal == principal,
+            || ClientProcess { id: id.into(), nonce, principal: principal.into() },
         )
     }
 }
@@ -79,14 +79,14 @@ mod tests {
     fn equal_values_are_shared_and_unused_ones_swept() {
         let mut interner = Interner::new(7);
         let kept = interner.deployment("orders", "eu", "v1");
-        let client = interner.client("c", 1);
+        let client = interner.client("c", 1, "");
         for i in 0..10 * SWEEP_MIN {
             interner.deployment("orders", "eu", &i.to_string());
-            interner.client("c", i as u64 + 2);
+            interner.client("c", i as u64 + 2, "");
         }
         let (deployments, clients) = (&interner.deployments.held, &interner.clients.held);
         assert!(deployments.len() <= 2 * SWEEP_MIN && clients.len() <= 2 * SWEEP_MIN);
         assert!(Arc::ptr_eq(&kept, &interner.deployment("orders", "eu", "v1")));
-        assert!(Arc::ptr_eq(&client, &interner.client("c", 1)));
+        assert!(Arc::ptr_eq(&client, &interner.client("c", 1, "")));
     }
 }

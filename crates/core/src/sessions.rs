@@ -240,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn session(client: &str) -> Session {
-        let client = Arc::new(ClientProcess { id: client.into(), nonce: 1 });
+        let client = Arc::new(ClientProcess { id: client.into(), nonce: 1, principal: SmolStr::default() });
         Session::waiting(client, 1, Duration::from_secs(20), Clock::default())
     }
 

@@ -14,7 +14,7 @@ convoke_counters::atomic_counters! {
         answered,
         /// DNS queries for names that do not exist.
         unknown_names,
-        /// DNS queries answered with REFUSED: outside the zone, another class, or a zone transfer.
+        /// DNS queries answered with REFUSED: outside the zone, another class, a zone transfer, or a client outside of `dns.networks`.
         rejected,
         /// DNS queries that were not one well-formed question.
         malformed,
@@ -24,6 +24,8 @@ convoke_counters::atomic_counters! {
         truncated,
         /// DNS packets ignored: without a header, or responses themselves.
         ignored,
+        /// DNS queries over UDP that were dropped, or answered with the TC bit and no records, because their network exceeded its limit.
+        rate_limited,
         /// DNS connections closed because too many were open.
         connections_rejected,
     }
@@ -51,6 +53,10 @@ impl Counting {
 
     pub(crate) fn ignored(&self) {
         add(&self.ignored, 1);
+    }
+
+    pub(crate) fn rate_limited(&self) {
+        add(&self.rate_limited, 1);
     }
 
     pub(crate) fn connection_rejected(&self) {

@@ -13,4 +13,6 @@ pub enum StartError {
     Public { address: String },
     #[error("ttl is {ttl:?}: expected whole seconds from 0s to 2147483647s (0s disables caching)")]
     Ttl { ttl: std::time::Duration },
+    #[error("networks contains {network:?}: expected a range such as 10.0.0.0/8, or an address")]
+    Network { network: String },
 }

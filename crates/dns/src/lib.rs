@@ -1,9 +1,10 @@
-//! The registry of a node as a DNS zone. docs/dns.md states the rules (Q1–Q9).
+//! The registry of a node as a DNS zone. docs/dns.md states the rules (Q1–Q11).
 //!
 //! [`Zone`] computes the response to a query, bytes in and bytes out, and uses no sockets. [`Dns`] serves a zone over
 //! UDP and TCP. This crate only reads the registry; it must not change it, resolve foreign names or contact other
 //! nodes.
 
+mod clients;
 mod counters;
 mod error;
 mod members;

@@ -84,6 +84,15 @@ pub(crate) fn write_error(metadata: Metadata, code: ResponseCode) -> Result<Vec<
     message.to_vec()
 }
 
+/// Encodes a response with the TC bit and no records.
+pub(crate) fn write_truncated(question: &Question) -> Result<Vec<u8>, ProtoError> {
+    let mut message = Message::response(question.metadata.id, question.metadata.op_code);
+    message.metadata = question.metadata;
+    message.metadata.truncation = true;
+    message.add_query(question.query.clone());
+    message.to_vec()
+}
+
 /// Encodes a response in at most `bytes_max` bytes. Also returns whether records were cut off (Q7).
 pub(crate) fn write(question: &Question, answer: &Answer, bytes_max: u16) -> Result<(Vec<u8>, bool), ProtoError> {
     let mut bytes = Vec::with_capacity(UDP_BYTES.into());

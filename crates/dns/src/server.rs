@@ -1,13 +1,14 @@
 //! The DNS server: UDP and TCP sockets for a zone.
 
+use crate::clients::{Networks, Permission, ResponseRates};
 use crate::counters::Counters;
 use crate::error::StartError;
 use crate::zone::{Shown, Transport, Zone};
 use convoke_node::NodeHandle;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -40,12 +41,23 @@ pub struct Config {
     pub insecure_public: bool,
     /// Time for which resolvers may cache an answer, in whole seconds.
     pub ttl: Duration,
+    /// Clients that get answers, as ranges such as `10.0.0.0/8` or addresses; all clients if it is empty.
+    pub networks: Vec<String>,
+    /// Answers per second over UDP to one network of clients (/24, or /56 with IPv6); 0 means no limit. Clients on this
+    /// machine are not limited.
+    pub responses_per_second: u32,
 }
 
 impl Default for Config {
     /// Uses any free port of the loopback interface.
     fn default() -> Self {
-        Config { bind: "127.0.0.1:0".to_owned(), insecure_public: false, ttl: Duration::from_secs(1) }
+        Config {
+            bind: "127.0.0.1:0".to_owned(),
+            insecure_public: false,
+            ttl: Duration::from_secs(1),
+            networks: Vec::new(),
+            responses_per_second: 1_000,
+        }
     }
 }
 
@@ -55,7 +67,11 @@ impl Config {
         if self.ttl.subsec_nanos() != 0 || self.ttl > TTL_MAX {
             return Err(StartError::Ttl { ttl: self.ttl });
         }
-        Ok(())
+        self.served().map(|_| ())
+    }
+
+    fn served(&self) -> Result<Networks, StartError> {
+        Networks::parse(&self.networks).map_err(|network| StartError::Network { network })
     }
 }
 
@@ -66,6 +82,40 @@ pub struct Bound {
     tcp: TcpListener,
     address: SocketAddr,
     ttl: Duration,
+    clients: Clients,
+}
+
+/// Which clients get answers, and how many.
+#[derive(Debug)]
+struct Clients {
+    networks: Networks,
+    rates: Mutex<ResponseRates>,
+    started: Instant,
+}
+
+impl Clients {
+    fn permit(&self, client: SocketAddr) -> Permission {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner).permit(self.started.elapsed(), client.ip())
+    }
+
+    /// The response to a packet over UDP.
+    fn answer_udp(&self, zone: &Zone, packet: &[u8], client: SocketAddr) -> Option<Vec<u8>> {
+        match self.permit(client) {
+            Permission::Answer => self.answer(zone, packet, client, Transport::Udp),
+            Permission::Truncate => zone.truncate(packet),
+            Permission::Drop => {
+                zone.counting.rate_limited();
+                None
+            }
+        }
+    }
+
+    fn answer(&self, zone: &Zone, packet: &[u8], client: SocketAddr, transport: Transport) -> Option<Vec<u8>> {
+        match self.networks.contain(client.ip()) {
+            true => zone.answer(packet, transport),
+            false => zone.refuse(packet, transport),
+        }
+    }
 }
 
 /// The running DNS server of a node. Dropping it stops the server.
@@ -80,8 +130,10 @@ impl Dns {
     /// Binds both sockets. Rejects non-loopback addresses unless `insecure_public` is set.
     pub async fn bind(config: &Config) -> Result<Bound, StartError> {
         config.validate()?;
+        let rates = Mutex::new(ResponseRates::new(config.responses_per_second));
+        let clients = Clients { networks: config.served()?, rates, started: Instant::now() };
         let (udp, tcp, address) = bind(config).await?;
-        Ok(Bound { udp, tcp, address, ttl: config.ttl })
+        Ok(Bound { udp, tcp, address, ttl: config.ttl, clients })
     }
 
     /// Returns the address of both sockets.
@@ -103,14 +155,14 @@ impl Bound {
 
     /// Serves only the services that callers without credentials may read.
     pub fn serve_shown(self, node: NodeHandle, shown: Shown) -> Dns {
-        let Bound { udp, tcp, address, ttl } = self;
+        let Bound { udp, tcp, address, ttl, clients } = self;
         let zone = Arc::new(Zone::new(node, ttl).limited(shown));
         let mut tasks = JoinSet::new();
-        let udp = Arc::new(udp);
+        let (udp, clients) = (Arc::new(udp), Arc::new(clients));
         for _ in 0..UDP_TASKS {
-            tasks.spawn(serve_udp(udp.clone(), zone.clone()));
+            tasks.spawn(serve_udp(udp.clone(), zone.clone(), clients.clone()));
         }
-        tasks.spawn(serve_tcp(tcp, zone.clone()));
+        tasks.spawn(serve_tcp(tcp, zone.clone(), clients));
         Dns { address, zone, _tasks: tasks }
     }
 }
@@ -140,7 +192,7 @@ async fn bind_both(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener, S
     Ok((UdpSocket::bind(address).await?, tcp, address))
 }
 
-async fn serve_udp(socket: Arc<UdpSocket>, zone: Arc<Zone>) {
+async fn serve_udp(socket: Arc<UdpSocket>, zone: Arc<Zone>, clients: Arc<Clients>) {
     let mut packet = vec![0; QUERY_BYTES_MAX];
     loop {
         if let Err(error) = socket.readable().await {
@@ -149,7 +201,7 @@ async fn serve_udp(socket: Arc<UdpSocket>, zone: Arc<Zone>) {
         }
         for _ in 0..BURST {
             let Ok((length, client)) = socket.try_recv_from(&mut packet) else { break };
-            if let Some(answer) = zone.answer(&packet[..length], Transport::Udp) {
+            if let Some(answer) = clients.answer_udp(&zone, &packet[..length], client) {
                 // UDP is unreliable anyway: a client without a response sends the query again.
                 let _ = socket.send_to(&answer, client).await;
             }
@@ -158,22 +210,22 @@ async fn serve_udp(socket: Arc<UdpSocket>, zone: Arc<Zone>) {
     }
 }
 
-async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
+async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>, clients: Arc<Clients>) {
     let gate = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, client)) => {
                 while connections.try_join_next().is_some() {}
                 let Ok(permit) = gate.clone().try_acquire_owned() else {
                     zone.counting.connection_rejected();
                     continue;
                 };
-                let zone = zone.clone();
+                let (zone, clients) = (zone.clone(), clients.clone());
                 connections.spawn(async move {
                     let _permit = permit;
                     // An error ends this connection only; the client can connect again.
-                    let _ = serve_connection(stream, &zone).await;
+                    let _ = serve_connection(stream, client, &zone, &clients).await;
                 });
             }
             Err(error) => {
@@ -185,14 +237,14 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
 }
 
 /// Serves queries one after the other. A length precedes every message (RFC 1035, section 4.2.2).
-async fn serve_connection(mut stream: TcpStream, zone: &Zone) -> io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, client: SocketAddr, zone: &Zone, clients: &Clients) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut packet = Vec::new();
     loop {
         let length = timeout(IDLE_MAX, stream.read_u16()).await??;
         packet.resize(length.into(), 0);
         timeout(IDLE_MAX, stream.read_exact(&mut packet)).await??;
-        let Some(answer) = zone.answer(&packet, Transport::Tcp) else { return Ok(()) };
+        let Some(answer) = clients.answer(zone, &packet, client, Transport::Tcp) else { return Ok(()) };
         let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
         let framed = [&length.to_be_bytes(), answer.as_slice()].concat();
         timeout(IDLE_MAX, stream.write_all(&framed)).await??;

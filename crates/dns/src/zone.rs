@@ -93,6 +93,30 @@ impl Zone {
         }
     }
 
+    /// Returns a response that rejects a packet of a client that gets no answers (Q10).
+    pub(crate) fn refuse(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
+        self.counting.query(transport == Transport::Tcp);
+        let metadata = match message::read(packet) {
+            Parsed::Question(question) => question.metadata,
+            Parsed::Invalid(metadata, _) => metadata,
+            Parsed::Ignored => {
+                self.counting.ignored();
+                return None;
+            }
+        };
+        self.counting.answer(ResponseCode::Refused);
+        message::write_error(metadata, ResponseCode::Refused).ok()
+    }
+
+    /// Returns a response that makes a real client retry over TCP (Q11).
+    pub(crate) fn truncate(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        self.counting.rate_limited();
+        match message::read(packet) {
+            Parsed::Question(question) => message::write_truncated(&question).ok(),
+            Parsed::Invalid(..) | Parsed::Ignored => None,
+        }
+    }
+
     fn written(&self, question: &Question, transport: Transport) -> Option<Vec<u8>> {
         let bytes_max = match transport {
             Transport::Udp => question.udp_bytes(),

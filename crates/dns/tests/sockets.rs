@@ -68,3 +68,29 @@ async fn bind_errors_state_the_reason() {
     let public = Config { bind: "0.0.0.0:0".to_owned(), ..Config::default() };
     assert!(matches!(Dns::bind(&public).await, Err(StartError::Public { .. })));
 }
+
+#[tokio::test]
+async fn clients_of_other_networks_are_refused() {
+    let node = Node::start(convoke_node::Config::new("n0").unwrap()).await.unwrap();
+    node.ready().await.unwrap();
+    let config = Config { networks: vec!["10.0.0.0/8".to_owned()], ..Config::default() };
+    let dns = Dns::bind(&config).await.unwrap().serve(node.handle());
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.send_to(&query(), dns.address()).await.unwrap();
+    let mut packet = [0; 512];
+    let (length, _) = socket.recv_from(&mut packet).await.unwrap();
+    assert_eq!(code(&packet[..length]), ResponseCode::Refused);
+    let mut stream = TcpStream::connect(dns.address()).await.unwrap();
+    let asked = query();
+    stream.write_all(&u16::try_from(asked.len()).unwrap().to_be_bytes()).await.unwrap();
+    stream.write_all(&asked).await.unwrap();
+    let length = stream.read_u16().await.unwrap();
+    let mut answer = vec![0; length.into()];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(code(&answer), ResponseCode::Refused);
+    assert_eq!(dns.counters().rejected, 2);
+
+    let wrong = Config { networks: vec!["10.0.0.0/40".to_owned()], ..Config::default() };
+    let error = Dns::bind(&wrong).await.unwrap_err();
+    assert!(matches!(&error, StartError::Network { network } if network == "10.0.0.0/40"), "{error}");
+}

@@ -445,7 +445,7 @@ impl RequestFlow {
             (None, SessionOperation::Heartbeat) => RequestOrder::Nothing,
             (None, _) => RequestOrder::Arrival,
         };
-        let reattach = Reattach { client, nonce, liveness, timeout, raise: 0, order, fresh, creator };
+        let reattach = Reattach { client, nonce, liveness, timeout, order, fresh, creator, ..Reattach::default() };
         Step::Attach(Attaching { reattach })
     }
 

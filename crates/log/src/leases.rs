@@ -6,6 +6,7 @@ use crate::limits::LogLimits;
 use crate::machine::{Field, Reason};
 use crate::time::LogTime;
 use crate::tree::{Iter, Keyed, Tree};
+use smol_str::SmolStr;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct Lease {
     pub term: LeaseTerm,
     pub end: EndBehavior,
     pub granted_at: LogTime,
+    /// The principal whose session granted it; empty if that session has none (LE8).
+    pub owner: SmolStr,
     /// Number of attached keys. Derived from the keys.
     pub keys: u64,
 }

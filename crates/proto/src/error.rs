@@ -38,6 +38,9 @@ pub struct Error {
     /// [`ErrorCode::Compacted`] of a revision: the oldest revision that the history contains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u64>,
+    /// With [`ErrorCode::ResourceExhausted`] of a rate limit: time after which the request can be sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
     /// With [`ErrorCode::InvalidFilter`]: the position of the error in the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<v1::error::Position>,
@@ -76,7 +79,16 @@ fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<
 
 impl Error {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), field: None, limit: None, known: None, position: None, log: None }
+        Error {
+            code,
+            message: message.into(),
+            field: None,
+            limit: None,
+            known: None,
+            retry_after_ms: None,
+            position: None,
+            log: None,
+        }
     }
 
     #[must_use]
@@ -128,6 +140,7 @@ impl From<Error> for v1::Error {
             field: error.field,
             limit: error.limit,
             known: error.known,
+            retry_after_ms: error.retry_after_ms,
             position: error.position,
             request: error.log.as_ref().and_then(|log| log.request),
             epoch: error.log.as_ref().and_then(|log| log.epoch),
@@ -140,8 +153,8 @@ impl From<v1::Error> for Error {
     fn from(error: v1::Error) -> Error {
         let code = error.error_code();
         let log = LogContext { request: error.request, replicas: error.replicas, epoch: error.epoch };
-        let v1::Error { message, field, limit, known, position, .. } = error;
-        Error { code, message, field, limit, known, position, log: log.non_empty() }
+        let v1::Error { message, field, limit, known, retry_after_ms, position, .. } = error;
+        Error { code, message, field, limit, known, retry_after_ms, position, log: log.non_empty() }
     }
 }
 

@@ -105,6 +105,8 @@ pub struct ReplicaStatus {
     pub leases: u64,
     pub locks: u64,
     pub places: u64,
+    /// Waiters of all locks and elections.
+    pub waiters: u64,
     /// The use of the limits that clients can reach (Q1).
     pub quotas: Vec<Quota>,
     pub log_time: LogTime,

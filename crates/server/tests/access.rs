@@ -212,8 +212,11 @@ async fn members_of_unreadable_services_do_not_exist() {
     keys.send(&served, &token, "GET", "/api/v1/members/o-1/explain", "").await.ok();
     let services = keys.send(&served, &token, "GET", "/api/v1/services", "").await.ok().to_string();
     assert!(services.contains("orders") && !services.contains("web"), "{services}");
-    // The session's secret alone does not allow a change of a member.
+    // The session's secret alone does not allow a change of a member (AU17).
     let other = keys.token("bob", &["register service:orders"]);
+    keys.send(&served, &other, "PUT", &format!("{session}/heartbeat"), "{}").await.rejected(404, "SESSION_GONE");
+    let session = keys.send(&served, &other, "POST", "/api/v1/sessions", "{}").await.ok();
+    let session = format!("/api/v1/sessions/{}", session["session"].as_str().unwrap());
     keys.send(&served, &other, "PATCH", &format!("{session}/members/w-1"), "{}").await.rejected(404, "NOT_FOUND");
     let body = r#"{"service":"web"}"#;
     keys.send(&served, &other, "PUT", &format!("{session}/members/x"), body).await.rejected(403, "PERMISSION_DENIED");

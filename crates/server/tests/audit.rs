@@ -1,4 +1,4 @@
-//! The audit log (AU15, AU16): every change and every denial, and no secret.
+//! The audit log (AU18, AU19): every change and every denial, and no secret.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -37,7 +37,7 @@ async function request(path, signal, method = "GET") {
   if (response.status === 401) {
     await signIn(headers, (await errorOf(response)).message);
     if (signal?.aborted) throw new ApiError(401, null);
-    return request(path, signal);
+    return request(path, signal, method);
   }
   if (!response.ok) throw await errorOf(response);
   return response;

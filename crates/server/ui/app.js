@@ -3,6 +3,7 @@
 import { h, text } from "./dom.js";
 import { clock, duration } from "./format.js";
 import { live } from "./live.js";
+import { isSignedIn, signOut } from "./sign_in.js";
 import * as events from "./events.js";
 import * as key from "./key.js";
 import * as keys from "./keys.js";
@@ -78,6 +79,7 @@ function buildNav() {
 
 function showIdentity() {
   const { status } = live;
+  element("sign-out").hidden = !isSignedIn();
   if (!status) return;
   const facts = [
     ["Node", status.id],
@@ -127,8 +129,9 @@ function showBanner() {
   if (status?.alone) reasons.unshift(status.alone);
   else if (status && !status.ready)
     reasons.unshift("this node is starting or stopping and does not accept clients; its data may be incomplete");
-  const warning = status?.tls?.warning;
   const title = reasons.length > 0 ? "Degraded" : "Warning";
+  if (live.denied) reasons.push(`this page shows only what you may see: ${live.denied}`);
+  const warning = status?.tls?.warning;
   if (warning && !reasons.includes(warning)) reasons.push(warning);
   const message = reasons.join("; ");
   if (banner.dataset.message !== message) {
@@ -136,8 +139,8 @@ function showBanner() {
     banner.dataset.state = message ? "degraded" : "";
     banner.replaceChildren(...(message ? [h("strong", {}, `${title}: ${message}.`)] : []));
   }
-  pulse.dataset.state = status ? "live" : "connecting";
-  text(pulse, status ? "Live" : "Connecting");
+  pulse.dataset.state = live.known ? "live" : "connecting";
+  text(pulse, live.known ? "Live" : "Connecting");
 }
 
 function themeButton() {
@@ -174,6 +177,7 @@ function shortcuts(event) {
 
 buildNav();
 themeButton();
+element("sign-out").addEventListener("click", signOut);
 document.addEventListener("keydown", shortcuts);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

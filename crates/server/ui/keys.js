@@ -112,7 +112,7 @@ export function mount(root) {
 
   async function poll() {
     clearTimeout(timer);
-    if (live.status && !logIsOff(live.status) && !document.hidden) {
+    if (live.known && !logIsOff(live.status) && !document.hidden) {
       try {
         const where = box.value === "" ? "/api/v1/kv" : `/api/v1/kv/${encodeURIComponent(box.value)}`;
         const answer = await get(`${where}?prefix&limit=${LIMIT}`, stop.signal);
@@ -136,9 +136,9 @@ export function mount(root) {
   poll();
   return {
     update() {
-      if (live.status && keys.hidden === off.hidden) poll();
-      off.hidden = !live.status || !logIsOff(live.status);
-      keys.hidden = !live.status || logIsOff(live.status);
+      if (live.known && keys.hidden === off.hidden) poll();
+      off.hidden = !live.known || !logIsOff(live.status);
+      keys.hidden = !live.known || logIsOff(live.status);
       log.hidden = !live.log;
       if (!live.log) return;
       const [state, why] = words(live.log);

@@ -23,11 +23,18 @@ class Live extends EventTarget {
   /** Time of the first failed round since then; 0 if the last round succeeded. */
   lostSince = 0;
   error = "";
+  /** Why the node withholds a part of this from the caller; empty if it withholds nothing. */
+  denied = "";
   /** The node responds, but with an error. */
   rejects = false;
   #round = 0;
   #timer = 0;
   #busy = false;
+
+  /** Whether a round has been complete. What the caller may not see is empty, or `null`. */
+  get known() {
+    return this.at > 0;
+  }
 
   start() {
     document.addEventListener("visibilitychange", () => this.refresh());
@@ -55,19 +62,26 @@ class Live extends EventTarget {
   }
 
   async #poll() {
+    let denied = "";
+    const unless = (instead) => (error) => {
+      if (error.status !== 403) throw error;
+      denied ||= error.message;
+      return instead;
+    };
     const [status, { nodes }, { services }, metrics] = await Promise.all([
-      get("/api/v1/status"),
-      get("/api/v1/nodes"),
-      get("/api/v1/services?partial"),
-      getText("/metrics"),
+      get("/api/v1/status").catch(unless(null)),
+      get("/api/v1/nodes").catch(unless({ nodes: [] })),
+      get("/api/v1/services?partial").catch(unless({ services: [] })),
+      getText("/metrics").catch(unless("")),
     ]);
-    Object.assign(this, { status, nodes, services });
+    Object.assign(this, { status, nodes, services, denied });
     this.history.add(Date.now(), totals(metrics));
     this.log = logIsOff(status) ? null : await get("/api/v1/log/status").catch((error) => ({ error: error.message }));
     if (this.#round++ % LINKS_EVERY === 0) await this.#pollOthers();
   }
 
   async #pollOthers() {
+    if (!this.status) return;
     const others = this.nodes.filter((node) => !node.self && askable(node));
     const views = new Map([[this.status.id, this.nodes]]);
     if (others.length < LINKS_MAX) {
@@ -84,7 +98,7 @@ class Live extends EventTarget {
 }
 
 /** Whether a node is configured without the log. */
-export const logIsOff = (status) => status.log_role === "none";
+export const logIsOff = (status) => status?.log_role === "none";
 
 /** Whether this node can forward a request to that one. */
 export const askable = (node) => (node.state === "up" || node.state === "distant") && node.address !== "";

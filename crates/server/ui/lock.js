@@ -86,7 +86,7 @@ export function mount(root, { argument }) {
   );
   return {
     update() {
-      poll.first(Boolean(live.status));
+      poll.first(live.known);
     },
     unmount: poll.stop,
   };

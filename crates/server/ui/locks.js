@@ -93,7 +93,7 @@ export function mount(root) {
     h("p", {}, "This node runs without the log (log.enabled = false) and serves no locks."),
   );
   const poll = poller(async (signal) => {
-    if (!live.status || logIsOff(live.status)) return;
+    if (!live.known || logIsOff(live.status)) return;
     const read = (what) => get(`/api/v1/${what}?limit=${LIMIT}`, signal);
     const [first, second, third] = await Promise.all(["locks", "elections", "leases"].map(read));
     show(locks, first.locks, first.next_cursor, (lock) => lock.lock, row("locks"), refresh);
@@ -104,9 +104,9 @@ export function mount(root) {
   root.append(off, problem, locks.root, elections.root, leases.root);
   return {
     update() {
-      off.hidden = !live.status || !logIsOff(live.status);
+      off.hidden = !live.known || !logIsOff(live.status);
       for (const part of [locks, elections, leases]) part.root.hidden = !off.hidden;
-      poll.first(Boolean(live.status));
+      poll.first(live.known);
     },
     unmount: poll.stop,
   };

@@ -116,7 +116,7 @@ export function mount(root) {
   return {
     update() {
       const { status, nodes, services, log, history, views } = live;
-      if (!status) return;
+      if (!live.known) return;
       const sum = (name) => services.reduce((total, service) => total + service[name], 0);
       const [up, down, drained] = [sum("up"), sum("down"), sum("drained")];
       tiles.members.set(
@@ -137,8 +137,8 @@ export function mount(root) {
           : "None.",
       );
       tiles.nodes.set(...nodeCounts(nodes));
-      tiles.clients.set(count(status.counts.sessions), "at this node");
-      tiles.watchers.set(count(status.counts.watchers), "at this node");
+      tiles.clients.set(status ? count(status.counts.sessions) : "–", "at this node");
+      tiles.watchers.set(status ? count(status.counts.watchers) : "–", "at this node");
       tiles.log.set(...words(log));
       picture.update(nodes, views);
       keyed(list, nodes, (node) => node.id, nodeItem, updateNode);

@@ -38,8 +38,8 @@ export function mount(root, { query }) {
     const shown = found.slice(0, 500);
     keyed(list, shown, (service) => service.service, make, refresh);
     const part = found.length > shown.length ? `, the first ${count(shown.length)} shown` : "";
-    text(summary, live.status ? `${count(found.length)} of ${count(live.services.length)} services${part}` : "");
-    empty.hidden = found.length > 0 || !live.status;
+    text(summary, live.known ? `${count(found.length)} of ${count(live.services.length)} services${part}` : "");
+    empty.hidden = found.length > 0 || !live.known;
     text(empty, live.services.length === 0 ? "No member is registered yet." : "No service matches.");
   }
 

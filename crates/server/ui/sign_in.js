@@ -10,6 +10,14 @@ let asking = null;
 /** The headers that carry the token. */
 export const credentials = () => (token ? { authorization: `Bearer ${token}` } : {});
 
+export const isSignedIn = () => token !== "";
+
+/** Forgets the token. */
+export function signOut() {
+  sessionStorage.removeItem(STORED);
+  location.reload();
+}
+
 /** Asks for a token unless a newer one than `used` is known. Resolves when the request can be sent again. */
 export function signIn(used, message) {
   if ((used.authorization ?? "") !== (credentials().authorization ?? "")) return Promise.resolve();

@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use super::coordination::Listeners;
-use super::core::{CallId, Core, Decided, Issuing, LaneId, LinkId, Output, Secret};
+use super::core::{CallId, Core, Decided, Issuing, LaneId, LimitCounters, LinkId, Output, Secret};
 use super::linking;
 use super::peers::{PAUSE_CAP, PAUSE_HURRIED, Peers};
 use super::{Kv, Options};
@@ -187,6 +187,11 @@ impl Ambassador {
         {
             self.shared.link_down(link);
         }
+    }
+
+    /// Returns how often the limits of this ambassador were reached.
+    pub fn limit_counters(&self) -> LimitCounters {
+        self.shared.lock().core.counters
     }
 
     /// Returns a handle with default options and its own log session.

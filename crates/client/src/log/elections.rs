@@ -2,7 +2,7 @@
 
 use super::core::{Body, Issuing};
 use super::kv::Handle;
-use super::locks::{self, Acquire, LockPage, Locks};
+use super::locks::{Acquire, Listing, LockPage, Locks};
 use super::observer::{ElectionPosition, Observer};
 use super::places::Place;
 use super::read::Consistency;
@@ -83,28 +83,21 @@ impl Elections {
 
     /// Returns a page with one election, or none, and the log time of the state.
     pub async fn show_page(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<LockPage, Error> {
-        self.read(Some(name.into()), Bytes::new(), 0, consistency).await
+        self.all().one(name.into(), consistency).await
     }
 
     /// Returns elections after a name, in the order of their names. 0 as the limit means 1,000.
     pub async fn list(&self, after: impl Into<Bytes>, limit: u64, consistency: Consistency) -> Result<LockPage, Error> {
-        self.read(None, after.into(), limit, consistency).await
+        self.all().page(after.into(), limit, consistency).await
     }
 
-    pub(super) async fn read(
-        &self,
-        name: Option<Bytes>,
-        after: Bytes,
-        limit: u64,
-        consistency: Consistency,
-    ) -> Result<LockPage, Error> {
-        let query = v1::LockQuery { election: true, name, after, limit };
-        locks::read_locks(&self.locks.leases, query, consistency).await
+    pub(super) fn all(&self) -> Listing<'_> {
+        Listing { leases: &self.locks.leases, election: true }
     }
 
     /// Ends the term with this fence, whoever leads.
     pub async fn resign(&self, name: impl Into<Bytes>, fence: u64) -> Result<(), Error> {
-        locks::release(&self.locks.leases, name.into(), true, fence).await
+        self.all().release(name.into(), fence).await
     }
 
     /// Replaces the value of the leader with this fence. Fails with `FAILED_PRECONDITION` or `NOT_FOUND` if it does not

@@ -1,5 +1,6 @@
 //! Locks and semaphores.
 
+use super::core::{Body, Issuing};
 use super::leases::{Lease, LeaseTerms};
 use super::places::{LeaseRef, Patience, Place, Wanted};
 use super::read::{self, Consistency};
@@ -221,45 +222,55 @@ impl Locks {
 
     /// Returns a page with one lock, or none, and the log time of the state.
     pub async fn show_page(&self, name: impl Into<Bytes>, consistency: Consistency) -> Result<LockPage, Error> {
-        self.read(Some(name.into()), Bytes::new(), 0, consistency).await
+        self.all().one(name.into(), consistency).await
     }
 
     /// Returns locks after a name, in the order of their names. 0 as the limit means 1,000.
     pub async fn list(&self, after: impl Into<Bytes>, limit: u64, consistency: Consistency) -> Result<LockPage, Error> {
-        self.read(None, after.into(), limit, consistency).await
+        self.all().page(after.into(), limit, consistency).await
     }
 
-    async fn read(
-        &self,
-        name: Option<Bytes>,
-        after: Bytes,
-        limit: u64,
-        consistency: Consistency,
-    ) -> Result<LockPage, Error> {
-        read_locks(&self.leases, v1::LockQuery { election: false, name, after, limit }, consistency).await
+    fn all(&self) -> Listing<'_> {
+        Listing { leases: &self.leases, election: false }
     }
 
     /// Releases the permit with this fence, whoever holds it. Fails with `NOT_FOUND` if nobody does.
     pub async fn release(&self, name: impl Into<Bytes>, fence: u64) -> Result<(), Error> {
-        release(&self.leases, name.into(), false, fence).await
+        self.all().release(name.into(), fence).await
     }
 }
 
-pub(super) async fn release(leases: &Leases, name: Bytes, election: bool, fence: u64) -> Result<(), Error> {
-    use super::core::{Body, Issuing};
-    let place = Some(v1::release_lock::Place::Fence(fence));
-    let release = Body::Release(v1::ReleaseLock { name, election, place });
-    Kv::of(&leases.handle).issue(Issuing::new(release)).decided().await.map(drop)
+/// All locks, or all elections: their names are separate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listing<'a> {
+    pub(super) leases: &'a Leases,
+    pub(super) election: bool,
 }
 
-pub(super) async fn read_locks(
-    leases: &Leases,
-    query: v1::LockQuery,
-    consistency: Consistency,
-) -> Result<LockPage, Error> {
-    let response = read::read(&leases.handle, What::Locks(query), consistency).await?;
-    let v1::ReadResponse { locks, more, log_time_us, revision, .. } = response;
-    Ok(LockPage { locks, more, log_time_us, revision })
+impl Listing<'_> {
+    /// Returns a page with one of them, or none.
+    pub(super) async fn one(self, name: Bytes, consistency: Consistency) -> Result<LockPage, Error> {
+        self.read(v1::LockQuery { name: Some(name), ..v1::LockQuery::default() }, consistency).await
+    }
+
+    /// Returns those after a name.
+    pub(super) async fn page(self, after: Bytes, limit: u64, consistency: Consistency) -> Result<LockPage, Error> {
+        self.read(v1::LockQuery { after, limit, ..v1::LockQuery::default() }, consistency).await
+    }
+
+    async fn read(self, query: v1::LockQuery, consistency: Consistency) -> Result<LockPage, Error> {
+        let what = What::Locks(v1::LockQuery { election: self.election, ..query });
+        let v1::ReadResponse { locks, more, log_time_us, revision, .. } =
+            read::read(&self.leases.handle, what, consistency).await?;
+        Ok(LockPage { locks, more, log_time_us, revision })
+    }
+
+    /// Releases the permit with a fence, whoever holds it.
+    pub(super) async fn release(self, name: Bytes, fence: u64) -> Result<(), Error> {
+        let place = Some(v1::release_lock::Place::Fence(fence));
+        let release = Body::Release(v1::ReleaseLock { name, election: self.election, place });
+        Kv::of(&self.leases.handle).issue(Issuing::new(release)).decided().await.map(drop)
+    }
 }
 
 /// A held lock. Dropping it releases the lock without waiting.

@@ -12,6 +12,7 @@ mod clock;
 mod coordination;
 mod core;
 mod elections;
+mod following;
 mod kv;
 mod leases;
 mod linking;
@@ -31,6 +32,7 @@ mod view;
 mod watch;
 
 pub use self::ambassador::Ambassador;
+pub use self::core::LimitCounters;
 pub use self::elections::{Elections, Leader, Leadership};
 pub use self::kv::{Kv, Write};
 pub use self::leases::{Lease, LeasePage, LeaseTerms, Leases, MemberBinding};

@@ -1,17 +1,16 @@
 //! Observers of elections. They continue at any replica, exactly where they were.
 
+use super::ambassador::Shared;
 use super::elections::{Elections, Leader};
-use super::kv::Handle;
+use super::following::{Ended, Follower, next_message, open_stream, run, send};
 use super::read::Consistency;
-use super::watch::{Ended, PAUSE_BASE, PAUSE_CAP, next_message, open_stream};
-use crate::Error;
+use crate::{Error, ErrorCode};
 use convoke_proto::v1::key_event::Change;
 use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::v1::lock_event::Kind;
 use convoke_proto::v1::{self, key_watch::Which};
 use prost::bytes::Bytes;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -60,10 +59,10 @@ struct Report {
 impl Observer {
     pub(super) fn start(elections: Elections, name: Bytes, position: Option<ElectionPosition>) -> Observer {
         let (sender, reports) = mpsc::channel(CHANGES_MAX);
-        let next = position.map(|at| (at.log, v1::EventPosition { revision: at.revision + 1, index: 0 }));
+        let next = position.map(|at| (at.log, v1::EventPosition { revision: at.revision.saturating_add(1), index: 0 }));
         let fold = position.map_or_else(Fold::default, |at| Fold::resumed(at.leader));
-        let follower = Follower { elections, name, next, fold, sender };
-        Observer { reports, position, task: tokio::spawn(follower.run()) }
+        let follower = ElectionFollower { elections, name, next, fold, sender };
+        Observer { reports, position, task: tokio::spawn(run(follower)) }
     }
 
     /// Returns the next change; `None` after an error. Cancel safe.
@@ -156,7 +155,7 @@ impl Fold {
     }
 }
 
-struct Follower {
+struct ElectionFollower {
     elections: Elections,
     name: Bytes,
     /// Where the watch continues; `None` to start with the current state.
@@ -165,40 +164,29 @@ struct Follower {
     sender: mpsc::Sender<Report>,
 }
 
-impl Follower {
-    async fn run(mut self) {
-        let mut pause = PAUSE_BASE;
-        loop {
-            let addresses = self.handle().shared().peers().all();
-            for address in addresses {
-                let before = self.next;
-                match self.follow(&address).await {
-                    Ok(()) => {}
-                    Err(Ended::Dropped) => return,
-                    Err(Ended::Failed(error)) => {
-                        let _ = self.sender.send(Report { change: Some(Err(error)), position: None }).await;
-                        return;
-                    }
-                    Err(Ended::Lost(error)) => {
-                        let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
-                        self.handle().shared().peers().learn(&replicas);
-                    }
-                }
-                if self.next != before {
-                    pause = PAUSE_BASE;
-                }
-            }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSE_CAP);
+impl Follower for ElectionFollower {
+    fn shared(&self) -> &Shared {
+        self.elections.locks.leases.handle.shared()
+    }
+
+    fn position(&self) -> Option<v1::EventPosition> {
+        self.next.map(|(_, next)| next)
+    }
+
+    async fn follow(&mut self, address: &str) -> Ended {
+        match self.try_follow(address).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
         }
     }
 
-    fn handle(&self) -> &Arc<Handle> {
-        &self.elections.locks.leases.handle
+    async fn failed(self, error: Error) {
+        let _ = self.sender.send(Report { change: Some(Err(error)), position: None }).await;
     }
+}
 
-    /// Follows one replica. Returns `Ok` if the position is lost.
-    async fn follow(&mut self, address: &str) -> Result<(), Ended> {
+impl ElectionFollower {
+    async fn try_follow(&mut self, address: &str) -> Result<std::convert::Infallible, Ended> {
         let (log, from) = match self.next {
             Some(next) => next,
             None => self.start().await?,
@@ -206,11 +194,9 @@ impl Follower {
         let guard = v1::LockGuard { name: self.name.clone(), fence: 0, election: true };
         let watch =
             v1::KeyWatch { id: 1, which: Some(Which::Lock(guard)), from: Some(from), ..v1::KeyWatch::default() };
-        let handle = self.handle().clone();
-        let mut stream = match open_stream(handle.shared(), address, watch, Some(log), false).await {
-            Err(error) if matches!(error.code, crate::ErrorCode::SessionGone | crate::ErrorCode::Compacted) => {
-                self.next = None;
-                return Ok(());
+        let mut stream = match open_stream(self.shared(), address, watch, Some(log), false).await {
+            Err(error) if matches!(error.code, ErrorCode::SessionGone | ErrorCode::Compacted) => {
+                return Err(self.start_again());
             }
             opened => opened?.1,
         };
@@ -236,19 +222,22 @@ impl Follower {
                     }
                     self.next = events.next.map(|next| (log, next)).or(self.next);
                 }
-                Message::Compacted(_) => {
-                    self.next = None;
-                    return Ok(());
-                }
+                Message::Compacted(_) => return Err(self.start_again()),
             }
         }
     }
 
+    /// Forgets the position: the next stream starts with the current leader.
+    fn start_again(&mut self) -> Ended {
+        self.next = None;
+        Ended::start_again()
+    }
+
     /// Reads the current state. The events after its revision follow.
     async fn start(&mut self) -> Result<(v1::LogId, v1::EventPosition), Ended> {
-        let page = self.elections.read(Some(self.name.clone()), Bytes::new(), 1, Consistency::Linearizable).await?;
+        let page = self.elections.all().one(self.name.clone(), Consistency::Linearizable).await?;
         // The leader that answered has this log.
-        let log = self.handle().shared().log().unwrap_or_default();
+        let log = self.shared().log().unwrap_or_default();
         let change = self.fold.reset(page.locks.first().and_then(Leader::of), page.revision);
         self.report(Some(change), log, page.revision).await?;
         let next = (log, v1::EventPosition { revision: page.revision + 1, index: 0 });
@@ -259,7 +248,7 @@ impl Follower {
     /// Reports a change, or that there was none, up to a revision.
     async fn report(&self, change: Option<LeaderChange>, log: v1::LogId, revision: u64) -> Result<(), Ended> {
         let position = Some(ElectionPosition { log, revision, leader: self.fold.known() });
-        self.sender.send(Report { change: change.map(Ok), position }).await.map_err(|_| Ended::Dropped)
+        send(self.shared(), &self.sender, Report { change: change.map(Ok), position }).await
     }
 }
 

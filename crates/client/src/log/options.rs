@@ -12,11 +12,20 @@ pub struct Options {
     pub(crate) window: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) node: Option<String>,
+    pub(crate) principal: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { ttl: Duration::from_secs(30), client: None, pipelined: true, window: 64, timeout: None, node: None }
+        Options {
+            ttl: Duration::from_secs(30),
+            client: None,
+            pipelined: true,
+            window: 64,
+            timeout: None,
+            node: None,
+            principal: None,
+        }
     }
 }
 
@@ -41,6 +50,13 @@ impl Options {
     #[doc(hidden)]
     pub fn of_node(mut self, node: impl Into<String>) -> Options {
         self.node = Some(node.into());
+        self
+    }
+
+    /// Marks the session of a node as one for the requests of this principal (AU15). The leader accepts it from nodes only.
+    #[doc(hidden)]
+    pub fn for_principal(mut self, principal: impl Into<String>) -> Options {
+        self.principal = Some(principal.into());
         self
     }
 

@@ -1,7 +1,7 @@
 //! One stream of watches at one replica, for nodes that follow a replica on behalf of their own watchers.
 
 use super::Ambassador;
-use super::watch::{next_message, open_request};
+use super::following::{next_message, open_request};
 use crate::Error;
 use convoke_proto::v1;
 use convoke_proto::v1::key_watch_response::Message;

@@ -1,6 +1,7 @@
 //! Watches of keys. They continue at any replica, exactly where they were.
 
 use super::ambassador::Shared;
+use super::following::{Ended, Follower, next_message, open_stream, run, send};
 use super::kv::Handle;
 use super::read::client;
 use super::{KeyValue, Kv};
@@ -12,18 +13,11 @@ use prost::bytes::Bytes;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
 /// Events that may wait for the application. When the queue is full, the stream of the replica is not read.
 const EVENTS_MAX: usize = 256;
-/// Interval of progress marks. A replica that sends nothing for three of them is left.
-const PROGRESS: Duration = Duration::from_secs(5);
-const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Pauses before another attempt.
-pub(super) const PAUSE_BASE: Duration = Duration::from_millis(20);
-pub(super) const PAUSE_CAP: Duration = Duration::from_secs(2);
 
 /// The keys to watch, and how.
 #[derive(Clone, Debug)]
@@ -190,35 +184,12 @@ impl Kv {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let position = (keys.log, keys.next.map_or(0, |at| at.revision), keys.next.map_or(0, |at| at.index));
         let reset = keys.records.then_some(ResetReason::Start);
-        let follower = Follower { handle: self.handle().clone(), keys, reset, sender };
-        KeyWatch { events, position, task: tokio::spawn(follower.run()) }
+        let follower = KeyFollower { handle: self.handle().clone(), keys, reset, sender };
+        KeyWatch { events, position, task: tokio::spawn(run(follower)) }
     }
 }
 
-/// Why one stream of a replica ended.
-pub(super) enum Ended {
-    /// The application dropped the watch.
-    Dropped,
-    /// Another replica may continue.
-    Lost(Error),
-    /// No replica can continue.
-    Failed(Error),
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        match error.code {
-            ErrorCode::InvalidArgument
-            | ErrorCode::TooLarge
-            | ErrorCode::PermissionDenied
-            | ErrorCode::Unauthenticated => Ended::Failed(error),
-            ErrorCode::FailedPrecondition => Ended::Failed(error),
-            _ => Ended::Lost(error),
-        }
-    }
-}
-
-struct Follower {
+struct KeyFollower {
     handle: Arc<Handle>,
     keys: WatchKeys,
     /// The watch starts again at the next replica, with the current records.
@@ -226,51 +197,13 @@ struct Follower {
     sender: mpsc::Sender<(Result<KeyWatchEvent, Error>, Position)>,
 }
 
-impl Follower {
-    async fn run(mut self) {
-        let mut pause = PAUSE_BASE;
-        loop {
-            let addresses = self.handle.shared().peers().all();
-            for address in addresses {
-                let before = self.keys.next;
-                match self.follow(&address).await {
-                    Ended::Dropped => return,
-                    Ended::Failed(error) => {
-                        let position = self.position();
-                        let _ = self.sender.send((Err(error), position)).await;
-                        return;
-                    }
-                    Ended::Lost(error) => {
-                        let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
-                        self.handle.shared().peers().learn(&replicas);
-                    }
-                }
-                if self.keys.next != before {
-                    pause = PAUSE_BASE;
-                }
-            }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSE_CAP);
-        }
-    }
-
+impl Follower for KeyFollower {
     fn shared(&self) -> &Shared {
         self.handle.shared()
     }
 
-    fn position(&self) -> Position {
-        let next = self.keys.next.unwrap_or_default();
-        (self.keys.log, next.revision, next.index)
-    }
-
-    async fn send(&self, event: KeyWatchEvent) -> Result<(), Ended> {
-        self.sender.send((Ok(event), self.position())).await.map_err(|_| Ended::Dropped)
-    }
-
-    /// Forgets the position: the next stream starts with the current records.
-    fn start_again(&mut self, reason: ResetReason) -> Ended {
-        (self.reset, self.keys.next, self.keys.log) = (Some(reason), None, None);
-        Ended::Lost(Error::new(ErrorCode::Compacted, "the watch starts again"))
+    fn position(&self) -> Option<v1::EventPosition> {
+        self.keys.next
     }
 
     async fn follow(&mut self, address: &str) -> Ended {
@@ -278,6 +211,28 @@ impl Follower {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
+    }
+
+    async fn failed(self, error: Error) {
+        let reached = self.reached();
+        let _ = self.sender.send((Err(error), reached)).await;
+    }
+}
+
+impl KeyFollower {
+    fn reached(&self) -> Position {
+        let next = self.keys.next.unwrap_or_default();
+        (self.keys.log, next.revision, next.index)
+    }
+
+    async fn send(&self, event: KeyWatchEvent) -> Result<(), Ended> {
+        send(self.shared(), &self.sender, (Ok(event), self.reached())).await
+    }
+
+    /// Forgets the position: the next stream starts with the current records.
+    fn start_again(&mut self, reason: ResetReason) -> Ended {
+        (self.reset, self.keys.next, self.keys.log) = (Some(reason), None, None);
+        Ended::start_again()
     }
 
     async fn try_follow(&mut self, address: &str) -> Result<std::convert::Infallible, Ended> {
@@ -358,44 +313,4 @@ impl Follower {
             }
         }
     }
-}
-
-/// Opens a stream with one watch at a replica.
-pub(super) async fn open_stream(
-    shared: &Shared,
-    address: &str,
-    watch: v1::KeyWatch,
-    log: Option<v1::LogId>,
-    stale: bool,
-) -> Result<(crate::connect::LogChannel, tonic::Streaming<v1::KeyWatchResponse>), Error> {
-    let progress_ms = u64::try_from(PROGRESS.as_millis()).unwrap_or(u64::MAX);
-    let request = v1::KeyWatchRequest { log, watches: vec![watch], stale, progress_ms, replica_only: false };
-    open_request(shared, address, request).await
-}
-
-pub(super) async fn open_request(
-    shared: &Shared,
-    address: &str,
-    request: v1::KeyWatchRequest,
-) -> Result<(crate::connect::LogChannel, tonic::Streaming<v1::KeyWatchResponse>), Error> {
-    let opening = async {
-        let channel = shared.channel(address).await?;
-        let stream = client(shared, channel.clone()).watch(request).await.map_err(Error::from)?;
-        Ok((channel, stream.into_inner()))
-    };
-    tokio::time::timeout(SILENCE_MAX, opening).await.map_err(|_| silent(address))?
-}
-
-/// Returns the next message of a stream. A replica that is silent for too long is left.
-pub(super) async fn next_message(
-    stream: &mut tonic::Streaming<v1::KeyWatchResponse>,
-    address: &str,
-) -> Result<Message, Error> {
-    let received = tokio::time::timeout(SILENCE_MAX, stream.message()).await.map_err(|_| silent(address))?;
-    let received = received.map_err(Error::from)?.and_then(|received| received.message);
-    received.ok_or_else(|| silent(address))
-}
-
-fn silent(address: &str) -> Error {
-    Error::new(ErrorCode::NotReady, format!("{address} ended the watch or sent nothing"))
 }

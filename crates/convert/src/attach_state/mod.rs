@@ -86,6 +86,8 @@ impl Registrations for () {
 pub struct AttachState {
     /// Id of the node.
     node: String,
+    /// The principal of the stream; empty without access control (C14).
+    principal: String,
     settings: AttachSettings,
     /// Session of the last accepted attach.
     session: Option<SessionId>,
@@ -112,6 +114,7 @@ impl AttachState {
     pub fn new(node: String, settings: AttachSettings) -> Self {
         AttachState {
             node,
+            principal: String::new(),
             settings,
             session: None,
             phase: Phase::First,
@@ -120,6 +123,12 @@ impl AttachState {
             outgoing: VecDeque::new(),
             unreplicated: false,
         }
+    }
+
+    /// Attaches clients in the name of a principal (C14).
+    #[must_use]
+    pub fn of_principal(self, principal: String) -> Self {
+        AttachState { principal, ..self }
     }
 
     /// Returns the session of the last accepted attach.
@@ -238,7 +247,8 @@ impl AttachState {
         let claim = attach.claim;
         match self.parts.take(attach, may) {
             None => {}
-            Some(Ok(attach)) => {
+            Some(Ok(mut attach)) => {
+                attach.principal.clone_from(&self.principal);
                 calls.operations.push(ClientOperation::Attach(attach));
                 self.pending.push_back(Pending::Attach { claim });
                 self.phase = Phase::Waiting;

@@ -65,6 +65,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,
             ttl: settings.dns.ttl.into(),
+            networks: settings.dns.networks.clone(),
+            responses_per_second: settings.dns.responses_per_second,
         }),
         limits: convoke_server::ServerLimits {
             // With 0 sessions the node rejects every attach itself.
@@ -193,6 +195,7 @@ fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Co
         E::Zero { name } => Some(*name),
         E::Public { .. } => Some("bind"),
         E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
+        E::Dns(convoke_dns::StartError::Network { .. }) => Some("networks"),
         E::Bind { .. } | E::Dns(_) | E::Auth(_) | E::Audit(_) => None,
     };
     rejected(loaded, &error.to_string(), field, "", OF_SERVER)
@@ -355,6 +358,7 @@ mod tests {
             ),
             (vec![("dns.ttl", "X", "500ms")], "dns.ttl is 500ms: expected whole seconds", "(dns.ttl from X)"),
             (vec![("dns.ttl", "X", "30000d")], "dns.ttl is", "(dns.ttl from X)"),
+            (vec![("dns.networks", "X", "10.0.0.0/40")], "networks contains \"10.0.0.0/40\"", "(dns.networks from X)"),
             (
                 vec![("bind", "X", "127.0.0.1:80")],
                 "bind \"127.0.0.1:80\" is not a valid address: use a host",

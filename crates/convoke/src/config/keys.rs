@@ -213,6 +213,10 @@ pub(crate) const KEYS: &[Key] = &[
     key("dns.enabled", "Serve DNS")
         .details("With `auth.enabled` the default is false, because DNS cannot authenticate its clients."),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),
+    key("dns.networks", "Networks whose clients get DNS answers; empty: all clients")
+        .details("Ranges such as `10.0.0.0/8`, or addresses."),
+    key("dns.responses_per_second", "DNS answers per second over UDP to one network of clients")
+        .details("A network is a /24, or a /56 with IPv6. Further queries are told to use TCP. 0 means no limit. Clients on this machine are not limited."),
     key("log.enabled", "Take part in the replicated log"),
     key("log.hold_level", "Raise the feature level of the log only with `convoke log upgrade`")
         .details("Set it on all nodes before an upgrade that you may want to revert."),

@@ -101,6 +101,8 @@ pub(crate) struct AuditSettings {
 pub(crate) struct DnsSettings {
     pub(crate) enabled: bool,
     pub(crate) ttl: Time,
+    pub(crate) networks: Vec<String>,
+    pub(crate) responses_per_second: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -242,7 +244,12 @@ impl Default for Settings {
             client_timeouts: ClientTimeoutSettings::default(),
             auth: AuthSettings::default(),
             audit: AuditSettings::default(),
-            dns: DnsSettings { enabled: true, ttl: Duration::from_secs(1).into() },
+            dns: DnsSettings {
+                enabled: true,
+                ttl: Duration::from_secs(1).into(),
+                networks: Vec::new(),
+                responses_per_second: 1_000,
+            },
             log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),
             log_limits: LogLimitSettings::default(),

@@ -219,18 +219,11 @@ async fn bind(plan: &Plan, tls: Option<&NodeTls>) -> Result<Bound> {
                 announce::port_taken("DNS", &dns.bind);
                 dns.bind = any_port(&dns.bind);
             }
-            (
-                error @ (E::Public { .. }
-                | E::Zero { .. }
-                | E::Auth(_)
-                | E::Audit(_)
-                | E::Dns(convoke_dns::StartError::Public { .. } | convoke_dns::StartError::Ttl { .. })),
-                _,
-            ) => {
-                return Err(CommandError::usage(error.to_string()));
-            }
             (error @ (E::Bind { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {
                 return Err(CommandError::failed(error.to_string()));
+            }
+            (error @ (E::Public { .. } | E::Zero { .. } | E::Auth(_) | E::Audit(_) | E::Dns(_)), _) => {
+                return Err(CommandError::usage(error.to_string()));
             }
         }
     }

@@ -26,6 +26,11 @@ pub struct Browser {
 impl Browser {
     /// `None` if there is no browser on this machine; the test is then skipped.
     pub fn start() -> Option<Browser> {
+        Browser::start_with(&[])
+    }
+
+    /// Starts it with further command line flags.
+    pub fn start_with(more: &[&str]) -> Option<Browser> {
         let Some(driver) = chromedriver() else {
             let test = std::thread::current();
             skip(test.name().unwrap_or("dashboard"), "needs chromedriver (packages chromium and chromium-driver)");
@@ -51,6 +56,7 @@ impl Browser {
         .map(str::to_owned)
         .to_vec();
         flags.push(format!("--user-data-dir={}", profile.path().display()));
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
         let capabilities = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": flags},
             "goog:loggingPrefs": {"browser": "ALL"},

@@ -4,10 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
+mod access;
 mod browser;
 mod faults;
 mod http;
 mod large;
+mod other_sites;
 mod pages;
 #[path = "../support/mod.rs"]
 mod support;

@@ -13,6 +13,8 @@ const MASKS: &[(&str, &str)] = &[
     ("write", r"\b[a-z0-9-]+/\d+~[0-9a-f]+:\d+"),
     // Id of a token: 16 random bytes in base64url.
     ("token", r"\btoken [A-Za-z0-9_-]{22} "),
+    // Id of a signing key: a SHA-256 in base64url.
+    ("key", r#""[A-Za-z0-9_-]{43}""#),
     ("date", r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b"),
     // Start of a line of `convoke watch`.
     ("clock", r"^\d\d:\d\d:\d\d\b"),

@@ -113,6 +113,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    fn client(nonce: u64, principal: &str) -> Arc<ClientProcess> {
+        Arc::new(ClientProcess { id: "c".into(), nonce, principal: principal.into() })
+    }
+
     fn origin(number: u64) -> Arc<Origin> {
         let id = OriginId { node: NodeId::new("a").unwrap(), incarnation: Incarnation { number, nonce: 5 } };
         Arc::new(Origin { id, index: 0, tag: 0 })
@@ -136,7 +140,7 @@ mod tests {
             claim: 1,
             seq: 1,
             predecessor: (0, 0),
-            client: Arc::new(ClientProcess { id: "c".into(), nonce: 1 }),
+            client: client(1, ""),
             deployment: deployment("s"),
             created: 1,
             since: 1,
@@ -149,7 +153,7 @@ mod tests {
     #[test]
     fn every_replicated_field_counts() {
         let pair = || Metadata::from_map(&BTreeMap::from([("k".to_owned(), "v".to_owned())]));
-        let changes: [fn(&mut Record, Metadata); 18] = [
+        let changes: [fn(&mut Record, Metadata); 19] = [
             |record, _| record.id = "other".into(),
             |record, _| record.origin = origin(2),
             |record, _| record.drain = 1,
@@ -161,7 +165,8 @@ mod tests {
             |record, _| record.claim = 2,
             |record, _| record.seq = 2,
             |record, _| record.predecessor = (1, 1),
-            |record, _| record.client = Arc::new(ClientProcess { id: "c".into(), nonce: 2 }),
+            |record, _| record.client = client(2, ""),
+            |record, _| record.client = client(1, "token/a"),
             |record, _| record.deployment = deployment("other"),
             |record, _| record.created = 2,
             |record, _| record.since = 2,

@@ -102,7 +102,7 @@ impl CausalMap {
             claim: item.claim,
             seq: item.seq,
             predecessor: item.predecessor,
-            client: self.interner.client(item.client, item.nonce),
+            client: self.interner.client(item.client, item.nonce, item.principal),
             deployment: self.interner.deployment(item.service, item.locality, item.revision),
             created: item.created,
             since: item.since,

@@ -26,6 +26,15 @@ pub enum RecordKind {
 pub struct ClientProcess {
     pub id: SmolStr,
     pub nonce: u64,
+    /// The principal that attached it; empty if its node does not know principals (C14).
+    pub principal: SmolStr,
+}
+
+impl ClientProcess {
+    /// Whether both are the same process, whatever credentials it showed.
+    pub(crate) fn is_same(&self, other: &ClientProcess) -> bool {
+        self.id == other.id && self.nonce == other.nonce
+    }
 }
 
 /// An origin as known to one node: its id, and the small number the node's tables use for it.
@@ -112,7 +121,7 @@ impl Record {
 
     /// Whether the same process wrote this record with a later request (C10). Its claim may be lower.
     pub(crate) fn is_of_later_request(&self, other: &Record) -> bool {
-        self.client == other.client && request_of(self.seq) > request_of(other.seq)
+        self.client.is_same(&other.client) && request_of(self.seq) > request_of(other.seq)
     }
 
     /// The tombstone of a member that was unregistered, as a draft. A tombstone is repeated as it is.

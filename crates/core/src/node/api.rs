@@ -52,6 +52,8 @@ pub struct Attach {
     pub members: Vec<AttachMember>,
     /// Ids whose unregistration was not yet acknowledged.
     pub unregistered: Vec<String>,
+    /// The principal that attaches; empty if this node does not know principals (C14).
+    pub principal: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +80,8 @@ pub struct Reattach {
     pub fresh: bool,
     /// The incarnation that created the session. While it runs, only it knows whether a session without members exists.
     pub creator: Option<OriginId>,
+    /// The principal that attaches; empty if this node does not know principals (C14).
+    pub principal: String,
 }
 
 /// How a request of a client without state is ordered among its other requests (C10).

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// is accepted: after a restart of all nodes nobody knows how far the clients have counted.
 const CLAIM_JUMP_MAX: u64 = 1 << 20;
 
+/// Longest name of a principal.
+const PRINCIPAL_BYTES_MAX: usize = 256;
+
 impl Node {
     /// Attaches a client, or attaches it again.
     pub fn attach(
@@ -40,6 +43,7 @@ impl Node {
         }
         let limits = &self.config.limits;
         check_client_id(&request.client, limits)?;
+        self.check_principal(&request.client, &request.principal)?;
         if request.claim == 0 || request.claim > MAX_CLAIM {
             let message = format!("claim {} is not between 1 and {MAX_CLAIM}", request.claim);
             return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("claim").limit(MAX_CLAIM));
@@ -79,6 +83,26 @@ impl Node {
             }
         }
         Ok(ids)
+    }
+
+    /// Rejects a client id that another principal uses (C14).
+    fn check_principal(&self, client: &str, principal: &str) -> Result<(), Rejection> {
+        if principal.contains(char::is_control) || principal.len() > PRINCIPAL_BYTES_MAX {
+            let message = format!(
+                "the name of the principal is longer than {PRINCIPAL_BYTES_MAX} bytes or has a control character"
+            );
+            return Err(Rejection::new(ErrorCode::InvalidArgument, message).field("principal"));
+        }
+        let is_foreign = |held: &ClientProcess| !held.principal.is_empty() && held.principal != principal;
+        let session = self.sessions.of_client(client).and_then(|id| self.sessions.get(id));
+        let by_session = session.is_some_and(|session| !session.down && is_foreign(&session.client));
+        let up = |record: &&Arc<Record>| self.map.shown(record) == Status::Up;
+        if principal.is_empty() || !(by_session || self.map.of_client(client).filter(up).any(|r| is_foreign(&r.client)))
+        {
+            return Ok(());
+        }
+        let message = format!("client id {client:?} is in use by another principal; choose another client id");
+        Err(Rejection::new(ErrorCode::PermissionDenied, message).field("client"))
     }
 
     fn check_claim(&self, request: &Attach, ids: &BTreeSet<&str>) -> Result<u64, Rejection> {
@@ -121,7 +145,7 @@ impl Node {
         restored: bool,
         out: &mut Output,
     ) -> Attached {
-        let client = self.map.interner.client(&request.client, request.nonce);
+        let client = self.map.interner.client(&request.client, request.nonce, &request.principal);
         let timeout = request.timeout.unwrap_or(self.config.timers.heartbeat_timeout);
         let old = self.sessions.of_client(&request.client);
         if let Some(old) = old {

@@ -177,7 +177,7 @@ impl Node {
         let me = OriginId { node: config.node.clone(), incarnation };
         let mut map = CausalMap::new(me.clone(), &config.limits, config.hash_seed, clock, start.mutation);
         let member_id = SmolStr::new(queries::node_member_id(&config.node));
-        let self_client = map.interner.client(&member_id, start.nonce);
+        let self_client = map.interner.client(&member_id, start.nonce, "");
         Ok(Node {
             peers: Peers::new(&config.seeds, start.inherited.peers),
             inherited_tombstones: start.inherited.tombstones,

@@ -69,6 +69,7 @@ impl Node {
             timeout: request.timeout,
             members: restored.collect(),
             unregistered: Vec::new(),
+            principal: request.principal.clone(),
         };
         Ok((attach, kept.is_some()))
     }

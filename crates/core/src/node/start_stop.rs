@@ -80,7 +80,7 @@ impl Node {
             let interner = &mut self.map.interner;
             let Deployment { service, locality, revision } = &*end.deployment;
             let deployment = interner.deployment(service, locality, revision);
-            let client = interner.client(&end.client.id, end.client.nonce);
+            let client = interner.client(&end.client.id, end.client.nonce, &end.client.principal);
             self.write(Record { seq, client, deployment, ..Record::clone(&end) }, out);
         }
     }
@@ -118,7 +118,7 @@ impl Node {
         self.received = super::readiness::Received::default();
         let limits = &self.config.limits;
         self.map = CausalMap::new(self.me.clone(), limits, self.config.hash_seed, self.clock, self.mutation);
-        self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce);
+        self.self_client = self.map.interner.client(&self.member_id, self.me.incarnation.nonce, "");
         self.last_unregistration = 0;
         out.effects.push(Effect::Persist { incarnation: number });
         let links: Vec<_> = self.peers.links.keys().copied().collect();

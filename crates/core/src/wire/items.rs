@@ -29,6 +29,7 @@ pub(crate) struct RecordItem<'a> {
     pub(crate) weight: u16,
     pub(crate) client: &'a str,
     pub(crate) nonce: u64,
+    pub(crate) principal: &'a str,
     pub(crate) id: &'a str,
     pub(crate) service: &'a str,
     pub(crate) locality: &'a str,
@@ -88,7 +89,7 @@ pub(crate) struct EvidenceItem {
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
     origins: Vec<OriginId>,
-    clients: Vec<(&'a str, u64)>,
+    clients: Vec<ClientItem<'a>>,
     count: usize,
     body: Reader<'a>,
 }
@@ -99,7 +100,7 @@ impl<'a> Items<'a> {
             .map(|_| decode_origin(reader))
             .collect::<Result<Vec<_>, _>>()?;
         let clients = (0..reader.count("clients", 9, u64::MAX)?)
-            .map(|_| Ok((reader.text("client", TEXT_BYTES_MAX)?, reader.fixed64("nonce")?)))
+            .map(|_| decode_client(reader))
             .collect::<Result<Vec<_>, CodecError>>()?;
         let count = reader.count("items", 8, u64::MAX)?;
         let body = *reader;
@@ -126,6 +127,32 @@ impl<'a> Items<'a> {
     }
 }
 
+/// A client process in the table of a frame.
+#[derive(Clone, Copy, Debug)]
+struct ClientItem<'a> {
+    client: &'a str,
+    principal: &'a str,
+    nonce: u64,
+}
+
+/// Separates a client id from its principal. Neither contains it, and nodes without access control write none.
+const PRINCIPAL: char = '\n';
+
+fn decode_client<'f>(reader: &mut Reader<'f>) -> Result<ClientItem<'f>, CodecError> {
+    let text = reader.text("client", TEXT_BYTES_MAX)?;
+    let (client, principal) = text.split_once(PRINCIPAL).unwrap_or((text, ""));
+    Ok(ClientItem { client, principal, nonce: reader.fixed64("nonce")? })
+}
+
+fn encode_client(writer: &mut Writer, client: &ClientProcess) {
+    if client.principal.is_empty() {
+        writer.text(&client.id);
+    } else {
+        writer.text(&format!("{}{PRINCIPAL}{}", client.id, client.principal));
+    }
+    writer.fixed64(client.nonce);
+}
+
 fn space(tag: u8) -> Space {
     if tag & RECORD_NAME == 0 { Space::Member } else { Space::Name }
 }
@@ -133,7 +160,7 @@ fn space(tag: u8) -> Space {
 fn decode_item<'f: 'i, 'i>(
     reader: &mut Reader<'f>,
     origins: &'i [OriginId],
-    clients: &[(&'f str, u64)],
+    clients: &[ClientItem<'f>],
 ) -> Result<Item<'i>, CodecError> {
     let tag = reader.byte("item")?;
     let origin = origin_at(reader, origins)?;
@@ -171,7 +198,7 @@ fn decode_item<'f: 'i, 'i>(
     let drain = reader.bounded("drain", u64::from(MAX_DRAIN))? as u32;
     let weight = reader.bounded("weight", u64::from(u16::MAX))? as u16;
     let at = reader.bounded("client", u64::MAX)? as usize;
-    let &(client, nonce) = clients.get(at).ok_or(CodecError::Invalid("client"))?;
+    let &ClientItem { client, principal, nonce } = clients.get(at).ok_or(CodecError::Invalid("client"))?;
     Ok(Item::Record(RecordItem {
         origin,
         n,
@@ -185,6 +212,7 @@ fn decode_item<'f: 'i, 'i>(
         weight,
         client,
         nonce,
+        principal,
         id,
         service: reader.text("service", TEXT_BYTES_MAX)?,
         locality: reader.text("locality", TEXT_BYTES_MAX)?,
@@ -363,8 +391,7 @@ impl ItemsWriter {
         }
         writer.count(self.clients.len());
         for client in &self.clients {
-            writer.text(&client.id);
-            writer.fixed64(client.nonce);
+            encode_client(writer, client);
         }
         writer.count(self.count);
         writer.raw(self.body.bytes());

@@ -292,3 +292,43 @@ fn tombstones_do_not_fill_the_registry_without_bound() {
     let attached = cluster.attach(A, 2, &attach("client", 2, &["again"])).unwrap();
     assert_eq!((attached.versions.len(), attached.rejected.len()), (1, 0));
 }
+
+/// C14: at the same node and at another one, with the same nonce or another.
+#[test]
+fn a_client_id_belongs_to_the_principal_that_attached_it() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    let by = |principal: &str, claim, ids: &[&str]| Attach {
+        principal: principal.to_owned(),
+        ..attach("client", claim, ids)
+    };
+    cluster.attach(A, 1, &by("token/alice", 1, &["orders-1"])).unwrap();
+    cluster.run(Duration::from_millis(10));
+    for (at, nonce) in [(A, 1), (A, 9), (B, 1), (B, 9)] {
+        for ids in [&["orders-1"][..], &["other"], &[]] {
+            let foreign = Attach { nonce, ..by("token/bob", 5, ids) };
+            let rejection = cluster.attach(at, 2, &foreign).unwrap_err();
+            assert_eq!(
+                (rejection.code, rejection.field),
+                (ErrorCode::PermissionDenied, Some("client")),
+                "{at} {ids:?}"
+            );
+        }
+    }
+    assert!(cluster.notices(A, ConnId(1)).is_empty(), "the client does not notice");
+    // Its own principal moves it, and a node that knows no principals checks none.
+    cluster.attach(B, 3, &by("token/alice", 2, &["orders-1"])).unwrap();
+    cluster.run(Duration::from_millis(10));
+    cluster.attach(A, 4, &by("", 3, &["orders-1"])).unwrap();
+    cluster.run(Duration::from_millis(10));
+    // A client id that was attached without a principal becomes one of the first principal that attaches it.
+    cluster.attach(B, 5, &by("token/bob", 4, &["orders-1"])).unwrap();
+    cluster.run(Duration::from_millis(10));
+    let rejection = cluster.attach(A, 6, &by("token/alice", 5, &["orders-1"])).unwrap_err();
+    assert_eq!(rejection.code, ErrorCode::PermissionDenied);
+    // It is free again when its members are down.
+    cluster.run(secs(30));
+    assert_eq!(cluster.member(A, "orders-1").status(), Status::Down);
+    cluster.attach(A, 7, &by("token/alice", 6, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    cluster.assert_agreed();
+}

@@ -9,10 +9,11 @@ use crate::command::LeaseId;
 use crate::history::{Event, EventChange, EventPosition, LockEvent};
 use crate::keys::{KeyRecord, Keys};
 use crate::leases::Lease;
-use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, micros};
+use crate::limits::{COUNT_MAX, KEY_BYTES_MAX, TEXT_BYTES_MAX, micros};
 use crate::locks::{Lock, LockPlace, PlaceKey, Standing};
 use crate::time::LogTime;
 use bytes::Bytes;
+use smol_str::SmolStr;
 use std::time::Duration;
 
 fn keep(part: &[u8]) -> Bytes {
@@ -23,12 +24,15 @@ pub(crate) fn encode_lease(w: &mut Writer, lease: &Lease) {
     w.varint(lease.id.0);
     encode_term(w, &lease.term, lease.end);
     w.varint(lease.granted_at.as_micros());
+    w.sized(lease.owner.as_bytes());
 }
 
 pub(crate) fn decode_lease(r: &mut Reader<'_>) -> Result<Lease, CodecError> {
     let id = LeaseId(r.counter("lease")?);
     let (term, end) = decode_term(r)?;
-    Ok(Lease { id, term, end, granted_at: LogTime::from_micros(r.varint("granted_at")?), keys: 0 })
+    let granted_at = LogTime::from_micros(r.varint("granted_at")?);
+    let owner = SmolStr::new(r.text("owner", TEXT_BYTES_MAX)?);
+    Ok(Lease { id, term, end, granted_at, owner, keys: 0 })
 }
 
 pub(crate) fn encode_lock(w: &mut Writer, lock: &Lock) {

@@ -51,6 +51,16 @@ pub struct Opener {
     pub reserved: bool,
 }
 
+impl Opener {
+    /// Returns the name if it is that of a principal. Its first part, up to a slash, has lower-case letters, digits and
+    /// hyphens. Names of nodes have no slash, and a network has a colon before it.
+    pub fn principal(&self) -> Option<&str> {
+        let (kind, _) = self.name.split_once('/').filter(|_| !self.reserved)?;
+        let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (!kind.is_empty() && kind.bytes().all(is_word)).then_some(self.name.as_str())
+    }
+}
+
 /// A durable client name, and the session under that name that the client wants to replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableClient {

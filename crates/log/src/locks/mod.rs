@@ -40,6 +40,8 @@ pub(crate) struct Locks {
     waiting_with: Tree<WaitingWith>,
     /// Number of locks with a delay. Derived from `all`.
     delayed: usize,
+    /// Number of waiters of all locks. Derived from `places`.
+    waiting: usize,
 }
 
 impl Locks {
@@ -50,6 +52,11 @@ impl Locks {
     /// Returns the number of holders and waiters of all locks.
     pub(crate) fn place_count(&self) -> usize {
         self.places.len()
+    }
+
+    /// Returns the number of waiters of all locks.
+    pub(crate) fn waiter_count(&self) -> usize {
+        self.waiting
     }
 
     pub(crate) fn get(&self, name: &LockName) -> Option<&Arc<Lock>> {
@@ -147,7 +154,10 @@ impl Locks {
         let Some(lock) = self.all.get_mut(&place.key.name) else { return false };
         match place.key.standing {
             Standing::Holder { .. } => lock.holders += 1,
-            Standing::Waiter { .. } => lock.waiters += 1,
+            Standing::Waiter { .. } => {
+                lock.waiters += 1;
+                self.waiting += 1;
+            }
         }
         let key = (place.lease, place.key.name.clone());
         self.by_lease.insert(Arc::new(LeasePlace { key, standing: place.key.standing }));
@@ -169,7 +179,10 @@ impl Locks {
         if let Some(lock) = self.all.get_mut(&place.key.name) {
             match place.key.standing {
                 Standing::Holder { .. } => lock.holders -= 1,
-                Standing::Waiter { .. } => lock.waiters -= 1,
+                Standing::Waiter { .. } => {
+                    lock.waiters -= 1;
+                    self.waiting -= 1;
+                }
             }
         }
     }

@@ -5,11 +5,12 @@ use super::answer::NotEnded;
 use super::effects::Effects;
 use super::outcome::{Field, Reason, Response};
 use crate::command::{EndBehavior, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, MemberBinding};
-use crate::id::Position;
+use crate::id::{LogSessionId, Position};
 use crate::keys::{KeyChanges, KeyExtras};
 use crate::leases::Lease;
 use crate::limits::micros;
 use crate::mutant::seam;
+use smol_str::SmolStr;
 
 impl Machine {
     /// Returns a lease.
@@ -36,12 +37,18 @@ impl Machine {
         self.leases.keys_of(id)
     }
 
-    pub(super) fn grant(&mut self, at: Position, grant: &Grant) -> Result<Response, Reason> {
+    pub(super) fn grant(&mut self, at: Position, session: LogSessionId, grant: &Grant) -> Result<Response, Reason> {
         self.check_grant(grant)?;
         let id = LeaseId(at.index);
-        let (term, end) = (grant.term.clone(), grant.end);
-        self.leases.insert(Lease { id, term, end, granted_at: self.log_time, keys: 0 });
+        let (term, end, owner) = (grant.term.clone(), grant.end, self.principal_of(session));
+        self.leases.insert(Lease { id, term, end, granted_at: self.log_time, owner, keys: 0 });
         Ok(Response::Granted(id))
+    }
+
+    /// Returns the principal that a session belongs to, or nothing (LE8).
+    fn principal_of(&self, session: LogSessionId) -> SmolStr {
+        let opener = self.sessions.open.get(&session).map(|session| &session.opener);
+        opener.filter(|opener| opener.principal().is_some()).map(|opener| opener.name.clone()).unwrap_or_default()
     }
 
     fn check_grant(&self, grant: &Grant) -> Result<(), Reason> {

@@ -32,6 +32,11 @@ impl Machine {
         self.locks.place_count()
     }
 
+    /// Returns the number of waiters of all locks.
+    pub fn waiter_count(&self) -> usize {
+        self.locks.waiter_count()
+    }
+
     /// Iterates over the holders of a lock, then over its waiters in the order of the queue.
     pub fn places<'a>(&'a self, name: &'a LockName) -> impl Iterator<Item = &'a LockPlace> {
         self.locks.places_of(name).map(|place| &**place)
@@ -40,6 +45,11 @@ impl Machine {
     /// Returns the place of a lease in a lock.
     pub fn place(&self, name: &LockName, lease: LeaseId) -> Option<&LockPlace> {
         self.locks.place(name, lease).map(|place| &**place)
+    }
+
+    /// Returns the holder of a lock with this fence.
+    pub fn holder(&self, name: &LockName, fence: u64) -> Option<&LockPlace> {
+        self.locks.holder(name, fence).map(|place| &**place)
     }
 
     /// Returns all places of a lease, in the order of the locks' names.

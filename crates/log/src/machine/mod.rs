@@ -221,6 +221,12 @@ impl Machine {
         self.sessions.open.get(&id).map(|session| session.state())
     }
 
+    /// Returns who opened a session, as long as the session or its outcomes are kept (LS8).
+    pub fn opener(&self, id: LogSessionId) -> Option<&Opener> {
+        let open = self.sessions.open.get(&id).map(|session| &session.opener);
+        open.or_else(|| self.sessions.ended.get(&id).map(|ended| &ended.session.opener))
+    }
+
     /// Iterates over all open sessions in order of their ids.
     pub fn sessions(&self) -> impl Iterator<Item = SessionState<'_>> {
         self.sessions.open.iter().map(|session| session.state())

@@ -161,7 +161,7 @@ impl Machine {
             Body::Put(_) | Body::Delete(_) | Body::DeleteRange(_) => self.change_keys(&request.body, effects),
             Body::Membership(change) => self.configure(at, change),
             Body::Txn(txn) => self.txn(txn, effects),
-            Body::Grant(grant) => self.grant(at, grant),
+            Body::Grant(grant) => self.grant(at, request.session, grant),
             Body::Revoke(lease) => self.revoke(*lease, effects),
             Body::Acquire(acquire) => self.acquire(at, acquire, effects),
             Body::Release(release) => self.release(release, effects),

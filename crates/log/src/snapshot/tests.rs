@@ -5,7 +5,7 @@ mod arbitrary;
 use super::*;
 use crate::command::{
     Acquire, Body, Command, Delete, DurableClient, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName,
-    MemberBinding, Op, Open, Place, Proclaim, Raise, Release, ReplicaLocation, Request, Txn, TxnPut,
+    MemberBinding, Op, Open, Opener, Place, Proclaim, Raise, Release, ReplicaLocation, Request, Txn, TxnPut,
 };
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
 use crate::limits::LogLimits;
@@ -142,6 +142,33 @@ fn v4_a_snapshot_of_an_unknown_level_is_rejected() {
         self::frames(&coordinated()).into_iter().find(|frame| frame[FRAME_HEAD_BYTES] == Section::Leases as u8);
     frames.insert(4, leases.unwrap());
     assert_eq!(Machine::from_snapshot(&frames.concat()).unwrap_err(), SnapshotError::OutOfPlace { frame: 4 });
+}
+
+/// The owner survives the session, and a difference in it is a divergence.
+#[test]
+fn le8_a_lease_keeps_the_principal_of_its_session() {
+    let leased = |name: &str, reserved| {
+        let mut machine = Machine::created(LogLimits::default(), Level::COORDINATION).unwrap();
+        let opener = Opener { name: name.into(), reserved };
+        apply(&mut machine, Command::Open(Open { opener, ..Open::new(EPOCH, Duration::from_secs(1), 1) }));
+        let (term, end) = (LeaseTerm::Ttl(Duration::from_secs(10)), EndBehavior::Delete);
+        apply(&mut machine, request(1, 1, Body::Grant(Grant { term, end })));
+        apply(&mut machine, request(1, 2, Body::End(LogSessionId(1))));
+        machine
+    };
+    let owner = |machine: &Machine| machine.lease(LeaseId(2)).unwrap().owner.clone();
+    let (alice, bob) = (leased("token/alice", false), leased("token/bob", false));
+    let restored = Machine::from_snapshot(&alice.snapshot().to_bytes()).unwrap();
+    assert_eq!((owner(&alice).as_str(), owner(&restored).as_str()), ("token/alice", "token/alice"));
+    assert_eq!(restored.opener(LogSessionId(1)).and_then(Opener::principal), Some("token/alice"));
+    let without_session = |mut machine: Machine| {
+        machine.sessions = Default::default();
+        machine.state_hash()
+    };
+    assert_ne!(without_session(alice), without_session(bob));
+    for (name, reserved) in [("10.0.0.1", false), ("2001:db8::/64", false), ("unknown", false), ("n1", true)] {
+        assert_eq!(owner(&leased(name, reserved)), "", "{name}");
+    }
 }
 
 /// An event shares its records with the keys and with other events, before and after a snapshot.

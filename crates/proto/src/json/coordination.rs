@@ -43,6 +43,9 @@ pub struct Lease {
     /// Client of the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// Principal that the lease belongs to, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// What happens to its keys at its end: `delete` or `release`.
     pub end: String,
     /// Time of the grant, UNIX milliseconds.
@@ -93,6 +96,7 @@ impl Lease {
             attached: lease.attached.iter().map(|key| text(key).0).collect(),
             locks: locks.into_iter().map(place).collect(),
             elections: elections.into_iter().map(place).collect(),
+            owner: Some(lease.owner).filter(|owner| !owner.is_empty()),
             member: lease.member.as_ref().map(|bound| bound.member.clone()),
             client: lease.member.map(|bound| bound.client),
         }
@@ -117,6 +121,9 @@ pub struct LockHolder {
     /// Member that the lease is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
+    /// Principal that the lease belongs to, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// The value as text. Invalid UTF-8 is replaced.
     pub value: String,
     /// The bytes of the value, if it is not valid UTF-8.
@@ -133,6 +140,7 @@ impl LockHolder {
             fence: (holder.fence > 0).then_some(holder.fence),
             lease: holder.lease.to_string(),
             member: Some(holder.member).filter(|member| !member.is_empty()),
+            owner: Some(holder.owner).filter(|owner| !owner.is_empty()),
             value,
             value_base64,
             since: clock.unix_ms(holder.since_us),
@@ -263,8 +271,9 @@ mod tests {
     #[test]
     fn a_lock_is_shown_with_text_and_optional_fields() {
         let holder =
-            v1::LockHolder { fence: 7, lease: 3, value: "me".into(), since_us: 9_000_000, member: String::new() };
-        let waiter = v1::LockHolder { fence: 0, lease: 4, value: vec![0xff].into(), member: "m".into(), since_us: 0 };
+            v1::LockHolder { fence: 7, lease: 3, value: "me".into(), since_us: 9_000_000, ..Default::default() };
+        let (member, owner) = ("m".to_owned(), "token/a".to_owned());
+        let waiter = v1::LockHolder { fence: 0, lease: 4, value: vec![0xff].into(), member, since_us: 0, owner };
         let lock = v1::Lock {
             name: "jobs".into(),
             holders: vec![holder],
@@ -279,7 +288,7 @@ mod tests {
             serde_json::json!({
                 "lock": "jobs", "permits": 1, "waiting": 1,
                 "holders": [{ "fence": 7, "lease": "3", "value": "me", "since": 19_000 }],
-                "queue": [{ "lease": "4", "member": "m", "value": "\u{fffd}", "value_base64": "/w==", "since": 10_000 }],
+                "queue": [{ "lease": "4", "member": "m", "owner": "token/a", "value": "\u{fffd}", "value_base64": "/w==", "since": 10_000 }],
             })
         );
     }

@@ -151,6 +151,7 @@ fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus 
         leases: 0,
         locks: 0,
         places: 0,
+        waiters: 0,
         quotas: Vec::new(),
         log_time: LogTime::ZERO,
         matched: Vec::new(),
@@ -239,6 +240,7 @@ impl Engine {
             leases: machine.lease_count() as u64,
             locks: machine.lock_count() as u64,
             places: machine.place_count() as u64,
+            waiters: machine.waiter_count() as u64,
             quotas: machine.quotas(),
             log_time: machine.log_time(),
             matched: metrics

@@ -44,6 +44,10 @@ impl Caller {
         Caller { principal, token, restricted: true, call: None }
     }
 
+    pub(super) fn is_restricted(&self) -> bool {
+        self.restricted
+    }
+
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }

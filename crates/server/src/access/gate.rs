@@ -132,18 +132,21 @@ impl Gate {
         let authority = enabled.authority.load();
         let shown = authority
             .authenticate(Credentials { token: None, certificate: connection.certificate.as_ref() }, unix_seconds());
-        let principal = shown.map_err(|why| rejected(&why))?;
-        if !forwarded {
-            return Ok(Caller::new(Arc::new(principal), None));
+        let caller = Caller::new(Arc::new(shown.map_err(|why| rejected(&why))?), None);
+        let behalf = headers.get(ON_BEHALF);
+        if behalf.is_some() {
+            // Only nodes act for others. Anybody else who tries is refused and not treated as somebody else (AU12).
+            caller.check(Verb::Forward, Resource::Cluster)?;
+        } else if !forwarded {
+            return Ok(caller);
         }
-        // A node forwards a request without a token: the caller is not the node (AU12).
-        let behalf = headers.get(ON_BEHALF).and_then(|name| name.to_str().ok());
-        let certificate = behalf.filter(|_| principal.check(Verb::Forward, Resource::Cluster).is_ok()).map(|name| {
-            CertificateIdentity {
-                cluster: authority.cluster.clone(),
-                role: CertificateRole::Client,
-                name: name.to_owned(),
-            }
+        // A node forwards a request without a token: the caller is not the node.
+        let unreadable = |_| Error::new(ErrorCode::Unauthenticated, "the header Convoke-On-Behalf is not readable");
+        let name = behalf.map(|name| name.to_str().map_err(unreadable)).transpose()?;
+        let certificate = name.map(|name| CertificateIdentity {
+            cluster: authority.cluster.clone(),
+            role: CertificateRole::Client,
+            name: name.to_owned(),
         });
         let shown = Credentials { token: None, certificate: certificate.as_ref() };
         let principal = authority.authenticate(shown, unix_seconds()).map_err(|why| rejected(&why))?;
@@ -334,3 +337,6 @@ fn rejected(why: &Unauthenticated) -> Error {
 pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
+
+#[cfg(test)]
+mod tests;

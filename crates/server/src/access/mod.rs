@@ -5,6 +5,7 @@ mod caller;
 mod config;
 mod files;
 mod gate;
+mod owners;
 mod requests;
 mod revocations_file;
 mod stream_end;
@@ -13,8 +14,9 @@ pub(crate) use caller::Caller;
 pub use config::AuthConfig;
 pub use files::AuthError;
 pub(crate) use gate::{FORWARDED, Gate, KnownCaller, ON_BEHALF, Permission, permission};
+pub(crate) use owners::Use;
 pub(crate) use requests::{
-    LEASES, authorize_guard, authorize_lease, authorize_query, authorize_read, authorize_request, authorize_txn,
-    authorize_watch, authorize_write, lock as authorize_lock,
+    LEASES, authorize_guard, authorize_lease, authorize_query, authorize_read, authorize_release, authorize_request,
+    authorize_revoke, authorize_txn, authorize_watch, authorize_write, lock as authorize_lock,
 };
 pub(crate) use stream_end::StreamEnd;

@@ -47,9 +47,10 @@ pub(crate) fn authorize_request(caller: &Caller, request: &v1::LogRequest) -> Re
             }
         }
         Some(Body::Txn(txn)) => authorize_txn(caller, txn),
-        Some(Body::Grant(_) | Body::Revoke(_)) => caller.check_any(LEASES),
+        Some(Body::Grant(_)) => caller.check_any(LEASES),
+        Some(Body::Revoke(_)) => authorize_revoke(caller),
         Some(Body::Acquire(v1::AcquireLock { name, election, .. })) => lock(caller, name, *election),
-        Some(Body::Release(v1::ReleaseLock { name, election, .. })) => lock(caller, name, *election),
+        Some(Body::Release(v1::ReleaseLock { name, election, .. })) => authorize_release(caller, name, *election),
         Some(Body::Proclaim(v1::Proclaim { name, election, .. })) => lock(caller, name, *election),
     }
 }
@@ -58,13 +59,24 @@ pub(crate) fn authorize_request(caller: &Caller, request: &v1::LogRequest) -> Re
 pub(crate) const LEASES: &[(Verb, Kind)] =
     &[(Verb::Lock, Kind::LockName), (Verb::Lock, Kind::Election), (Verb::Put, Kind::Key)];
 
-fn lock_resource(name: &[u8], election: bool) -> Resource<'_> {
+pub(super) fn lock_resource(name: &[u8], election: bool) -> Resource<'_> {
     if election { Resource::Election(name) } else { Resource::Lock(name) }
 }
 
-/// Authorises to acquire, to release and to wait for a lock.
+/// Authorises to acquire and to wait for a lock.
 pub(crate) fn lock(caller: &Caller, name: &[u8], election: bool) -> Result<(), Error> {
     caller.check(Verb::Lock, lock_resource(name, election))
+}
+
+/// Whose lock it is is decided by its owner (AU16).
+pub(crate) fn authorize_release(caller: &Caller, name: &[u8], election: bool) -> Result<(), Error> {
+    let others = caller.may(Verb::Release, lock_resource(name, election));
+    if others { Ok(()) } else { lock(caller, name, election) }
+}
+
+/// Whose lease it is is decided by its owner (AU16).
+pub(crate) fn authorize_revoke(caller: &Caller) -> Result<(), Error> {
+    if caller.may(Verb::Resolve, Resource::Log) { Ok(()) } else { caller.check_any(LEASES) }
 }
 
 /// A guarded write shows whether the fence holds the lock. Its holder may compare its own fence.
@@ -124,7 +136,7 @@ pub(crate) fn authorize_read(caller: &Caller, what: &What) -> Result<(), Error> 
     }
 }
 
-/// Whoever may use leases, or observe the log, may read a lease whose id it knows.
+/// Whoever may use leases may read its own, and whoever may observe the log may read all (AU16).
 pub(crate) fn authorize_lease(caller: &Caller) -> Result<(), Error> {
     if caller.may(Verb::Observe, Resource::Log) { Ok(()) } else { caller.check_any(LEASES) }
 }

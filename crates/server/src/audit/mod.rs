@@ -1,4 +1,4 @@
-//! The audit log (AU15, AU16): one JSON line for every change and every denial.
+//! The audit log (AU18, AU19): one JSON line for every change and every denial.
 //!
 //! [`record`] formats lines and decides which strangers' denials are written, [`file`] plans rotations: both are pure.
 //! [`call`] collects what one call was allowed or denied. [`writer`] is the only part that does I/O; it runs in a thread

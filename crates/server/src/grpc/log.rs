@@ -9,6 +9,7 @@ use crate::log::{
 };
 use crate::service::ClientConnection;
 use convoke_access::{Resource, Verb};
+use convoke_log::command::LeaseId;
 use convoke_log::{LogSessionId, Machine};
 use convoke_proto::v1::log_server;
 use convoke_proto::v1::read_request::What;
@@ -54,23 +55,6 @@ impl Log {
             Callers::Trusted => Ok(Caller::unrestricted()),
         }
     }
-
-    /// A request belongs to the principal that opened its session. Others need the right to deal with any request.
-    fn check_owner(&self, caller: &Caller, id: Option<v1::RequestId>, verb: Verb) -> Result<(), Error> {
-        if caller.may(verb, Resource::Log) {
-            return Ok(());
-        }
-        let machine = self
-            .service()?
-            .handle
-            .local()
-            .map_err(|why| self.service.as_ref().map_or_else(no_log_plane, |service| service.rejected(&why)))?;
-        let session = LogSessionId(id.unwrap_or_default().session);
-        let own =
-            machine.session(session).is_some_and(|session| caller.opener().as_deref() == Some(&*session.opener.name));
-        // Whether another principal has such a session is not shown.
-        if own { Ok(()) } else { caller.check(verb, Resource::Log) }
-    }
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -101,19 +85,24 @@ impl log_server::Log for Log {
             v1::Consistency::Barrier => {
                 let sent = request.barrier.clone().unwrap_or_default();
                 let consistency = barrier(request.barrier)?;
-                self.service()?.check(log_id(sent.log)?, LogSessionId(sent.session), owner(&sent.secret)?)?;
+                self.service()?.check(&caller, log_id(sent.log)?, LogSessionId(sent.session), owner(&sent.secret)?)?;
                 consistency
             }
         };
         self.service()?.check_named(request.log)?;
         if let Some(What::Peek(id)) = &request.what {
-            self.check_owner(&caller, Some(*id), Verb::Observe)?;
+            self.service()?.check_request(&caller, Verb::Observe, *id)?;
             self.service()?.check_named(id.log)?;
         }
         let what =
             request.what.ok_or_else(|| invalid("what", "a key, a range or something else to read is required"))?;
         let machine = self.service()?.read(consistency).await?;
-        Ok(Response::new(read_state(self.service()?, &machine, what, request.revision)?))
+        let hidden = hides_lease(&caller, &machine, &what);
+        let mut response = read_state(self.service()?, &machine, what, request.revision)?;
+        if hidden {
+            response.leases.clear();
+        }
+        Ok(Response::new(response))
     }
 
     async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
@@ -128,7 +117,7 @@ impl log_server::Log for Log {
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {
         let (header, caller) = (named(&request)?, self.caller(&request)?);
         let named = request.into_inner().request;
-        self.check_owner(&caller, named, Verb::Resolve)?;
+        self.service()?.check_request(&caller, Verb::Resolve, named.unwrap_or_default())?;
         self.service()?.check_conflict(named.and_then(|id| id.log).map(Into::into).or(header))?;
         self.service()?.check_named(named.and_then(|id| id.log))?;
         let id = request_id(named)?;
@@ -215,6 +204,13 @@ fn read_state(service: &LogService, machine: &Machine, what: What, revision: u64
     (response.more, response.count) = (found.more, found.count);
     response.records = found.records.iter().map(|found| record(found)).collect();
     Ok(response)
+}
+
+/// Whether a read names a lease of another principal. It does not exist for the caller (AU16).
+fn hides_lease(caller: &Caller, machine: &Machine, what: &What) -> bool {
+    let What::Leases(query) = what else { return false };
+    let found = machine.lease(LeaseId(query.lease)).filter(|lease| !caller.owns(&lease.owner));
+    found.is_some() && !caller.may(Verb::Observe, Resource::Log)
 }
 
 /// Returns the current log time in microseconds, as far as this replica knows it.

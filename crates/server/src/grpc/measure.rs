@@ -34,7 +34,10 @@ const METHODS: &[(&str, Permission, Recorded)] = &[
     ("/convoke.v1.Admin/Undrain", permission!(Drain Service | Drain Node), CALLS),
     (
         "/convoke.v1.Log/Submit",
-        permission!(Put Key | Delete Key | Read Key | Lock LockName | Lock Election | Open Client),
+        permission!(
+            Put Key | Delete Key | Read Key | Lock LockName | Lock Election | Release LockName | Release Election | Open Client
+                | Resolve Log
+        ),
         DENIALS,
     ),
     (

@@ -71,4 +71,15 @@ mod tests {
         headers.insert("last-event-id", "12".parse().unwrap());
         assert_eq!(EventId::<2>::resumed(&headers).unwrap_err().field.as_deref(), Some("Last-Event-ID"));
     }
+    #[test]
+    fn fuzz_ids() {
+        let corpus =
+            ["000000000000000000000000000000ab-12-3", "ffffffffffffffffffffffffffffffff-1-18446744073709551615"];
+        convoke_fuzz::texts(&corpus, |text| {
+            let Some(id) = EventId::<2>::parse(text) else { return };
+            let mut printed = String::new();
+            id.write(&mut printed);
+            assert_eq!(EventId::parse(&printed), Some(id));
+        });
+    }
 }

@@ -6,7 +6,7 @@ use super::extract::{JsonBody, NoFields, Query, Segments, Switch};
 use super::http_error::{HttpError, Json};
 use super::leases::lease_id;
 use super::named_log::NamedLog;
-use crate::access::{Caller, authorize_guard, authorize_query, authorize_write};
+use crate::access::{Caller, Use, authorize_guard, authorize_query, authorize_write};
 use crate::error::invalid;
 use crate::log::{read_keys, record};
 use crate::surface::Surface;
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use convoke_access::{Resource, Verb};
 use convoke_client::log::{Consistency, KeyPage, Query as KeyQuery, Write, Written};
 use convoke_log::Machine;
+use convoke_log::command::LeaseId;
 use convoke_proto::{Error, ErrorCode, json};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -233,8 +234,9 @@ pub(crate) async fn put(
 ) -> Result<Json<json::KeyWritten>, HttpError> {
     let reads = query.previous.0 || query.if_revision.is_some();
     authorize_write(&caller, Verb::Put, Resource::Key(key.as_bytes()), reads)?;
-    surface.log()?;
     let lease = query.lease.as_deref().map(lease_id).transpose()?;
+    let attached: Vec<Use> = lease.iter().map(|lease| Use::Lease(LeaseId(*lease))).collect();
+    surface.log()?.check_uses(&caller, &attached).await?;
     let limit = surface.config.limits.value_bytes;
     let value = body::read_up_to(&surface, request.into_body(), limit).await?;
     let mut write = guarded(&caller, Write::put(key, value), query.lock, query.fence)?;
@@ -245,7 +247,7 @@ pub(crate) async fn put(
     if query.previous.0 {
         write = write.previous();
     }
-    let written = submit(&surface, write).await?;
+    let written = submit(&surface, &caller, write).await?;
     Ok(Json(shown(written, false)))
 }
 
@@ -272,7 +274,7 @@ pub(crate) async fn delete(
     if query.previous.0 {
         write = write.previous();
     }
-    let written = submit(&surface, write).await?;
+    let written = submit(&surface, &caller, write).await?;
     Ok(Json(shown(written, true)))
 }
 
@@ -290,12 +292,12 @@ fn guarded(caller: &Caller, write: Write, lock: Option<String>, fence: Option<u6
 }
 
 /// Submits through this node's ambassador. If the caller disconnects, the request is abandoned.
-async fn submit(surface: &Surface, write: Write) -> Result<Written, Error> {
-    let log = surface.log()?;
-    match log.kv.write(write.clone()).await {
+async fn submit(surface: &Surface, caller: &Caller, write: Write) -> Result<Written, Error> {
+    let kv = surface.log()?.session_of(caller)?;
+    match kv.write(write.clone()).await {
         // The node's log session had ended before the request arrived, so it had no effect. The retry uses a new
         // session.
-        Err(error) if error.code == ErrorCode::SessionGone => log.kv.write(write).await,
+        Err(error) if error.code == ErrorCode::SessionGone => kv.write(write).await,
         result => result,
     }
 }

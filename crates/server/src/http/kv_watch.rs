@@ -166,15 +166,4 @@ fn write_event(text: &mut String, id: Id, event: v1::KeyEvent) {
         // A watch of keys selects no others.
         Some(Change::Lock(_)) | None => {}
     }
-    #[test]
-    fn fuzz_positions() {
-        let corpus =
-            ["000000000000000000000000000000ab-12-3", "ffffffffffffffffffffffffffffffff-1-18446744073709551615"];
-        convoke_fuzz::texts(&corpus, |text| {
-            let Some(position) = Position::parse(text) else { return };
-            let mut printed = String::new();
-            position.write(&mut printed);
-            assert_eq!(Position::parse(&printed), Some(position));
-        });
-    }
 }

@@ -3,12 +3,14 @@
 use super::extract::{JsonBody, NoFields, Query, Segments};
 use super::http_error::{HttpError, Json};
 use super::named_log::NamedLog;
-use crate::access::{Caller, authorize_lease};
+use crate::access::{Caller, Use, authorize_lease, authorize_revoke};
 use crate::error::invalid;
 use crate::log::binding;
 use crate::surface::Surface;
 use axum::extract::State;
+use convoke_access::{Resource, Verb};
 use convoke_client::log::{Consistency, LeaseTerms, MemberBinding};
+use convoke_log::command::LeaseId;
 use convoke_proto::json::{self, LogClock};
 use convoke_proto::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
@@ -76,7 +78,8 @@ pub(crate) async fn grant(
         Some("release") => terms.release_keys(),
         Some(other) => return Err(invalid("end", format!("end {other:?} is none of delete and release")).into()),
     };
-    let leases = surface.log()?.kv.leases();
+    let session = surface.log()?.session_of(&caller)?;
+    let leases = session.leases();
     let lease = in_open_session(|| leases.create(terms.clone())).await?.to_string();
     Ok(Json(LeaseGranted { lease, ttl_ms: wanted.ttl_ms }))
 }
@@ -104,21 +107,29 @@ pub(super) fn terms(
 
 pub(crate) async fn keep_alive(
     State(surface): Shared,
+    caller: Caller,
     Segments(lease): Segments<String>,
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<LeaseKept> {
-    let left = surface.log()?.kv.leases().keep_alive(lease_id(&lease)?).await?;
+    let (log, id) = (surface.log()?, lease_id(&lease)?);
+    log.check_uses(&caller, &[Use::Lease(LeaseId(id))]).await?;
+    let left = log.kv.leases().keep_alive(id).await?;
     Ok(Json(LeaseKept { lease, left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }))
 }
 
 pub(crate) async fn revoke(
     State(surface): Shared,
+    caller: Caller,
     Segments(lease): Segments<String>,
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<LeaseRevoked> {
-    let (leases, id) = (surface.log()?.kv.leases(), lease_id(&lease)?);
+    authorize_revoke(&caller)?;
+    let (log, id) = (surface.log()?, lease_id(&lease)?);
+    log.check_uses(&caller, &[Use::EndLease(LeaseId(id))]).await?;
+    let session = log.session_of(&caller)?;
+    let leases = session.leases();
     let keys = in_open_session(|| leases.revoke(id)).await?;
     Ok(Json(LeaseRevoked { lease, keys }))
 }
@@ -153,7 +164,8 @@ pub(crate) async fn show(
     authorize_lease(&caller)?;
     let (id, consistency) = (lease_id(&lease)?, consistency(query.consistency.as_deref())?);
     let (found, log_time) = surface.log()?.kv.leases().get_at(id, consistency).await?;
-    let found = found.ok_or_else(|| {
+    let may_see = |owner: &str| caller.owns(owner) || caller.may(Verb::Observe, Resource::Log);
+    let found = found.filter(|lease| may_see(&lease.owner)).ok_or_else(|| {
         let message = format!("lease {id} does not exist: it has ended, or was never granted");
         Error::new(ErrorCode::NotFound, message).field("lease")
     })?;

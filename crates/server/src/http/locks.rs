@@ -8,8 +8,9 @@ use super::extract::{JsonBody, NoFields, Query, Segments};
 use super::http_error::{HttpError, Json};
 use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
 use super::named_log::NamedLog;
-use crate::access::{Caller, authorize_lock};
+use crate::access::{Caller, Use, authorize_lock, authorize_release};
 use crate::error::invalid;
+use crate::log::lock_name;
 use crate::surface::Surface;
 use axum::extract::State;
 use base64::Engine;
@@ -17,6 +18,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use convoke_access::{Resource, Verb};
 use convoke_client::log::{Acquire, Kv, LeaseTerms, LockInfo, LockPage};
+use convoke_log::command::{LeaseId, Place};
 use convoke_proto::json::{self, LogClock};
 use convoke_proto::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
@@ -130,20 +132,22 @@ async fn granted(
         acquire = acquire.delay(Duration::from_millis(delay));
     }
     let _waiting = if wait.is_zero() { None } else { Some(log.service.enter_wait()?) };
+    let kv = log.session_of(caller)?;
     let granting = async {
         match (wanted.lease, wanted.ttl_ms, wanted.member) {
             (Some(lease), None, None) => {
                 let lease = lease_id(&lease)?;
-                Ok((bound_place(&log.kv, acquire.lease_id(lease), wait, election).await?, lease))
+                log.check_uses(caller, &[Use::Lease(LeaseId(lease))]).await?;
+                Ok((bound_place(&kv, acquire.lease_id(lease), wait, election).await?, lease))
             }
             (None, ttl, member) if ttl.is_some() != member.is_some() => {
-                let (leases, terms) = (log.kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
+                let (leases, terms) = (kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
                 let lease = in_open_session(|| leases.grant(terms.clone())).await?;
                 let acquire = acquire.lease(&lease);
                 // This node keeps a lease with a ttl alive. A member may outlive this node.
                 let fence = match ttl {
-                    Some(_) => place(&log.kv, acquire, election).await?,
-                    None => bound_place(&log.kv, acquire, wait, election).await?,
+                    Some(_) => place(&kv, acquire, election).await?,
+                    None => bound_place(&kv, acquire, wait, election).await?,
                 };
                 // From now on the client keeps it alive. Otherwise dropping it revokes it.
                 lease.detach();
@@ -201,8 +205,8 @@ pub(crate) async fn release(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    let fence = held(&caller, &name, query.fence, false)?;
-    let locks = surface.log()?.kv.locks();
+    let session = releasing(&surface, &caller, &name, &query, false).await?;
+    let (locks, fence) = (session.locks(), required(query.fence)?);
     in_open_session(|| locks.release(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
 }
@@ -215,8 +219,8 @@ pub(crate) async fn resign(
     _: NamedLog,
     _: JsonBody<NoFields>,
 ) -> Answer<Released> {
-    let fence = held(&caller, &name, query.fence, true)?;
-    let elections = surface.log()?.kv.elections();
+    let session = releasing(&surface, &caller, &name, &query, true).await?;
+    let (elections, fence) = (session.elections(), required(query.fence)?);
     in_open_session(|| elections.resign(name.clone(), fence)).await?;
     Ok(Json(Released { fence }))
 }
@@ -228,15 +232,32 @@ pub(crate) async fn proclaim(
     _: NamedLog,
     JsonBody(wanted): JsonBody<ProclaimBody>,
 ) -> Answer<Released> {
-    let fence = held(&caller, &name, wanted.fence, true)?;
-    let (elections, value) = (surface.log()?.kv.elections(), value(wanted.value, wanted.value_base64)?);
+    authorize_lock(&caller, name.as_bytes(), true)?;
+    let (log, fence) = (surface.log()?, required(wanted.fence)?);
+    log.check_uses(&caller, &[Use::Proclaim(lock_name(name.clone().into(), true), fence)]).await?;
+    let session = log.session_of(&caller)?;
+    let elections = session.elections();
+    let value = value(wanted.value, wanted.value_base64)?;
     in_open_session(|| elections.proclaim(name.clone(), fence, value.clone())).await?;
     Ok(Json(Released { fence }))
 }
 
-/// Returns the fence of a holder that the caller may act for.
-fn held(caller: &Caller, name: &str, fence: Option<u64>, election: bool) -> Result<u64, Error> {
-    authorize_lock(caller, name.as_bytes(), election)?;
+/// Authorises a release. Returns the log session for it.
+async fn releasing(
+    surface: &Surface,
+    caller: &Caller,
+    name: &str,
+    query: &ReleaseQuery,
+    election: bool,
+) -> Result<Arc<Kv>, Error> {
+    authorize_release(caller, name.as_bytes(), election)?;
+    let (log, fence) = (surface.log()?, required(query.fence)?);
+    let released = Use::Release(lock_name(name.to_owned().into(), election), Place::Fence(fence));
+    log.check_uses(caller, &[released]).await?;
+    log.session_of(caller)
+}
+
+fn required(fence: Option<u64>) -> Result<u64, Error> {
     fence.filter(|fence| *fence > 0).ok_or_else(|| invalid("fence", "the fence of the holder is required"))
 }
 

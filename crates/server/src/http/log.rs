@@ -3,10 +3,12 @@
 use super::extract::{JsonBody, NoFields, Query, Segments};
 use super::http_error::{HttpError, Json};
 use super::named_log::NamedLog;
+use crate::access::Caller;
 use crate::error::invalid;
 use crate::log::{fate, request_id};
 use crate::surface::Surface;
 use axum::extract::State;
+use convoke_access::Verb;
 use convoke_client::log::{EndSessions, ReplicaChange};
 use convoke_proto::json::{MembersChange, RequestFate};
 use convoke_proto::v1::RequestId;
@@ -38,11 +40,14 @@ pub(crate) struct ResolveQuery {
 
 pub(crate) async fn peek(
     State(surface): Shared,
+    caller: Caller,
     Segments((session, number)): Segments<(u64, u64)>,
     Query(query): Query<PeekQuery>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number, log: named(query.log.as_deref())? };
-    surface.log()?.service.check_conflict(id.log.map(Into::into))?;
+    let log = surface.log()?;
+    log.check_request(&caller, Verb::Observe, id).await?;
+    log.service.check_conflict(id.log.map(Into::into))?;
     let fate = match query.consistency.as_deref() {
         Some("local") => {
             surface.log()?.service.check_named(id.log)?;
@@ -63,12 +68,15 @@ pub(crate) async fn peek(
 
 pub(crate) async fn resolve(
     State(surface): Shared,
+    caller: Caller,
     Segments((session, number)): Segments<(u64, u64)>,
     Query(query): Query<ResolveQuery>,
     _: JsonBody<NoFields>,
 ) -> Answer<RequestFate> {
     let id = RequestId { session, number, log: named(query.log.as_deref())? };
-    surface.log()?.service.check_conflict(id.log.map(Into::into))?;
+    let log = surface.log()?;
+    log.check_request(&caller, Verb::Resolve, id).await?;
+    log.service.check_conflict(id.log.map(Into::into))?;
     let timeout = surface.config.timeouts.request;
     let fate = surface.log()?.ambassador.resolve(id, Some(timeout)).await?;
     Ok(Json(RequestFate::new(id, fate)))

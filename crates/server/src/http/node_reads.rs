@@ -5,6 +5,7 @@ use super::extract::Segments;
 use super::http_error::HttpError;
 use super::peer_client::PeerErrorKind;
 use super::sessions::{ForwardedCredentials, OrderHeaders, Raw, ask_node};
+use crate::access::Caller;
 use crate::error::{invalid, rejected};
 use crate::service::ClientConnection;
 use crate::surface::Surface;
@@ -24,6 +25,7 @@ const RESOURCES: [(&str, &str); 3] =
 pub(crate) async fn read_node(
     State(surface): State<Arc<Surface>>,
     Segments((id, resource)): Segments<(String, String)>,
+    caller: Caller,
     connection: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, HttpError> {
@@ -42,6 +44,7 @@ pub(crate) async fn read_node(
         forwarded: false,
         credentials: ForwardedCredentials::new(&headers, connection.as_deref().map(Arc::as_ref)),
         connection: None,
+        caller,
     };
     let deadline = Instant::now() + surface.config.timeouts.forward;
     let mut answer = ask_node(&surface, &address, &request, deadline).await.map_err(|error| {

@@ -5,7 +5,7 @@ use super::extract::Query;
 use super::http_error::{HttpError, Json};
 use super::kv::{consistency, read_here};
 use super::named_log::NamedLog;
-use crate::access::{Caller, authorize_txn};
+use crate::access::{Caller, Use, authorize_txn};
 use crate::error::invalid;
 use crate::log::read_txn;
 use crate::surface::Surface;
@@ -43,16 +43,17 @@ pub(crate) async fn txn(
         let message = "only a transaction that changes nothing is a read and has a consistency";
         return Err(invalid("consistency", message).into());
     }
-    Ok(Json(commit(&surface, wanted.into()).await?))
+    surface.log()?.check_uses(&caller, &Use::of_txn(&wanted)).await?;
+    Ok(Json(commit(&surface, &caller, wanted.into()).await?))
 }
 
 /// Submits through this node's ambassador. If the caller disconnects, the transaction is abandoned.
-async fn commit(surface: &Surface, txn: Txn) -> Result<json::TxnAnswer, Error> {
-    let log = surface.log()?;
-    let answer = match log.kv.commit(txn.clone()).await {
+async fn commit(surface: &Surface, caller: &Caller, txn: Txn) -> Result<json::TxnAnswer, Error> {
+    let kv = surface.log()?.session_of(caller)?;
+    let answer = match kv.commit(txn.clone()).await {
         // The node's log session had ended before the request arrived, so it had no effect. The retry uses a new
         // session.
-        Err(error) if error.code == ErrorCode::SessionGone => log.kv.commit(txn).await,
+        Err(error) if error.code == ErrorCode::SessionGone => kv.commit(txn).await,
         result => result,
     };
     Ok(answer?.into())

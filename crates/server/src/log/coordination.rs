@@ -143,7 +143,7 @@ pub(crate) fn read_leases(
     let mut following = machine.leases_after(LeaseId(wanted.after)).peekable();
     let (mut found, mut room, limit) = (Vec::new(), Room::new(), limit(wanted.limit));
     while found.len() < limit
-        && let Some(lease) = following.next_if(|lease| room.take(member_bytes(lease)))
+        && let Some(lease) = following.next_if(|lease| room.take(text_bytes(lease)))
     {
         found.push(shown(lease));
     }
@@ -169,15 +169,17 @@ fn shown_lease(lease: &Lease) -> v1::Lease {
         end: end.into(),
         granted_us: lease.granted_at.as_micros(),
         keys: lease.keys,
+        owner: lease.owner.to_string(),
         ..v1::Lease::default()
     }
 }
 
-fn member_bytes(lease: &Lease) -> usize {
-    match &lease.term {
+fn text_bytes(lease: &Lease) -> usize {
+    let bound = match &lease.term {
         LeaseTerm::Ttl(_) => 0,
         LeaseTerm::Member(bound) => bound.member.len() + bound.client.len() + bound.registration.len(),
-    }
+    };
+    bound + lease.owner.len()
 }
 
 /// Reads locks or elections that are in use.
@@ -223,7 +225,8 @@ fn shown_lock(machine: &Machine, lock: &Lock, room: &mut Room) -> v1::Lock {
 }
 
 fn holder(machine: &Machine, place: &LockPlace) -> v1::LockHolder {
-    let member = match machine.lease(place.lease).map(|lease| &lease.term) {
+    let lease = machine.lease(place.lease);
+    let member = match lease.map(|lease| &lease.term) {
         Some(LeaseTerm::Member(bound)) => bound.member.to_string(),
         _ => String::new(),
     };
@@ -233,6 +236,7 @@ fn holder(machine: &Machine, place: &LockPlace) -> v1::LockHolder {
         value: place.value.clone(),
         since_us: place.since.as_micros(),
         member,
+        owner: lease.map(|lease| lease.owner.to_string()).unwrap_or_default(),
     }
 }
 

@@ -13,18 +13,21 @@ mod fuzz;
 mod ids;
 mod local;
 mod members;
+mod owners;
+mod principals;
 mod service;
 mod sessions;
 mod submit;
 mod txn;
 
 pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
-pub(crate) use coordination::{Page, lock_event, read_leases, read_locks};
+pub(crate) use coordination::{Page, lock_event, lock_name, read_leases, read_locks};
 pub use directory::Directory;
 pub(crate) use feed::{Feed, SharedFeeds, Source, WantedWatch, event_position, wanted};
 pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use members::binding;
+use principals::{PRINCIPALS_MAX, Principals};
 pub(crate) use service::LogService;
 pub(crate) use submit::{Sender, SubmitStream};
 pub(crate) use txn::{compacted_error, read_key_at, read_keys, read_range_at, read_txn};
@@ -40,11 +43,12 @@ use convoke_node::NodeHandle;
 use convoke_proto::{Error, v1};
 use convoke_replica::{Consistency, LogHandle};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Largest number of pending requests of HTTP clients. They share one log session.
+/// Largest number of pending requests in a log session of this node.
 const WINDOW: usize = 512;
 
 /// The log plane of a node.
@@ -53,10 +57,14 @@ pub(crate) struct LogPlane {
     pub(crate) handle: LogHandle,
     pub(crate) service: Arc<LogService>,
     pub(crate) ambassador: Ambassador,
-    /// The log session shared by all HTTP clients.
+    /// The log session of HTTP clients without a principal. Reads of all clients use it, too.
     pub(crate) kv: Kv,
     /// Serves watches of keys while this node has no replica.
     pub(crate) feeds: Arc<SharedFeeds>,
+    /// The log sessions of principals.
+    principals: Mutex<Principals<Kv>>,
+    options: Options,
+    started: Instant,
     tasks: [JoinHandle<()>; 3],
 }
 
@@ -79,7 +87,8 @@ impl LogPlane {
         let connect = Arc::new(ConnectLocally::new(addresses, &service, token, config.tls.clone()));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
-        let kv = ambassador.kv_with(Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request));
+        let options = Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request);
+        let kv = ambassador.kv_with(options.clone());
         let following = tokio::spawn(follow(handle.clone(), ambassador.clone()));
         let tasks = [
             following,
@@ -87,7 +96,8 @@ impl LogPlane {
             tokio::spawn(members::watch(handle.clone(), registry)),
         ];
         let feeds = Arc::new(SharedFeeds::new(service.clone(), ambassador.clone()));
-        LogPlane { handle, service, ambassador, kv, feeds, tasks }
+        let principals = Mutex::new(Principals::new(PRINCIPALS_MAX));
+        LogPlane { handle, service, ambassador, kv, feeds, principals, options, started: Instant::now(), tasks }
     }
 }
 

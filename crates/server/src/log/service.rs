@@ -272,6 +272,8 @@ impl LogService {
             leases: status.leases,
             locks: status.locks,
             quota: status.quota_warning().unwrap_or_default(),
+            lock_holders: status.places.saturating_sub(status.waiters),
+            lock_waiters: status.waiters,
             replicas,
         }
     }

@@ -1,13 +1,14 @@
 //! Log sessions: who may use them, whose quota they count for, and what an operator sees and ends.
 
 use super::{LogService, Sender};
+use crate::access::{Caller, Use};
 use crate::error::invalid;
 use convoke_access::{Resource, Verb};
-use convoke_log::LogSessionId;
 use convoke_log::command::Opener;
-use convoke_log::machine::SessionState;
+use convoke_log::machine::{Fate, SessionState};
+use convoke_log::{LogSessionId, RequestId};
 use convoke_proto::{Error, ErrorCode, v1};
-use convoke_replica::Consistency;
+use convoke_replica::{Consistency, LogRejection};
 use futures_util::{StreamExt, stream};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -24,10 +25,49 @@ const ENDED_AT_ONCE: usize = 64;
 const ENDING_TIME: Duration = Duration::from_secs(2);
 
 impl LogService {
-    /// Rejects a message that names another log (LS10), or a session of another client (LS9).
-    pub(crate) fn check(&self, log: u128, session: LogSessionId, owner: u128) -> Result<(), Error> {
+    /// Rejects a message that names another log (LS10), or a session of another client (LS9) or principal (AU15).
+    pub(crate) fn check(&self, caller: &Caller, log: u128, session: LogSessionId, owner: u128) -> Result<(), Error> {
         let checked = self.handle.check_log(log).and_then(|()| self.handle.check_owner(session, owner));
+        let checked = checked.and_then(|()| match self.handle.local() {
+            Ok(machine) if caller.is_bound() && !is_own(caller, machine.opener(session)) => Err(LogRejection::NotOwner),
+            _ => Ok(()),
+        });
         checked.map_err(|why| self.rejected(&why))
+    }
+
+    /// Rejects a request that uses a lease, or the place of one, of another principal (AU16). It is decided here, before the
+    /// request is proposed. A copy of a request that was decided before returns its outcome, even if the lease has ended.
+    pub(crate) async fn check_uses(&self, caller: &Caller, uses: &[Use], id: RequestId) -> Result<(), Error> {
+        let mut unknown = Vec::new();
+        for used in uses.iter().filter(|used| !used.is_open_to(caller)) {
+            let machine = self.handle.local().map_err(|why| self.rejected(&why))?;
+            match used.owner(&machine) {
+                Some(owner) => used.check(caller, owner)?,
+                None => unknown.push(used),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        // A leader that was deposed without noticing may lack the lease.
+        let machine = self.read(Consistency::Linearizable).await?;
+        if machine.peek(id) != Fate::Open {
+            return Ok(());
+        }
+        unknown.into_iter().try_for_each(|used| match used.owner(&machine) {
+            Some(owner) => used.check(caller, owner),
+            None => Err(used.missing()),
+        })
+    }
+
+    /// Rejects a read or a decision about a request of another principal: it does not exist for the caller (AU15).
+    pub(crate) fn check_request(&self, caller: &Caller, verb: Verb, id: v1::RequestId) -> Result<(), Error> {
+        if caller.may(verb, Resource::Log) {
+            return Ok(());
+        }
+        let machine = self.handle.local().map_err(|why| self.rejected(&why))?;
+        let opener = machine.opener(LogSessionId(id.session)).and_then(Opener::principal);
+        if opener.is_some_and(|opener| caller.owns(opener)) { Ok(()) } else { Err(no_request(id)) }
     }
 
     /// Rejects a read or a resolve that names another log (LS10).
@@ -40,15 +80,22 @@ impl LogService {
         self.handle.check_conflict(named).map_err(|why| self.rejected(&why))
     }
 
-    /// Returns whose quota an open counts for (LS7): a known node, the principal, or the address of the client. With access
-    /// control, only a caller that may act for others is believed to be a node.
-    pub(crate) fn opener(&self, node: &str, sender: &Sender) -> Opener {
+    /// Returns whose quota an open counts for (LS7), and who owns the session (AU15): a known node, the principal, or the
+    /// address of the client. With access control, only a caller that may act for others is believed to be a node, and to
+    /// name the principal for whom it acts.
+    pub(crate) fn opener(&self, node: &str, principal: &str, sender: &Sender) -> Result<Opener, Error> {
+        if !principal.is_empty() {
+            sender.caller.check(Verb::Forward, Resource::Cluster)?;
+            let named = Opener { name: principal.into(), reserved: false };
+            let usable = named.principal().is_some();
+            return if usable { Ok(named) } else { Err(invalid("principal", "expected the name of a principal")) };
+        }
         let known = || self.directory.knows(node) || self.handle.group().on(node).is_some();
         if !node.is_empty() && sender.caller.may(Verb::Forward, Resource::Cluster) && known() {
-            return Opener { name: node.into(), reserved: true };
+            return Ok(Opener { name: node.into(), reserved: true });
         }
         if let Some(principal) = sender.caller.opener() {
-            return Opener { name: principal.into(), reserved: false };
+            return Ok(Opener { name: principal.into(), reserved: false });
         }
         let name = match sender.address {
             Some(IpAddr::V4(address)) => address.to_string().into(),
@@ -62,7 +109,7 @@ impl LogService {
             },
             None => "unknown".into(),
         };
-        Opener { name, reserved: false }
+        Ok(Opener { name, reserved: false })
     }
 
     /// Returns a page of open sessions.
@@ -113,6 +160,16 @@ impl LogService {
             |session| async move { self.handle.end_session(session).await.map_err(|error| self.not_submitted(&error)) };
         end_all(wanted, at_once, self.timeout.min(ENDING_TIME), end).await
     }
+}
+
+/// Whether a session belongs to the caller. One that no principal opened belongs to whoever knows its secret.
+fn is_own(caller: &Caller, opener: Option<&Opener>) -> bool {
+    opener.and_then(Opener::principal).is_none_or(|principal| caller.owns(principal))
+}
+
+fn no_request(id: v1::RequestId) -> Error {
+    let message = format!("request {}/{} does not exist, or is not one of this principal", id.session, id.number);
+    Error::new(ErrorCode::NotFound, message).field("request")
 }
 
 /// Ends sessions, `at_once` of them together. After `time` it answers with the number of those that were ended until then, and the

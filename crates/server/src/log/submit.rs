@@ -6,7 +6,7 @@ use super::convert::{self, answer, body, log_id, opened, owner, read_fate, wire_
 use super::coordination::{bound_member, lock_name};
 use super::members::{REGISTRATION_WAIT, not_registered};
 use super::txn::results;
-use crate::access::{Caller, LEASES, authorize_lock, authorize_request};
+use crate::access::{Caller, LEASES, Use, authorize_lock, authorize_request};
 use crate::audit::{Recorded, Recording};
 use crate::error::invalid;
 use crate::traces;
@@ -18,7 +18,7 @@ use convoke_log::{Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as ClientRequest;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, ErrorCode, v1};
-use convoke_replica::{Consistency, LogRejection, SubmitError};
+use convoke_replica::{Consistency, LeaseKept, LogRejection, SubmitError};
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
 use std::collections::{BTreeMap, VecDeque};
@@ -232,14 +232,14 @@ async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, mut sender
             answer
         }
         Some(ClientRequest::Open(open)) => open_session(&service, open, &sender).await,
-        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &request),
+        Some(ClientRequest::KeepAlive(request)) => keep_alive(&service, &sender.caller, &request),
         Some(ClientRequest::LeaseKeepAlive(request)) => match sender.caller.check_any(LEASES) {
-            Ok(()) => keep_leases(&service, request).await,
+            Ok(()) => keep_leases(&service, &sender.caller, request).await,
             Err(denied) => Err(denied),
         },
         Some(ClientRequest::AwaitPlace(request)) => {
             match authorize_lock(&sender.caller, &request.name, request.election) {
-                Ok(()) => await_place(&service, request).await,
+                Ok(()) => await_place(&service, &sender.caller, request).await,
                 Err(denied) => Err(denied),
             }
         }
@@ -299,10 +299,11 @@ fn failure(answer: &Result<Message, Error>) -> Option<ErrorCode> {
 async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) -> Result<Message, Error> {
     // Decided before the request is proposed: replicas that apply it do not know the caller.
     authorize_request(caller, &request)?;
-    let (log, owner) = (log_id(request.log)?, owner(&request.secret)?);
+    let (log, owner, uses) = (log_id(request.log)?, owner(&request.secret)?, Use::of_request(&request));
     let request = body(request)?;
     let id = request.id();
-    service.check(log, id.session, owner)?;
+    service.check(caller, log, id.session, owner)?;
+    service.check_uses(caller, &uses, id).await?;
     if let Body::Grant(Grant { term: LeaseTerm::Member(bound), .. }) = &request.body
         && !service.directory.is_registered(bound)
     {
@@ -328,7 +329,7 @@ async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) 
 }
 
 async fn open_session(service: &LogService, open: v1::OpenSession, sender: &Sender) -> Result<Message, Error> {
-    let v1::OpenSession { epoch, ttl_ms, client, replaces, log, secret, node } = open;
+    let v1::OpenSession { epoch, ttl_ms, client, replaces, log, secret, node, principal } = open;
     if !client.is_empty() {
         sender.caller.check(Verb::Open, Resource::Client(&client))?;
     }
@@ -340,7 +341,7 @@ async fn open_session(service: &LogService, open: v1::OpenSession, sender: &Send
         ttl: Duration::from_millis(ttl_ms),
         owner: owner(&secret)?,
         client,
-        opener: service.opener(&node, sender),
+        opener: service.opener(&node, &principal, sender)?,
     };
     match service.handle.open(open).await {
         Ok(answered) => Ok(opened(&answered)),
@@ -349,8 +350,8 @@ async fn open_session(service: &LogService, open: v1::OpenSession, sender: &Send
     }
 }
 
-fn keep_alive(service: &LogService, request: &v1::KeepAlive) -> Result<Message, Error> {
-    service.check(log_id(request.log)?, LogSessionId(request.session), owner(&request.secret)?)?;
+fn keep_alive(service: &LogService, caller: &Caller, request: &v1::KeepAlive) -> Result<Message, Error> {
+    service.check(caller, log_id(request.log)?, LogSessionId(request.session), owner(&request.secret)?)?;
     let alive = service.handle.keep_alive(LogSessionId(request.session), convert::epoch(request.epoch)?);
     let state = kept(alive.map_err(|why| service.rejected(&why))?);
     Ok(Message::KeptAlive(v1::KeptAlive { state: state.into() }))
@@ -365,7 +366,7 @@ fn kept(state: KeepAlive) -> v1::kept_alive::State {
     }
 }
 
-async fn keep_leases(service: &LogService, request: v1::LeaseKeepAlive) -> Result<Message, Error> {
+async fn keep_leases(service: &LogService, caller: &Caller, request: v1::LeaseKeepAlive) -> Result<Message, Error> {
     service.handle.check_log(log_id(request.log)?).map_err(|why| service.rejected(&why))?;
     let epoch = convert::epoch(request.epoch)?;
     let count = request.leases.len();
@@ -374,8 +375,18 @@ async fn keep_leases(service: &LogService, request: v1::LeaseKeepAlive) -> Resul
         return Err(invalid("leases", message).limit(KEPT_MAX as u64));
     }
     let leases: Vec<LeaseId> = request.leases.into_iter().map(LeaseId).collect();
+    // A lease of another principal is answered like one that does not exist (AU16).
+    let (leases, foreign): (Vec<LeaseId>, Vec<LeaseId>) = match service.handle.local() {
+        Ok(machine) if caller.is_bound() => {
+            let is_own = |lease: &LeaseId| machine.lease(*lease).is_none_or(|lease| caller.owns(&lease.owner));
+            leases.into_iter().partition(is_own)
+        }
+        _ => (leases, Vec::new()),
+    };
     let answer = service.handle.keep_leases(epoch, &leases).await.map_err(|why| service.rejected(&why))?;
-    let leases = answer.into_iter().map(|found| v1::LeaseKept {
+    let unknown = foreign.into_iter().map(|lease| LeaseKept { lease, state: KeepAlive::Unknown, left: Duration::ZERO });
+    let leases = answer.into_iter().chain(unknown);
+    let leases = leases.map(|found| v1::LeaseKept {
         lease: found.lease.0,
         state: kept(found.state).into(),
         left_ms: u64::try_from(found.left.as_millis()).unwrap_or(u64::MAX),
@@ -383,7 +394,11 @@ async fn keep_leases(service: &LogService, request: v1::LeaseKeepAlive) -> Resul
     Ok(Message::LeasesKept(v1::LeasesKept { leases: leases.collect() }))
 }
 
-async fn await_place(service: &LogService, request: v1::AwaitPlace) -> Result<Message, Error> {
+async fn await_place(service: &LogService, caller: &Caller, request: v1::AwaitPlace) -> Result<Message, Error> {
+    let used = Use::Lease(LeaseId(request.lease));
+    if let Some(owner) = service.handle.local().ok().and_then(|machine| used.owner(&machine).map(ToOwned::to_owned)) {
+        used.check(caller, &owner)?;
+    }
     service.handle.check_log(log_id(request.log)?).map_err(|why| service.rejected(&why))?;
     let epoch = convert::epoch(request.epoch)?;
     let place = (lock_name(request.name, request.election), LeaseId(request.lease));

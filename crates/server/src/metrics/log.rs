@@ -38,9 +38,15 @@ pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Resu
         "Reads of events for watches that were behind the shared feed of this node.",
         plane.feeds.catch_ups(),
     )?;
+    families.gauge(
+        "convoke_log_principals",
+        "Principals that write to the log over HTTP at this node, each with its own log session.",
+        plane.principals(),
+    )?;
     families.gauge("convoke_log_proposals_in_flight", "Commands accepted and not answered yet.", proposals)?;
     families.gauge("convoke_log_reads_in_flight", "Reads accepted and not answered yet.", reads)?;
     families.counters("log", log.counters().counts())?;
+    families.counters("log_client", plane.ambassador.limit_counters().counts())?;
     families.metric("convoke_log_sync_duration_seconds", "Time to write and sync a batch.", &log.sync_times())
 }
 
@@ -83,6 +89,7 @@ fn gauges(families: &mut Families<'_>, status: &ReplicaStatus) -> fmt::Result {
         ("leases", "Leases.", status.leases),
         ("locks", "Locks and elections in use.", status.locks),
         ("lock_places", "Holders and waiters of all locks and elections.", status.places),
+        ("lock_waiters", "Waiters of all locks and elections.", status.waiters),
     ] {
         families.gauge(&format!("convoke_log_{name}"), help, value)?;
     }

@@ -18,8 +18,21 @@ pub struct Link {
 
 impl Link {
     pub async fn to(address: &str) -> Link {
+        Link::connect(address, None).await
+    }
+
+    /// Connects with a token, which the link shows once.
+    pub async fn with_token(address: &str, token: &str) -> Link {
+        Link::connect(address, Some(token)).await
+    }
+
+    async fn connect(address: &str, token: Option<&str>) -> Link {
         let channel = tonic::transport::Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
-        let mut client = LogClient::new(channel.unwrap());
+        let bearer = token.map(|token| format!("Bearer {token}").parse().unwrap());
+        let mut client = LogClient::with_interceptor(channel.unwrap(), move |mut call: tonic::Request<()>| {
+            bearer.clone().and_then(|bearer| call.metadata_mut().insert("authorization", bearer));
+            Ok(call)
+        });
         // A new leader has to apply the first entry of its term.
         let (outgoing, incoming) = loop {
             #[allow(clippy::disallowed_methods, reason = "the test sends few messages")]

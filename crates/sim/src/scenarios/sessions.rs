@@ -203,6 +203,7 @@ pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Scen
         timeout: None,
         members: Vec::new(),
         unregistered: Vec::new(),
+        principal: String::new(),
     };
     let conn = ConnId(u64::MAX);
     let attached = world.with_node(0, |node, time, out| Some(node.attach(time, 0, conn, &attach, out).ok())).flatten();
@@ -323,6 +324,7 @@ pub(super) fn registry_restores_a_client(world: &mut World) -> ScenarioResult {
         order: RequestOrder::Arrival,
         fresh,
         creator: None,
+        principal: String::new(),
     };
     let mut session = None;
     for (host, request) in [(0, reattach(true)), (1, reattach(false))] {

@@ -15,6 +15,8 @@ const WIDTH_MIN: u16 = 40;
 const HEIGHT_MIN: u16 = 10;
 /// Two columns from this width on.
 const WIDTH_TWO: u16 = 110;
+/// Lines above the panels.
+const HEAD: u16 = 5;
 /// Answers older than this are marked as old.
 const OLD: Duration = Duration::from_secs(5);
 
@@ -24,7 +26,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Instant) {
         frame.render_widget(Paragraph::new(format!("too small: {WIDTH_MIN}x{HEIGHT_MIN} at least")), area);
         return;
     }
-    let head = Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(1)]);
+    let head = Layout::vertical([Constraint::Length(HEAD), Constraint::Min(0), Constraint::Length(1)]);
     let [top, body, bottom] = head.areas(area);
     frame.render_widget(header(model, now, top.width), top);
     frame.render_widget(footer(model), bottom);
@@ -71,7 +73,8 @@ fn header(model: &Model, now: Instant, width: u16) -> Paragraph<'static> {
         "{} members, {} clients, {} watchers, {} links",
         counts.members, counts.sessions, counts.watchers, counts.links
     ));
-    Paragraph::new(vec![first, holds, log(answers.log.as_ref()), rates(model, width)])
+    let log_status = answers.log.as_ref();
+    Paragraph::new(vec![first, holds, log(log_status), coordination(log_status), rates(model, width)])
 }
 
 /// The leader, the progress of the log and the role of this node; or the reason why the log is unavailable.
@@ -95,6 +98,20 @@ fn log(log: Option<&v1::LogStatusResponse>) -> Line<'static> {
         log.applied,
         log.keys
     ))
+}
+
+/// Leases and locks, and the limits that are nearly reached.
+fn coordination(log: Option<&v1::LogStatusResponse>) -> Line<'static> {
+    let Some(log) = log.filter(|log| log.fault.is_empty() && log.level > 0) else { return Line::from("locks: -") };
+    let mut shown = vec![Span::raw(format!(
+        "locks: {} held, {} waiting; {} leases; ",
+        log.lock_holders, log.lock_waiters, log.leases
+    ))];
+    match log.quota.as_str() {
+        "" => shown.push(Span::raw("quota below 80 %")),
+        nearly => shown.push(Span::styled(nearly.to_owned(), Color::Red)),
+    }
+    Line::from(shown)
 }
 
 /// As many rates as fit.
@@ -286,6 +303,18 @@ mod tests {
         let broken = v1::LogStatusResponse { available: false, fault: "disk full".into(), ..led };
         assert_eq!(text(&broken), "log: stopped: disk full");
         assert_eq!(log(None).to_string(), "log: this node has none");
+    }
+
+    #[test]
+    fn locks_leases_and_quota_in_one_line() {
+        let text = |status: &v1::LogStatusResponse| coordination(Some(status)).to_string();
+        let used =
+            v1::LogStatusResponse { level: 2, leases: 5, lock_holders: 3, lock_waiters: 7, ..Default::default() };
+        assert_eq!(text(&used), "locks: 3 held, 7 waiting; 5 leases; quota below 80 %");
+        let full = v1::LogStatusResponse { quota: "the log is nearly full: keys 9 of 10".into(), ..used.clone() };
+        assert_eq!(text(&full), "locks: 3 held, 7 waiting; 5 leases; the log is nearly full: keys 9 of 10");
+        let failed = v1::LogStatusResponse { fault: "disk full".into(), ..used };
+        assert_eq!((text(&failed).as_str(), coordination(None).to_string().as_str()), ("locks: -", "locks: -"));
     }
 
     #[test]

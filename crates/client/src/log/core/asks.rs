@@ -69,6 +69,7 @@ impl Asks {
 impl Core {
     pub(crate) fn ask(&mut self, now: ClientTime, ask: Ask, out: &mut Output) -> Result<AskId, Error> {
         if self.asks.all.len() >= ASKS_MAX {
+            self.counters.questions_refused += 1;
             let message = format!("{ASKS_MAX} locks and leases of this process wait for the leader; release some");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(ASKS_MAX as u64));
         }

@@ -89,6 +89,7 @@ impl Core {
     /// Keeps a lease alive from now on. A grant that was answered late is no confirmation; the first keep-alive is.
     pub(crate) fn keep(&mut self, now: ClientTime, keep: Keep, out: &mut Output) -> Result<(), Error> {
         if self.leases.all.len() >= LEASES_MAX {
+            self.counters.leases_refused += 1;
             let message = format!("this process keeps {LEASES_MAX} leases alive; release some of them");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(LEASES_MAX as u64));
         }

@@ -8,6 +8,7 @@
 
 mod answers;
 mod asks;
+mod counters;
 mod lane;
 mod leases;
 mod sending;
@@ -19,6 +20,7 @@ use crate::session::ClientTime;
 use crate::{Error, ErrorCode};
 pub(crate) use asks::{Ask, AskId, Asked};
 use convoke_proto::v1;
+pub use counters::LimitCounters;
 pub(crate) use lane::Barrier;
 use lane::{Call, Lane, Session};
 pub(crate) use leases::{Keep, LeaseChange};
@@ -108,6 +110,7 @@ pub(crate) struct Core {
     bytes: usize,
     leases: leases::KeptLeases,
     asks: asks::Asks,
+    pub(crate) counters: LimitCounters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +178,7 @@ impl Core {
             bytes: 0,
             leases: leases::KeptLeases::default(),
             asks: asks::Asks::default(),
+            counters: LimitCounters::default(),
         }
     }
 
@@ -196,6 +200,7 @@ impl Core {
     ) -> Result<CallId, Error> {
         let bytes = prost::Message::encoded_len(&v1::LogRequest { body: Some(body.clone()), ..Default::default() });
         if self.calls >= CALLS_MAX || self.bytes + bytes > BYTES_MAX {
+            self.counters.requests_refused += 1;
             let message =
                 format!("{CALLS_MAX} requests or {BYTES_MAX} bytes of them wait to be answered; wait for some");
             return Err(Error::new(ErrorCode::ResourceExhausted, message).limit(CALLS_MAX as u64));

@@ -73,6 +73,7 @@ impl Core {
             ttl_ms: u64::try_from(lane.options.ttl.as_millis()).unwrap_or(u64::MAX),
             secret: lane.secret.to_vec(),
             node: lane.options.node.clone().unwrap_or_default(),
+            principal: lane.options.principal.clone().unwrap_or_default(),
             client: lane.options.client.clone().unwrap_or_default(),
             replaces: *replaces,
         };

@@ -57,6 +57,9 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
             ),
             ("Keys", format!("{}, {} bytes, revision {}", counted(status.keys, "key"), status.bytes, status.revision)),
             ("Sessions", status.sessions.to_string()),
+            ("Leases", status.leases.to_string()),
+            ("Locks", locks(status)),
+            ("Quota", quota(status, palette)),
             ("Group", format!("configuration {}{settled}", status.configuration)),
             ("Level", level(status)),
         ]);
@@ -90,6 +93,19 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ]);
     }
     format!("{lines}\n{}", table.render(palette))
+}
+
+/// Returns the locks and elections in use, with their holders and waiters.
+fn locks(status: &v1::LogStatusResponse) -> String {
+    format!("{} in use, {} held, {} waiting", status.locks, status.lock_holders, status.lock_waiters)
+}
+
+/// Returns the limits that are nearly reached.
+fn quota(status: &v1::LogStatusResponse, palette: Palette) -> String {
+    match status.quota.as_str() {
+        "" => "below 80 % of every limit".to_owned(),
+        nearly => palette.paint(Style::Bad, nearly),
+    }
 }
 
 /// Returns the feature level and what holds it back.
@@ -155,14 +171,19 @@ mod tests {
             divergence: String::new(),
             level: 1,
             level_obstacle: "level 2 is held back: node n3 supports level 1".into(),
-            leases: 0,
-            locks: 0,
+            leases: 5,
+            locks: 2,
             quota: String::new(),
+            lock_holders: 2,
+            lock_waiters: 4,
         };
         golden!("golden/log_status.txt", &render(&status, Palette::PLAIN));
         let waiting = v1::LogStatusResponse { settled: false, obstacle: "n3 is unreachable".into(), ..status.clone() };
         let text = render(&waiting, Palette::PLAIN);
         assert!(text.contains("configuration 8, not adopted yet: n3 is unreachable\n"), "{text}");
+        let full = v1::LogStatusResponse { quota: "the log is nearly full: keys 9 of 10".into(), ..status.clone() };
+        let text = render(&full, Palette::PLAIN);
+        assert!(text.contains("Quota     the log is nearly full: keys 9 of 10\n"), "{text}");
         let mut dead = status.clone();
         dead.replicas[1].unreachable = true;
         assert!(render(&dead, Palette::PLAIN).contains("n2    2        voter, unreachable"));

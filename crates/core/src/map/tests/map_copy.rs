@@ -127,7 +127,7 @@ impl MapCopy {
             claim,
             seq: held.map_or(1, |held| held.seq + 1),
             predecessor: (0, 0),
-            client: self.map.interner.client(client, 1),
+            client: self.map.interner.client(client, 1, ""),
             deployment: self.map.interner.deployment(service, "", ""),
             created: claim,
             since: claim,

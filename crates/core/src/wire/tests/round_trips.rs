@@ -113,7 +113,8 @@ proptest! {
 #[test]
 fn a_frame_names_each_origin_and_client_once() {
     let [mut first, mut second] = [samples::record("x"), samples::record("y")];
-    first.client = std::sync::Arc::new(crate::member::ClientProcess { id: "other".into(), nonce: 1 });
+    first.client =
+        std::sync::Arc::new(crate::member::ClientProcess { id: "other".into(), nonce: 1, principal: "token/a".into() });
     second.n = 2;
     let once = samples::Content::Stated(Box::new(first));
     let twice = samples::Content::Stated(Box::new(second));

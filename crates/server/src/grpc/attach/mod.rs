@@ -63,7 +63,7 @@ impl AttachStream {
     ) -> Self {
         let limits = &surface.config.limits;
         let settings = AttachSettings::new(limits.attach_members, limits.attach_bytes);
-        let attach = AttachState::new(surface.node.id().to_string(), settings);
+        let attach = AttachState::new(surface.node.id().to_string(), settings).of_principal(caller.registrant());
         AttachStream {
             inbound,
             connection,

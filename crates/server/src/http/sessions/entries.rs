@@ -1,5 +1,6 @@
 //! The sessions of this node: the session table behind a lock, and the connections of the attached sessions.
 
+use crate::access::Caller;
 use crate::service::ClientConnection;
 use convoke_core::{Rejection, Time};
 use convoke_http_session::{EntryRef, Key, SessionEntry, SessionTable};
@@ -16,6 +17,8 @@ pub(super) type SharedEntry = Arc<tokio::sync::Mutex<HeldEntry>>;
 #[derive(Debug, Default)]
 pub(super) struct HeldEntry {
     pub(super) entry: SessionEntry,
+    /// The principal that attached the session; empty without access control.
+    pub(super) principal: String,
     connection: Option<NodeConnection>,
 }
 
@@ -108,6 +111,11 @@ fn bind(
 }
 
 impl HeldEntry {
+    /// Whether a caller may use the session.
+    pub(super) fn is_open_to(&self, caller: &Caller) -> bool {
+        !self.entry.is_attached() || self.principal.is_empty() || self.principal == caller.registrant()
+    }
+
     /// Reports the notices that the node sent to the session's connection since the last request.
     pub(super) fn catch_up(&mut self) {
         let Some(connection) = &mut self.connection else { return };

@@ -1,6 +1,6 @@
 //! The original request, and how a node forwards it to another node.
 
-use crate::access::{FORWARDED, ON_BEHALF};
+use crate::access::{Caller, FORWARDED, ON_BEHALF};
 use crate::error::invalid;
 use crate::http::body;
 use crate::http::http_error::HttpError;
@@ -73,6 +73,8 @@ pub(crate) struct Raw {
     pub(crate) forwarded: bool,
     /// The connection on which it arrived.
     pub(crate) connection: Option<Arc<ClientConnection>>,
+    /// Who sent it.
+    pub(crate) caller: Caller,
     /// Credentials of the client, for the node that the request is forwarded to.
     pub(crate) credentials: ForwardedCredentials,
 }
@@ -117,6 +119,7 @@ impl FromRequest<Arc<Surface>> for Raw {
         let (parts, body) = request.into_parts();
         let connection = parts.extensions.get::<Arc<ClientConnection>>().cloned();
         Ok(Raw {
+            caller: Caller::of(&parts.extensions)?,
             credentials: ForwardedCredentials::new(&parts.headers, connection.as_deref()),
             connection,
             method: parts.method,

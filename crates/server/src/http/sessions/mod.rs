@@ -38,6 +38,7 @@ type QueryParams<T> = Result<Query<T>, HttpError>;
 /// `POST /api/v1/sessions`
 pub(crate) async fn create(
     State(surface): Shared,
+    caller: Caller,
     connection: Option<Extension<Arc<ClientConnection>>>,
     JsonBody(request): JsonBody<json::SessionRequest>,
 ) -> Result<Response, HttpError> {
@@ -62,7 +63,7 @@ pub(crate) async fn create(
     let creator = surface.node.origin().await.map_err(rejected)?;
     let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, &creator, random);
     let (session, client) = (secret.reveal(), secret.client());
-    let (answer, position) = serve::create(&surface, secret, connection.as_deref()).await?;
+    let (answer, position) = serve::create(&surface, secret, connection.as_deref(), &caller).await?;
     let response = json::SessionResponse {
         session,
         client,

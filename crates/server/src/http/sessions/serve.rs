@@ -2,6 +2,7 @@
 
 use super::entries::{HeldEntry, SharedEntry};
 use super::forward::{Raw, ask_node};
+use crate::access::Caller;
 use crate::error::rejected;
 use crate::service::ClientConnection;
 use crate::surface::Surface;
@@ -15,7 +16,7 @@ use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
     EntryRef, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation, SessionPosition,
-    Settings, Step,
+    Settings, Step, session_gone,
 };
 use convoke_node::{ClientConnection as NodeConnection, Executed, OperationResult};
 use convoke_proto::{Error, ErrorCode};
@@ -38,8 +39,9 @@ pub(super) async fn create(
     surface: &Surface,
     secret: Secret,
     client: Option<&Arc<ClientConnection>>,
+    caller: &Caller,
 ) -> Result<(SessionAnswer, SessionPosition), Error> {
-    match run(surface, RequestFlow::create(secret, settings(surface)), None, client).await? {
+    match run(surface, RequestFlow::create(secret, settings(surface)), None, client, caller).await? {
         Served::Local(result, position) => result.map(|answer| (answer, position)).map_err(error),
         Served::Relayed(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),
     }
@@ -53,7 +55,7 @@ pub(super) async fn serve(
     raw: &Raw,
 ) -> Result<Served, Error> {
     let request = RequestFlow::new(secret, operation, raw.order.client_order()?, raw.forwarded, settings(surface));
-    run(surface, request, Some(raw), raw.connection.as_ref()).await
+    run(surface, request, Some(raw), raw.connection.as_ref(), &raw.caller).await
 }
 
 fn settings(surface: &Surface) -> Settings {
@@ -68,6 +70,7 @@ async fn run(
     mut request: RequestFlow,
     raw: Option<&Raw>,
     client: Option<&Arc<ClientConnection>>,
+    caller: &Caller,
 ) -> Result<Served, Error> {
     let sessions = &surface.sessions;
     let key = request.secret().key;
@@ -99,6 +102,10 @@ async fn run(
                     Some(held) => held,
                     None => locked.insert(found.entry.clone().lock_owned().await),
                 };
+                // The secret is not enough: the session belongs to the principal that attached it (AU17).
+                if !held.is_open_to(caller) {
+                    return Err(rejected(session_gone()));
+                }
                 held.catch_up();
                 let step = request.entered(sessions.now(), &mut held.entry);
                 held.keep(None);
@@ -109,7 +116,9 @@ async fn run(
                 match getrandom::u64() {
                     Err(error) => request.failed(super::no_randomness(error)),
                     Ok(random) => {
-                        let (connection, result) = attach(surface, attaching.with(random)).await;
+                        let attaching = Reattach { principal: caller.registrant(), ..attaching.with(random) };
+                        held.principal.clone_from(&attaching.principal);
+                        let (connection, result) = attach(surface, attaching).await;
                         if let Ok(attached) = &result {
                             sessions.attached(&key, found.number, attached.timeout);
                         }

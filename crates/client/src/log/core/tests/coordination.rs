@@ -1,6 +1,7 @@
 //! Leases and questions: when messages are sent, and what time and answers decide.
 
-use super::super::{Ask, Asked, Core, Keep, LeaseChange, LinkId, Output};
+use super::super::{Ask, Asked, Body, Core, Issuing, Keep, LeaseChange, LinkId, Output};
+use crate::log::Options;
 use crate::{Error, ErrorCode};
 use convoke_proto::v1::kept_alive::State;
 use convoke_proto::v1::submit_request::Message as Sent;
@@ -211,4 +212,31 @@ fn waiting_for_a_place_is_no_doubt_about_the_leader_but_an_unconfirmed_lease_is(
     let (id, out) = client.ask(2.0, Ask::Renew { lease: 6 });
     let out = client.receive(2.5, out.sends[0].tag, answer(&[6], State::Unknown));
     assert!(matches!(out.asked.as_slice(), [(asked, Err(error))] if *asked == id && error.code == ErrorCode::NotFound));
+}
+
+#[test]
+fn reached_limits_are_refused_and_counted() {
+    let mut core = Core::new(fastrand::Rng::with_seed(1), |random| random.u128(..).to_le_bytes());
+    let mut out = Output::default();
+    let refused = |error: Error| assert_eq!(error.code, ErrorCode::ResourceExhausted);
+    let limit = 65_536;
+    for lease in 1..=limit {
+        let keep = Keep { lease, log: LOG, ttl: TTL, member: false, granted: None };
+        core.keep(Duration::ZERO, keep, &mut out).unwrap();
+        core.ask(Duration::ZERO, Ask::Renew { lease }, &mut out).unwrap();
+    }
+    let keep = Keep { lease: limit + 1, log: LOG, ttl: TTL, member: false, granted: None };
+    core.keep(Duration::ZERO, keep, &mut out).map_err(refused).unwrap_err();
+    core.ask(Duration::ZERO, Ask::Renew { lease: 1 }, &mut out).map_err(refused).unwrap_err();
+    let lane = core.lane(Options::default());
+    let put = || {
+        let value = vec![0; 64 * 1024 * 1024].into();
+        Issuing::new(Body::Put(v1::PutKey { value, ..v1::PutKey::default() }))
+    };
+    for _ in 0..3 {
+        core.issue(Duration::ZERO, lane, put(), String::new(), &mut out).unwrap();
+    }
+    core.issue(Duration::ZERO, lane, put(), String::new(), &mut out).map_err(refused).unwrap_err();
+    let found = core.counters;
+    assert_eq!((found.requests_refused, found.leases_refused, found.questions_refused), (1, 1, 1));
 }
