@@ -117,6 +117,7 @@ impl Random {
                 value: self.bytes(),
                 wait: self.0.bool(),
                 delay_ms: self.0.u64(..100_000),
+                waits_with: self.number(),
             }),
             6 => {
                 let (name, number) = (self.bytes(), self.number());
@@ -281,6 +282,7 @@ fn wire_body(body: &Body) -> Wire {
                 value: acquire.value.clone(),
                 wait: acquire.wait,
                 delay_ms: millis(acquire.delay),
+                waits_with: acquire.waits_with.map_or(0, |lease| lease.0),
             })
         }
         Body::Release(release) => {
