@@ -73,6 +73,7 @@ convoke_base::mutants! {
     GuardIgnored: "LO6", "a guarded write does not check the fence";
     DelayIgnored: "LO7", "a lock is handed over without its delay";
     LossNotReported: "LO9", "a client is not told that it lost its place in a lock";
+    SecondLeaseIgnored: "LO10", "the end of the second lease of a waiter does not remove it from the queue";
     LockEventsMissing: "EL1", "changes of a leader are not in history";
     PlacesUnlimited: "Q1", "a lock may have any number of waiters";
     BarrierWithoutFloor: "LR4", "a barrier read does not raise the volatile floor";

@@ -105,9 +105,13 @@ async fn a_closed_connection_gives_the_place_up() {
     let outside = cluster.outsider().await;
     let lease = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
     acquire(&cluster, 0, "l", json!({"lease": lease})).await;
-    for index in [0, outside] {
+    let other = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    for (index, lease) in [(0, None), (outside, None), (0, Some(&other)), (outside, Some(&other))] {
         let mut connection = open(cluster.served(index).address()).await;
-        let body = json!({"ttl_ms": 600_000, "wait_ms": 600_000}).to_string();
+        let body = match lease {
+            None => json!({"ttl_ms": 600_000, "wait_ms": 600_000}).to_string(),
+            Some(lease) => json!({"lease": lease, "wait_ms": 600_000}).to_string(),
+        };
         let headers = [("content-type", "application/json")];
         let waiting = connection.send_request(request("POST", "/api/v1/locks/l", &headers, body));
         let waiting = tokio::spawn(waiting);
@@ -117,10 +121,32 @@ async fn a_closed_connection_gives_the_place_up() {
         drop(connection);
         eventually("the place is given up", async || waiters().await == 0).await;
         eventually("its lease is revoked", async || {
-            cluster.http(0, "GET", "/api/v1/leases", "").await.ok()["leases"].as_array().unwrap().len() == 1
+            cluster.http(0, "GET", "/api/v1/leases", "").await.ok()["leases"].as_array().unwrap().len() == 2
         })
         .await;
     }
+}
+
+/// The node that serves a waiter is cut off from the log. The place ends, although the lease of the client lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn lo10_a_place_of_a_request_ends_with_its_node() {
+    let mut cluster = LogCluster::start_behind_proxies(1, convoke_server::Config::default()).await;
+    let outside = cluster.outsider().await;
+    let holder = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    let waiter = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    let fence = acquire(&cluster, 0, "l", json!({"lease": holder})).await;
+    let mut connection = open(cluster.served(outside).address()).await;
+    let body = json!({"lease": waiter, "wait_ms": 600_000}).to_string();
+    let headers = [("content-type", "application/json")];
+    let waiting = tokio::spawn(connection.send_request(request("POST", "/api/v1/locks/l", &headers, body)));
+    let waiters = async || cluster.http(0, "GET", "/api/v1/locks/l", "").await.ok()["waiting"].as_u64().unwrap();
+    eventually("the client waits", async || waiters().await == 1).await;
+    cluster.proxies.as_ref().unwrap()[0].close();
+    eventually("the place has ended", async || waiters().await == 0).await;
+    cluster.http(0, "GET", &format!("/api/v1/leases/{waiter}"), "").await.ok();
+    cluster.http(0, "DELETE", &format!("/api/v1/locks/l?fence={fence}"), "").await.ok();
+    assert_eq!(cluster.http(0, "GET", "/api/v1/locks/l", "").await.ok()["holders"], json!([]), "nobody gets the lock");
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,11 +180,66 @@ async fn an_election_has_one_leader_and_observers_see_every_change() {
         let mut seen = Vec::new();
         for _ in 0..3 {
             let change = watch.next().await.unwrap();
-            assert_eq!((change.event.as_str(), change.id), ("leader", change.data["revision"].to_string()));
+            assert_eq!(change.event, "leader");
+            assert_eq!(change.id.split('-').nth(1), Some(&*change.data["revision"].to_string()), "{}", change.id);
             seen.push(change.data["leader"]["value"].as_str().map(str::to_owned));
         }
         assert_eq!(seen, [Some("n0:80".to_owned()), Some("n0:81".to_owned()), None]);
     }
+}
+
+/// A stream of an election is resumed after every event, each time at the other node: every change of the leader and of
+/// its value arrives once.
+#[tokio::test(flavor = "multi_thread")]
+async fn el1_an_observer_resumes_exactly_at_every_node() {
+    let mut cluster = LogCluster::start(1).await;
+    let outside = cluster.outsider().await;
+    let path = "/api/v1/elections/e/watch";
+    let mut watch = Sse::open_at(cluster.served(0), path, "").await;
+    let first = watch.next().await.unwrap();
+    assert_eq!((&first.data["leader"], &first.data["reset"]), (&Value::Null, &json!(true)));
+    let one = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    let two = grant(&cluster, 0, json!({"ttl_ms": 600_000})).await;
+    let campaign = async |lease: &str, wait_ms: u64| {
+        let body = json!({"lease": lease, "value": format!("of {lease}"), "wait_ms": wait_ms}).to_string();
+        cluster.http(0, "POST", "/api/v1/elections/e", &body).await.ok()["fence"].as_u64().unwrap()
+    };
+    let fence = campaign(&one, 0).await;
+    for value in ["", "b"] {
+        let proclaim = json!({"fence": fence, "value": value}).to_string();
+        cluster.http(0, "PUT", "/api/v1/elections/e", &proclaim).await.ok();
+        // The same value again is no change.
+        cluster.http(0, "PUT", "/api/v1/elections/e", &proclaim).await.ok();
+    }
+    let handing_over = async {
+        eventually("a candidate waits", async || {
+            cluster.http(0, "GET", "/api/v1/elections/e", "").await.ok()["candidates"] == 1
+        })
+        .await;
+        cluster.http(0, "DELETE", &format!("/api/v1/elections/e?fence={fence}"), "").await.ok();
+    };
+    let (next, ()) = tokio::join!(campaign(&two, 600_000), handing_over);
+    cluster.http(0, "DELETE", &format!("/api/v1/elections/e?fence={next}"), "").await.ok();
+    let expected = [
+        json!({"fence": fence, "lease": one, "value": format!("of {one}")}),
+        json!({"fence": fence, "lease": one, "value": ""}),
+        json!({"fence": fence, "lease": one, "value": "b"}),
+        json!({"fence": next, "lease": two, "value": format!("of {two}")}),
+        Value::Null,
+    ];
+    for (number, expected) in expected.into_iter().enumerate() {
+        let node = if number % 2 == 0 { outside } else { 0 };
+        let last_id = watch.last_id.clone();
+        watch = Sse::open_at(cluster.served(node), path, &last_id).await;
+        let change = watch.next().await.unwrap();
+        assert_eq!((&change.data["leader"], &change.data["reset"]), (&expected, &Value::Null), "event {number}");
+    }
+    // A position of another log begins with the current leader.
+    let foreign = format!("{:032x}-3-0-0", 10);
+    let mut reset = Sse::open_at(cluster.served(outside), path, &foreign).await;
+    assert_eq!(reset.next().await.unwrap().data["reset"], true);
+    let broken = cluster.served(0).send("GET", path, &[("Last-Event-ID", "12")], String::new()).await;
+    assert_eq!(broken.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("Last-Event-ID"));
 }
 
 /// A lease of a member ends with its registration, and a lock with it.

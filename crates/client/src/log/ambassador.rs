@@ -443,10 +443,14 @@ impl Shared {
         rejection.clone().filter(|_| error.code == ErrorCode::Timeout).unwrap_or(error)
     }
 
+    /// Returns the log that this process uses, once it is known.
+    pub(super) fn log(&self) -> Option<v1::LogId> {
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the interceptor that names the log of this process in every request.
     pub(super) fn name_log(&self) -> NameLog {
-        let log = *self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        NameLog(log.and_then(|log| log.to_string().parse().ok()))
+        NameLog(self.log().and_then(|log| log.to_string().parse().ok()))
     }
 
     pub(super) fn peers(&self) -> MutexGuard<'_, Peers> {

@@ -102,10 +102,19 @@ pub(super) async fn open_stream(
     log: Option<v1::LogId>,
     stale: bool,
 ) -> Result<(LogChannel, tonic::Streaming<v1::KeyWatchResponse>), Error> {
+    let progress_ms = u64::try_from(PROGRESS.as_millis()).unwrap_or(u64::MAX);
+    let request = v1::KeyWatchRequest { log, watches: vec![watch], stale, progress_ms, replica_only: false };
+    open_request(shared, address, request).await
+}
+
+/// Opens a stream at a replica.
+pub(super) async fn open_request(
+    shared: &Shared,
+    address: &str,
+    request: v1::KeyWatchRequest,
+) -> Result<(LogChannel, tonic::Streaming<v1::KeyWatchResponse>), Error> {
     let opening = async {
         let channel = shared.channel(address).await?;
-        let progress_ms = u64::try_from(PROGRESS.as_millis()).unwrap_or(u64::MAX);
-        let request = v1::KeyWatchRequest { log, watches: vec![watch], stale, progress_ms };
         let stream = client(shared, channel.clone()).watch(request).await.map_err(Error::from)?;
         Ok((channel, stream.into_inner()))
     };

@@ -58,7 +58,7 @@ impl Acquire {
     /// Waits for the lock without a limit.
     pub fn new(name: impl Into<Bytes>) -> Acquire {
         let (value, delay) = (Bytes::new(), Duration::ZERO);
-        let wanted = Wanted { name: name.into(), election: false, permits: 1, value, delay };
+        let wanted = Wanted { name: name.into(), election: false, permits: 1, value, delay, waits_with: None };
         Acquire { wanted, patience: Patience::Wait(None), lease: None }
     }
 
@@ -101,6 +101,13 @@ impl Acquire {
     /// Uses a lease that another process keeps alive. Asking again with it returns the same place.
     pub fn lease_id(mut self, lease: u64) -> Acquire {
         self.lease = Some(LeaseRef::Id(lease));
+        self
+    }
+
+    /// Gives the place in the queue up when this lease ends, too. For a process that waits with a lease that another one keeps
+    /// alive. A granted permit does not depend on it.
+    pub fn waits_with(mut self, lease: &Lease) -> Acquire {
+        self.wanted.waits_with = Some(lease.clone());
         self
     }
 

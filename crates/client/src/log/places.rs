@@ -27,6 +27,8 @@ pub(super) struct Wanted {
     pub(super) permits: u64,
     pub(super) value: Bytes,
     pub(super) delay: Duration,
+    /// The place in the queue ends with this lease, too.
+    pub(super) waits_with: Option<Lease>,
 }
 
 /// A place that this process asked for. Dropping it queues the release or the cancel at once, before any later request of
@@ -95,10 +97,17 @@ impl Place {
                 LeaseRef::Id(_) => std::future::pending().await,
             }
         };
+        let second_lost = async {
+            match &wanted.waits_with {
+                Some(lease) => lease.lost().await,
+                None => std::future::pending().await,
+            }
+        };
         let answered = tokio::select! {
             biased;
             answered = asking.answer() => answered?,
             error = lost => return Err(error),
+            error = second_lost => return Err(error),
         };
         match answered {
             Asked::Place { fence } if fence > 0 => {
@@ -120,6 +129,7 @@ impl Place {
             value: wanted.value.clone(),
             wait,
             delay_ms: u64::try_from(wanted.delay.as_millis()).unwrap_or(u64::MAX),
+            waits_with: wanted.waits_with.as_ref().filter(|_| wait).map_or(0, Lease::id),
         });
         loop {
             match Kv::of(&self.handle).issue(Issuing::new(acquire.clone())).decided().await {

@@ -125,24 +125,44 @@ pub(super) fn decode_grant(r: &mut Reader<'_>) -> Result<Grant, CodecError> {
     Ok(Grant { term, end })
 }
 
+const NO_WAIT: u8 = 0;
+const WAIT: u8 = 1;
+/// A second lease follows.
+const WAIT_WITH: u8 = 2;
+
 pub(super) fn encode_acquire(w: &mut Writer, acquire: &Acquire) {
     encode_lock_name(w, &acquire.name);
     w.varint(acquire.lease.0);
     w.varint(acquire.permits);
     w.sized(&acquire.value);
-    w.flag(acquire.wait);
+    w.byte(match acquire.waits_with {
+        _ if !acquire.wait => NO_WAIT,
+        None => WAIT,
+        Some(_) => WAIT_WITH,
+    });
     w.varint(micros(acquire.delay));
+    if let Some(lease) = acquire.waits_with.filter(|_| acquire.wait) {
+        w.varint(lease.0);
+    }
 }
 
 pub(super) fn decode_acquire(r: &mut Reader<'_>, keep: Keep<'_>) -> Result<Acquire, CodecError> {
-    Ok(Acquire {
-        name: decode_lock_name(r, keep)?,
+    let name = decode_lock_name(r, keep)?;
+    let mut acquire = Acquire {
         lease: LeaseId(r.counter("lease")?),
         permits: r.counter("permits")?,
         value: value(r, keep)?,
-        wait: r.flag("wait")?,
-        delay: Duration::from_micros(r.counter("delay")?),
-    })
+        ..Acquire::new(name, LeaseId(0))
+    };
+    let wait = r.byte("wait")?;
+    acquire.wait = wait != NO_WAIT;
+    acquire.delay = Duration::from_micros(r.counter("delay")?);
+    acquire.waits_with = match wait {
+        NO_WAIT | WAIT => None,
+        WAIT_WITH => Some(LeaseId(r.counter("waits_with")?)),
+        _ => return Err(CodecError::Invalid("wait")),
+    };
+    Ok(acquire)
 }
 
 pub(super) fn encode_release(w: &mut Writer, release: &Release) {

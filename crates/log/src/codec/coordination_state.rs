@@ -51,14 +51,23 @@ pub(crate) fn decode_lock(r: &mut Reader<'_>) -> Result<Lock, CodecError> {
     })
 }
 
+const HOLDER: u8 = 0;
+const WAITER: u8 = 1;
+/// A waiter with a second lease (LO10).
+const WAITER_WITH: u8 = 2;
+
 pub(crate) fn encode_place(w: &mut Writer, place: &LockPlace) {
     encode_lock_name(w, place.name());
-    let (tag, number) = match place.standing() {
-        Standing::Holder { fence } => (0, fence),
-        Standing::Waiter { order } => (1, order),
+    let (tag, number) = match (place.standing(), place.waits_with) {
+        (Standing::Holder { fence }, _) => (HOLDER, fence),
+        (Standing::Waiter { order }, None) => (WAITER, order),
+        (Standing::Waiter { order }, Some(_)) => (WAITER_WITH, order),
     };
     w.byte(tag);
     w.varint(number);
+    if tag == WAITER_WITH {
+        w.varint(place.waits_with.map_or(0, |lease| lease.0));
+    }
     w.varint(place.lease.0);
     w.sized(&place.value);
     w.varint(place.since.as_micros());
@@ -67,17 +76,20 @@ pub(crate) fn encode_place(w: &mut Writer, place: &LockPlace) {
 
 pub(crate) fn decode_place(r: &mut Reader<'_>) -> Result<LockPlace, CodecError> {
     let name = decode_lock_name(r, &keep)?;
-    let standing = match r.byte("standing")? {
-        0 => Standing::Holder { fence: r.counter("fence")? },
-        1 => Standing::Waiter { order: r.counter("order")? },
+    let tag = r.byte("standing")?;
+    let standing = match tag {
+        HOLDER => Standing::Holder { fence: r.counter("fence")? },
+        WAITER | WAITER_WITH => Standing::Waiter { order: r.counter("order")? },
         _ => return Err(CodecError::Invalid("standing")),
     };
+    let waits_with = if tag == WAITER_WITH { Some(LeaseId(r.counter("waits_with")?)) } else { None };
     Ok(LockPlace {
         key: PlaceKey { name, standing },
         lease: LeaseId(r.counter("lease")?),
         value: value(r, &keep)?,
         since: LogTime::from_micros(r.varint("since")?),
         delay: Duration::from_micros(r.counter("delay")?),
+        waits_with,
     })
 }
 

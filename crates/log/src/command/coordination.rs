@@ -125,12 +125,14 @@ pub struct Acquire {
     pub wait: bool,
     /// How long the lock stays free after the lease of this holder has ended (LO7).
     pub delay: Duration,
+    /// With `wait`: the end of this lease removes the place from the queue (LO10).
+    pub waits_with: Option<LeaseId>,
 }
 
 impl Acquire {
     /// Creates an acquire of a mutual exclusion lock that waits.
     pub fn new(name: LockName, lease: LeaseId) -> Self {
-        Acquire { name, lease, permits: 1, value: Bytes::new(), wait: true, delay: Duration::ZERO }
+        Acquire { name, lease, permits: 1, value: Bytes::new(), wait: true, delay: Duration::ZERO, waits_with: None }
     }
 }
 

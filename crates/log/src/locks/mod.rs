@@ -4,8 +4,8 @@
 
 mod place;
 
-use place::LeasePlace;
 pub(crate) use place::PlaceKey;
+use place::{LeasePlace, WaitingWith};
 pub use place::{LockPlace, Standing};
 
 use crate::command::{LeaseId, LockName};
@@ -36,6 +36,8 @@ pub(crate) struct Locks {
     places: Tree<LockPlace>,
     /// The same places by lease. Derived from `places`.
     by_lease: Tree<LeasePlace>,
+    /// Waiters that depend on a second lease. Derived from `places`.
+    waiting_with: Tree<WaitingWith>,
     /// Number of locks with a delay. Derived from `all`.
     delayed: usize,
     /// Number of waiters of all locks. Derived from `places`.
@@ -119,6 +121,21 @@ impl Locks {
         self.by_lease.iter_from(&from).take_while(|entry| entry.key.0 == lease).count()
     }
 
+    /// Iterates over the names and leases of waiters that depend on a second lease.
+    fn waiters_with(&self, lease: LeaseId) -> impl Iterator<Item = &(LeaseId, LockName, LeaseId)> {
+        let from = (lease, LockName::lock(Bytes::new()), LeaseId(0));
+        self.waiting_with.iter_from(&from).map(|waiter| &waiter.0).take_while(move |waiter| waiter.0 == lease)
+    }
+
+    /// Returns the waiters that depend on a second lease, in the order of the locks' names.
+    pub(crate) fn places_waiting_with(&self, lease: LeaseId) -> Vec<Arc<LockPlace>> {
+        self.waiters_with(lease).filter_map(|(_, name, own)| self.place(name, *own).cloned()).collect()
+    }
+
+    pub(crate) fn waiter_count_with(&self, lease: LeaseId) -> usize {
+        self.waiters_with(lease).count()
+    }
+
     /// Adds a lock without places, if it does not exist.
     pub(crate) fn ensure(&mut self, name: &LockName, permits: u64) {
         if !self.all.contains(name) {
@@ -144,6 +161,9 @@ impl Locks {
         }
         let key = (place.lease, place.key.name.clone());
         self.by_lease.insert(Arc::new(LeasePlace { key, standing: place.key.standing }));
+        if let Some(waiter) = waiting_with(&place) {
+            self.waiting_with.insert(Arc::new(WaitingWith(waiter)));
+        }
         self.places.insert(Arc::new(place));
         true
     }
@@ -153,6 +173,9 @@ impl Locks {
             return;
         }
         self.by_lease.remove(&(place.lease, place.key.name.clone()));
+        if let Some(waiter) = waiting_with(place) {
+            self.waiting_with.remove(&waiter);
+        }
         if let Some(lock) = self.all.get_mut(&place.key.name) {
             match place.key.standing {
                 Standing::Holder { .. } => lock.holders -= 1,
@@ -184,6 +207,10 @@ impl Locks {
             self.all.remove(name);
         }
     }
+}
+
+fn waiting_with(place: &LockPlace) -> Option<(LeaseId, LockName, LeaseId)> {
+    place.waits_with.map(|with| (with, place.key.name.clone(), place.lease))
 }
 
 impl Lock {

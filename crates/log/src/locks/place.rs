@@ -16,6 +16,8 @@ pub struct LockPlace {
     pub since: LogTime,
     /// How long the lock stays free after the lease of this holder has ended.
     pub delay: Duration,
+    /// The end of this lease removes a waiter, too (LO10). Holders have none.
+    pub waits_with: Option<LeaseId>,
 }
 
 impl LockPlace {
@@ -92,5 +94,22 @@ impl Keyed for LeasePlace {
 
     fn bound(&self) -> (LeaseId, LockName) {
         self.key.clone()
+    }
+}
+
+/// A waiter by the second lease it depends on, and by its own one.
+#[derive(Clone, Debug)]
+pub(super) struct WaitingWith(pub(super) (LeaseId, LockName, LeaseId));
+
+impl Keyed for WaitingWith {
+    type Key = (LeaseId, LockName, LeaseId);
+    type Bound = (LeaseId, LockName, LeaseId);
+
+    fn key(&self) -> &(LeaseId, LockName, LeaseId) {
+        &self.0
+    }
+
+    fn bound(&self) -> (LeaseId, LockName, LeaseId) {
+        self.0.clone()
     }
 }

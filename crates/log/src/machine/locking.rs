@@ -70,9 +70,10 @@ impl Machine {
     ) -> Result<Response, Reason> {
         self.check_acquire(acquire)?;
         if let Some(answer) = self.held_place(acquire)? {
+            self.wait_with(acquire)?;
             return Ok(Response::Lock(answer));
         }
-        let Acquire { name, lease, permits, value, wait, delay } = acquire.clone();
+        let Acquire { name, lease, permits, value, wait, delay, waits_with } = acquire.clone();
         let lock = self.locks.get(&name);
         if let Some(lock) = lock.filter(|lock| lock.permits != permits) {
             return Err(Reason::Permits { permits: lock.permits });
@@ -82,18 +83,44 @@ impl Machine {
             return Err(Reason::LockHeld { fence: self.newest_fence(&name) });
         }
         self.check_places(&acquire.name, lease, is_free)?;
+        if !is_free {
+            self.check_waiters_with(waits_with)?;
+        }
         self.locks.ensure(&name, permits);
         if is_free {
             self.locks.set_delay(&name, None);
         }
         let standing = Standing::Waiter { order: at.index };
-        let place = LockPlace { key: PlaceKey { name, standing }, lease, value, since: self.log_time, delay };
+        let key = PlaceKey { name, standing };
+        let place = LockPlace { key, lease, value, since: self.log_time, delay, waits_with };
         if is_free {
             let fence = self.grant_place(&place, effects);
             return Ok(Response::Lock(LockAnswer::Held { fence }));
         }
         self.locks.add(place);
         Ok(Response::Lock(LockAnswer::Waiting))
+    }
+
+    /// A waiter depends on the second lease of the last request for its place (LO10).
+    fn wait_with(&mut self, acquire: &Acquire) -> Result<(), Reason> {
+        let Some(place) = self.locks.place(&acquire.name, acquire.lease).cloned() else { return Ok(()) };
+        if place.fence().is_none() && place.waits_with != acquire.waits_with {
+            self.check_waiters_with(acquire.waits_with)?;
+            self.locks.remove(&place);
+            self.locks.add(LockPlace { waits_with: acquire.waits_with, ..(*place).clone() });
+        }
+        Ok(())
+    }
+
+    /// Checks that the end of a second lease stays bounded work (Q1).
+    fn check_waiters_with(&self, lease: Option<LeaseId>) -> Result<(), Reason> {
+        let limit = self.limits.coordination.places_per_lease;
+        match lease {
+            Some(lease) if self.locks.waiter_count_with(lease) as u64 >= limit => {
+                Err(Reason::Full { field: Field::PlacesOfLease, limit })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns whether a new acquire is granted at once: nobody waits before it (LO2).
@@ -132,7 +159,8 @@ impl Machine {
                 return Err(Reason::OutOfRange { field, found, min, max });
             }
         }
-        if self.leases.contains(acquire.lease) { Ok(()) } else { Err(Reason::NoLease(acquire.lease)) }
+        let mut leases = [Some(acquire.lease), acquire.waits_with].into_iter().flatten();
+        leases.find(|lease| !self.leases.contains(*lease)).map_or(Ok(()), |lease| Err(Reason::NoLease(lease)))
     }
 
     /// Checks that another place fits (Q1).
@@ -168,7 +196,7 @@ impl Machine {
         });
         self.locks.remove(waiter);
         let key = PlaceKey { name: name.clone(), standing: Standing::Holder { fence } };
-        self.locks.add(LockPlace { key, since: self.log_time, ..waiter.clone() });
+        self.locks.add(LockPlace { key, since: self.log_time, waits_with: None, ..waiter.clone() });
         let change = LockChange::Granted { lease: waiter.lease, value: waiter.value.clone() };
         self.lock_event(&name, fence, change, effects);
         effects.granted.push(GrantedLock { name, lease: waiter.lease, fence });
@@ -227,6 +255,13 @@ impl Machine {
 
     /// Removes all places of an ended lease and hands its locks over, or delays them (LO4, LO7).
     pub(super) fn end_places(&mut self, lease: LeaseId, effects: &mut Effects) {
+        // First and all together, so that no lock is handed over to one of them.
+        let waiters = self.waiters_of_ended(lease);
+        waiters.iter().for_each(|place| self.leave(place, effects));
+        for place in waiters {
+            self.hand_over(place.name(), effects);
+            self.locks.drop_unused(place.name());
+        }
         seam!(self, LeasePlacesStay => return);
         for place in self.locks.places_of_lease(lease) {
             self.leave(&place, effects);
@@ -239,6 +274,11 @@ impl Machine {
             self.hand_over(name, effects);
             self.locks.drop_unused(name);
         }
+    }
+
+    fn waiters_of_ended(&self, lease: LeaseId) -> Vec<Arc<LockPlace>> {
+        seam!(self, SecondLeaseIgnored => return Vec::new());
+        self.locks.places_waiting_with(lease)
     }
 
     pub(super) fn end_delay(&mut self, at: Position, end: &EndDelay, effects: &mut Effects) -> Result<(), NotEnded> {

@@ -161,7 +161,8 @@ fn place(machine: &mut Machine, r: &mut Reader<'_>) -> Result<(), SnapshotError>
         return Err(SnapshotError::Order("places"));
     }
     let doubled = machine.locks.place(place.name(), place.lease).is_some();
-    if doubled || !machine.leases.contains(place.lease) || !machine.locks.add(place) {
+    let mut leases = [Some(place.lease), place.waits_with].into_iter().flatten();
+    if doubled || !leases.all(|lease| machine.leases.contains(lease)) || !machine.locks.add(place) {
         return Err(SnapshotError::Contradiction { what: "the lease or lock of a place" });
     }
     Ok(())

@@ -55,7 +55,10 @@ impl Use {
         match &request.body {
             Some(Body::Txn(txn)) => Use::of_txn(txn),
             Some(Body::Revoke(revoke)) => vec![Use::EndLease(LeaseId(revoke.lease))],
-            Some(Body::Acquire(acquire)) => vec![Use::Lease(LeaseId(acquire.lease))],
+            Some(Body::Acquire(acquire)) => {
+                let second = Some(acquire.waits_with).filter(|lease| acquire.wait && *lease > 0);
+                [Some(acquire.lease), second].into_iter().flatten().map(|lease| Use::Lease(LeaseId(lease))).collect()
+            }
             Some(Body::Release(release)) => {
                 let place = release.place.as_ref().map(|place| match place {
                     v1::release_lock::Place::Lease(lease) => Place::Lease(LeaseId(*lease)),

@@ -4,8 +4,8 @@ use super::key_watch::{self, KeyWatchStream};
 use crate::access::{Caller, authorize_read, authorize_watch};
 use crate::error::{invalid, no_log_plane};
 use crate::log::{
-    LogService, Page, Sender, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys, read_leases,
-    read_locks, read_range_at, read_txn, record, request_id, wire_epoch,
+    LogService, Page, Sender, SharedFeeds, SubmitStream, barrier, fate, log_id, owner, read_key_at, read_keys,
+    read_leases, read_locks, read_range_at, read_txn, record, request_id, wire_epoch,
 };
 use crate::service::ClientConnection;
 use convoke_access::{Resource, Verb};
@@ -30,6 +30,8 @@ const BACKUP_STALL: Duration = Duration::from_secs(60);
 pub(crate) struct Log {
     /// `None` if this node runs no log plane.
     pub(crate) service: Option<Arc<LogService>>,
+    /// Serves watches of keys while this node has no replica.
+    pub(crate) feeds: Option<Arc<SharedFeeds>>,
     pub(crate) callers: Callers,
 }
 
@@ -109,8 +111,7 @@ impl log_server::Log for Log {
         let request = request.into_inner();
         authorize_watch(&caller, &request.watches)?;
         service.check_conflict(request.log.map(Into::into).or(named))?;
-        service.check_named(request.log)?;
-        Ok(Response::new(key_watch::watch(service, request).await?))
+        Ok(Response::new(key_watch::watch(service, self.feeds.as_ref(), request).await?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {

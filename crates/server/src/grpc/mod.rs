@@ -14,7 +14,7 @@ use crate::access::{Caller, Permission};
 use crate::audit::Recording;
 use crate::config::Config;
 use crate::http;
-use crate::log::{Directory, LogService};
+use crate::log::{Directory, LogService, SharedFeeds};
 use crate::rates::RateLimiter;
 use crate::service::{ClientConnection, Reply};
 use crate::surface::Surface;
@@ -113,18 +113,23 @@ pub fn log_service(
     config: &Config,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
     let rates = Arc::new(RateLimiter::new(config.rates));
-    log_server(Some(Arc::new(LogService::new(log, directory, config, None, rates))), Callers::Trusted)
+    log_server(Some(Arc::new(LogService::new(log, directory, config, None, rates))), None, Callers::Trusted)
 }
 
-/// `None` if this node runs no log plane.
-pub(crate) fn log_server(service: Option<Arc<LogService>>, callers: Callers) -> LogServer<log::Log> {
-    LogServer::new(log::Log { service, callers }).max_decoding_message_size(MESSAGE_BYTES_MAX)
+/// `service` is `None` if this node runs no log plane. Without `feeds`, a node without a replica rejects watches.
+pub(crate) fn log_server(
+    service: Option<Arc<LogService>>,
+    feeds: Option<Arc<SharedFeeds>>,
+    callers: Callers,
+) -> LogServer<log::Log> {
+    LogServer::new(log::Log { service, feeds, callers }).max_decoding_message_size(MESSAGE_BYTES_MAX)
 }
 
 fn others(surface: &Arc<Surface>) -> Router {
     let admin = AdminServer::new(admin::Admin(surface.clone()));
+    let (service, feeds) = surface.log.as_ref().map(|log| (log.service.clone(), log.feeds.clone())).unzip();
     let routes = Routes::new(admin)
-        .add_service(log_server(surface.log.as_ref().map(|log| log.service.clone()), Callers::Authenticated))
+        .add_service(log_server(service, feeds, Callers::Authenticated))
         .add_service(surface.health.server());
     let reflection = || {
         tonic_reflection::server::Builder::configure()

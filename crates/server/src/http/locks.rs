@@ -1,35 +1,34 @@
 //! Locks, semaphores and elections over HTTP, at every node.
 //!
-//! A request that waits holds a place in the queue. If its connection closes, the place is given up. A lease that the
-//! request brought into being is kept alive by this node only while the request waits, so it ends with this node, too.
+//! A request that waits holds a place in the queue. If its connection closes, the place is given up. If this node dies,
+//! the place ends with a lease that only this node keeps alive: the one that the request brought into being, or a second
+//! one for the time in the queue (LO10).
 
 use super::extract::{JsonBody, NoFields, Query, Segments};
-use super::http_error::{HttpError, Json, event_stream};
+use super::http_error::{HttpError, Json};
 use super::leases::{ListQuery, ShowQuery, clock, consistency, in_open_session, lease_id, limit, terms};
 use super::named_log::NamedLog;
-use super::sse;
 use crate::access::{Caller, Use, authorize_lock, authorize_release};
 use crate::error::invalid;
-use crate::log::{LogService, lock_name};
+use crate::log::lock_name;
 use crate::surface::Surface;
 use axum::extract::State;
-use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use convoke_access::{Resource, Verb};
-use convoke_client::log::{Acquire, Kv, LeaderChange, Observer};
+use convoke_client::log::{Acquire, Kv, LeaseTerms, LockInfo, LockPage};
 use convoke_log::command::{LeaseId, Place};
-use convoke_proto::json::{self, ElectedLeader};
+use convoke_proto::json::{self, LogClock};
 use convoke_proto::{Error, ErrorCode};
-use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest wait of one request.
 const WAIT_MAX: Duration = Duration::from_secs(60 * 60);
+/// How long a place in a queue outlives the node that serves its request, without a change of the leader.
+const WAITING_TTL: Duration = Duration::from_secs(10);
 
 type Shared = State<Arc<Surface>>;
 type Answer<T> = Result<Json<T>, HttpError>;
@@ -139,12 +138,17 @@ async fn granted(
             (Some(lease), None, None) => {
                 let lease = lease_id(&lease)?;
                 log.check_uses(caller, &[Use::Lease(LeaseId(lease))]).await?;
-                Ok((place(&kv, acquire.lease_id(lease), election).await?, lease))
+                Ok((bound_place(&kv, acquire.lease_id(lease), wait, election).await?, lease))
             }
             (None, ttl, member) if ttl.is_some() != member.is_some() => {
                 let (leases, terms) = (kv.leases(), terms(surface, caller, ttl, member.as_deref())?);
                 let lease = in_open_session(|| leases.grant(terms.clone())).await?;
-                let fence = place(&kv, acquire.lease(&lease), election).await?;
+                let acquire = acquire.lease(&lease);
+                // This node keeps a lease with a ttl alive. A member may outlive this node.
+                let fence = match ttl {
+                    Some(_) => place(&kv, acquire, election).await?,
+                    None => bound_place(&kv, acquire, wait, election).await?,
+                };
                 // From now on the client keeps it alive. Otherwise dropping it revokes it.
                 lease.detach();
                 Ok((fence, lease.id()))
@@ -159,14 +163,26 @@ async fn granted(
     }
 }
 
-async fn place(kv: &Kv, acquire: Acquire, election: bool) -> Result<u64, Error> {
-    Ok(match election {
-        true => kv.elections().campaign_with(acquire).await?.detach(),
-        false => kv.locks().acquire(acquire).await?.detach(),
-    })
+/// Waits with a lease that may outlive this node. A second lease removes the place from the queue if this node dies (LO10).
+async fn bound_place(kv: &Kv, acquire: Acquire, wait: Duration, election: bool) -> Result<u64, Error> {
+    let begun = Instant::now();
+    // A free lock takes one round trip and no second lease.
+    match place(kv, acquire.clone().no_wait(), election).await {
+        Err(error) if error.code == ErrorCode::LockHeld && !wait.is_zero() => {}
+        placed => return placed,
+    }
+    let leases = kv.leases();
+    let second = in_open_session(|| leases.grant(LeaseTerms::ttl(WAITING_TTL))).await?;
+    let left = wait.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+    place(kv, acquire.wait(left).waits_with(&second), election).await
 }
 
-fn stopping() -> Error {
+async fn place(kv: &Kv, acquire: Acquire, election: bool) -> Result<u64, Error> {
+    let acquire = if election { acquire.of_election() } else { acquire };
+    Ok(kv.locks().acquire(acquire).await?.detach())
+}
+
+pub(super) fn stopping() -> Error {
     Error::new(ErrorCode::NotReady, "this node is stopping; ask another node")
 }
 
@@ -250,11 +266,8 @@ pub(crate) async fn list(
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Answer<json::LockList> {
-    let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
-    let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.locks().list(after, limit, consistency).await?;
-    let (clock, next_cursor) = (clock(page.log_time_us), cursor(&page));
-    let locks = page.locks.into_iter().map(|lock| json::Lock::new(lock, clock)).collect();
+    let (locks, clock, next_cursor) = listed(&surface, &query, false).await?;
+    let locks = locks.into_iter().map(|lock| json::Lock::new(lock, clock)).collect();
     Ok(Json(json::LockList { locks, next_cursor }))
 }
 
@@ -263,22 +276,32 @@ pub(crate) async fn elections(
     Query(query): Query<ListQuery>,
     _: NamedLog,
 ) -> Answer<json::ElectionList> {
-    let (after, limit) = (after(query.cursor.as_deref())?, limit(query.limit)?);
-    let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.elections().list(after, limit, consistency).await?;
-    let (clock, next_cursor) = (clock(page.log_time_us), cursor(&page));
-    let elections = page.locks.into_iter().map(|lock| json::Election::new(lock, clock)).collect();
+    let (locks, clock, next_cursor) = listed(&surface, &query, true).await?;
+    let elections = locks.into_iter().map(|lock| json::Election::new(lock, clock)).collect();
     Ok(Json(json::ElectionList { elections, next_cursor }))
+}
+
+/// Returns a page, its clock, and the cursor of the next page.
+async fn listed(
+    surface: &Surface,
+    query: &ListQuery,
+    election: bool,
+) -> Result<(Vec<LockInfo>, LogClock, Option<String>), Error> {
+    let after = after(query.cursor.as_deref())?;
+    let (limit, consistency) = (limit(query.limit)?, consistency(query.consistency.as_deref())?);
+    let kv = &surface.log()?.kv;
+    let page = match election {
+        true => kv.elections().list(after, limit, consistency).await?,
+        false => kv.locks().list(after, limit, consistency).await?,
+    };
+    let next = page.locks.last().filter(|_| page.more).map(|lock| URL_SAFE_NO_PAD.encode(&lock.name));
+    Ok((page.locks, clock(page.log_time_us), next))
 }
 
 pub(super) fn after(cursor: Option<&str>) -> Result<Bytes, Error> {
     let message = "invalid cursor; pass next_cursor of the previous page unchanged";
     let decoded = URL_SAFE_NO_PAD.decode(cursor.unwrap_or_default()).map_err(|_| invalid("cursor", message))?;
     Ok(decoded.into())
-}
-
-fn cursor(page: &convoke_client::log::LockPage) -> Option<String> {
-    page.locks.last().filter(|_| page.more).map(|lock| URL_SAFE_NO_PAD.encode(&lock.name))
 }
 
 pub(crate) async fn show(
@@ -290,10 +313,8 @@ pub(crate) async fn show(
 ) -> Answer<json::Lock> {
     caller.check(Verb::Read, Resource::Lock(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.locks().show_page(name.clone(), consistency).await?;
-    let clock = clock(page.log_time_us);
-    let found = page.locks.into_iter().next().map(|lock| json::Lock::new(lock, clock));
-    Ok(Json(found.unwrap_or_else(|| json::Lock::free(&name))))
+    let found = only(surface.log()?.kv.locks().show_page(name.clone(), consistency).await?);
+    Ok(Json(found.map_or_else(|| json::Lock::free(&name), |(lock, clock)| json::Lock::new(lock, clock))))
 }
 
 pub(crate) async fn election(
@@ -305,66 +326,12 @@ pub(crate) async fn election(
 ) -> Answer<json::Election> {
     caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let consistency = consistency(query.consistency.as_deref())?;
-    let page = surface.log()?.kv.elections().show_page(name.clone(), consistency).await?;
+    let found = only(surface.log()?.kv.elections().show_page(name.clone(), consistency).await?);
+    Ok(Json(found.map_or_else(|| json::Election::empty(&name), |(lock, clock)| json::Election::new(lock, clock))))
+}
+
+/// Returns the only lock of a page, with the clock of the page.
+fn only(page: LockPage) -> Option<(LockInfo, LogClock)> {
     let clock = clock(page.log_time_us);
-    let found = page.locks.into_iter().next().map(|lock| json::Election::new(lock, clock));
-    Ok(Json(found.unwrap_or_else(|| json::Election::empty(&name))))
-}
-
-/// An observer of an election: the current leader first, then every change.
-struct Observed {
-    observer: Observer,
-    service: Arc<LogService>,
-    keep_alive: Duration,
-    /// Revision of the last event, which is its id.
-    revision: u64,
-    _permit: tokio::sync::OwnedSemaphorePermit,
-}
-
-pub(crate) async fn watch(
-    State(surface): Shared,
-    caller: Caller,
-    Segments(name): Segments<String>,
-    _: NamedLog,
-) -> Result<Response, HttpError> {
-    caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
-    let log = surface.log()?;
-    let observed = Observed {
-        _permit: log.service.enter_watch()?,
-        observer: log.kv.elections().observe(name),
-        service: log.service.clone(),
-        keep_alive: surface.config.timeouts.keep_alive,
-        revision: 0,
-    };
-    Ok(event_stream(stream::unfold(Some(observed), next_change)))
-}
-
-type Chunk = Result<Bytes, Infallible>;
-
-async fn next_change(observed: Option<Observed>) -> Option<(Chunk, Option<Observed>)> {
-    let mut observed = observed?;
-    let changed = tokio::select! {
-        biased;
-        changed = tokio::time::timeout(observed.keep_alive, observed.observer.next()) => changed,
-        () = observed.service.closing() => Ok(Some(Err(stopping()))),
-    };
-    let mut text = String::new();
-    match changed {
-        Err(_) => text.push_str(sse::KEEP_ALIVE),
-        Ok(Some(Ok(LeaderChange { leader, revision, reset }))) => {
-            observed.revision = revision;
-            let leader = leader.map(|leader| ElectedLeader::new(leader.fence, leader.lease, &leader.value));
-            write(&mut text, "leader", revision, &json::LeaderChange { revision, leader, reset });
-        }
-        Ok(Some(Err(error))) => {
-            write(&mut text, "end", observed.revision, &serde_json::json!({ "error": error }));
-            return Some((Ok(text.into()), None));
-        }
-        Ok(None) => return None,
-    }
-    Some((Ok(text.into()), Some(observed)))
-}
-
-fn write(text: &mut String, event: &str, revision: u64, data: &impl Serialize) {
-    sse::write_event(text, event, |text| text.push_str(&revision.to_string()), |text| text.push_str(&sse::json(data)));
+    page.locks.into_iter().next().map(|lock| (lock, clock))
 }

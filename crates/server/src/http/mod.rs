@@ -3,6 +3,8 @@
 mod body;
 mod bounds;
 mod discovery;
+mod election_watch;
+mod event_id;
 mod events;
 mod extract;
 #[cfg(test)]

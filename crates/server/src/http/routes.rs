@@ -1,8 +1,8 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
 use super::{
-    discovery, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, revocations, sessions, txn, ui,
-    watch, watchers,
+    discovery, election_watch, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, revocations,
+    sessions, txn, ui, watch, watchers,
 };
 use crate::access::{Permission, permission};
 use crate::audit::Recorded;
@@ -144,7 +144,7 @@ pub(crate) fn routes() -> Vec<Route> {
         POST "/api/v1/elections/{name}" [Lock Election] takes json as waiting => locks::campaign,
         PUT "/api/v1/elections/{name}" [Lock Election] takes json => locks::proclaim,
         DELETE "/api/v1/elections/{name}" [Lock Election | Release Election] with query => locks::resign,
-        GET "/api/v1/elections/{name}/watch" [Read Election] => locks::watch,
+        GET "/api/v1/elections/{name}/watch" [Read Election] => election_watch::watch,
         GET "/api/v1/log/status" [Observe Log] => log::status,
         POST "/api/v1/log/members" [Reconfigure Log] takes json => log::members,
         POST "/api/v1/log/upgrade" [Reconfigure Log] takes json => log::upgrade,

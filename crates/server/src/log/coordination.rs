@@ -66,7 +66,7 @@ pub(super) fn bound_member(grant: &v1::GrantLease) -> Option<MemberBinding> {
 
 /// Converts an acquire. No permits means one.
 pub(super) fn acquire(acquire: v1::AcquireLock) -> Body {
-    let v1::AcquireLock { name, election, lease, permits, value, wait, delay_ms } = acquire;
+    let v1::AcquireLock { name, election, lease, permits, value, wait, delay_ms, waits_with } = acquire;
     Body::Acquire(Acquire {
         name: lock_name(name, election),
         lease: LeaseId(lease),
@@ -74,6 +74,7 @@ pub(super) fn acquire(acquire: v1::AcquireLock) -> Body {
         value,
         wait,
         delay: duration(delay_ms),
+        waits_with: Some(LeaseId(waits_with)).filter(|lease| wait && lease.0 > 0),
     })
 }
 

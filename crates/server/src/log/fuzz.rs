@@ -101,7 +101,7 @@ impl Random {
             0..3 => Wire::Txn(self.txn()),
             3 => {
                 let term = if self.0.bool() {
-                    grant_lease::Term::TtlMs(self.number())
+                    grant_lease::Term::TtlMs(self.0.u64(1..100_000_000))
                 } else {
                     let (member, client, registration) = (self.text(), self.text(), self.text());
                     grant_lease::Term::Member(v1::MemberBinding { member, client, registration })
@@ -117,6 +117,7 @@ impl Random {
                 value: self.bytes(),
                 wait: self.0.bool(),
                 delay_ms: self.0.u64(..100_000),
+                waits_with: self.number(),
             }),
             6 => {
                 let (name, number) = (self.bytes(), self.number());
@@ -281,6 +282,7 @@ fn wire_body(body: &Body) -> Wire {
                 value: acquire.value.clone(),
                 wait: acquire.wait,
                 delay_ms: millis(acquire.delay),
+                waits_with: acquire.waits_with.map_or(0, |lease| lease.0),
             })
         }
         Body::Release(release) => {

@@ -54,7 +54,7 @@ impl Connect for ConnectLocally {
 
 impl InProcessNode for OwnNode {
     fn call(&self, request: http::Request<Body>) -> Responding {
-        let mut log = grpc::log_server(Some(self.0.clone()), grpc::Callers::Trusted);
+        let mut log = grpc::log_server(Some(self.0.clone()), None, grpc::Callers::Trusted);
         let responding = tower::Service::call(&mut log, request);
         Box::pin(async {
             let Ok(response) = responding.await;

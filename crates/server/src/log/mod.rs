@@ -23,7 +23,7 @@ mod txn;
 pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
 pub(crate) use coordination::{Page, lock_event, lock_name, read_leases, read_locks};
 pub use directory::Directory;
-pub(crate) use feed::{Feed, Step, WantedWatch, wanted};
+pub(crate) use feed::{Feed, SharedFeeds, Source, WantedWatch, event_position, wanted};
 pub use ids::registered_logs;
 use local::ConnectLocally;
 pub(crate) use members::binding;
@@ -60,6 +60,8 @@ pub(crate) struct LogPlane {
     pub(crate) ambassador: Ambassador,
     /// The log session of HTTP clients without a principal. Reads of all clients use it, too.
     pub(crate) kv: Kv,
+    /// Serves watches of keys while this node has no replica.
+    pub(crate) feeds: Arc<SharedFeeds>,
     /// The log sessions of principals.
     principals: Mutex<Principals<Kv>>,
     options: Options,
@@ -95,8 +97,9 @@ impl LogPlane {
             tokio::spawn(ids::watch(handle.clone(), registry.clone())),
             tokio::spawn(members::watch(handle.clone(), registry)),
         ];
+        let feeds = Arc::new(SharedFeeds::new(service.clone(), ambassador.clone()));
         let principals = Mutex::new(Principals::new(PRINCIPALS_MAX));
-        LogPlane { handle, service, ambassador, kv, principals, options, started: Instant::now(), tasks }
+        LogPlane { handle, service, ambassador, kv, feeds, principals, options, started: Instant::now(), tasks }
     }
 }
 

@@ -82,6 +82,11 @@ impl LogService {
         Gates::enter(&self.watches, "watches of keys", self.watches_max)
     }
 
+    /// Returns the number of streams of watches of keys.
+    pub(crate) fn watching(&self) -> usize {
+        self.watches_max.min(Semaphore::MAX_PERMITS) - self.watches.available_permits()
+    }
+
     /// Acquires a permit for one more HTTP request that waits for a lock or an election.
     pub(crate) fn enter_wait(&self) -> Result<OwnedSemaphorePermit, Error> {
         Gates::enter(&self.waits, "requests that wait for locks", WAITS_MAX)

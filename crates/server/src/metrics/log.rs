@@ -24,6 +24,21 @@ pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Resu
         plane.service.waiting(),
     )?;
     families.gauge(
+        "convoke_log_watch_streams",
+        "Open streams of watches of keys and locks.",
+        plane.service.watching(),
+    )?;
+    families.gauge(
+        "convoke_log_watch_upstreams",
+        "Streams from replicas for the watches of a node without a replica.",
+        plane.feeds.streams(),
+    )?;
+    families.counter(
+        "convoke_log_watch_catch_ups",
+        "Reads of events for watches that were behind the shared feed of this node.",
+        plane.feeds.catch_ups(),
+    )?;
+    families.gauge(
         "convoke_log_principals",
         "Principals that write to the log over HTTP at this node, each with its own log session.",
         plane.principals(),

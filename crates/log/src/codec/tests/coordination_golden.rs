@@ -53,7 +53,11 @@ fn leases_and_locks() {
         delay: Duration::from_micros(300),
         ..Acquire::new(LockName::lock("n"), LeaseId(7))
     };
-    assert_golden(&request(Body::Acquire(acquire)), &format!("{REQUEST} 09 00 016e 07 03 0176 01 ac02"));
+    assert_golden(&request(Body::Acquire(acquire.clone())), &format!("{REQUEST} 09 00 016e 07 03 0176 01 ac02"));
+    let bound = Acquire { waits_with: Some(LeaseId(300)), ..acquire.clone() };
+    assert_golden(&request(Body::Acquire(bound)), &format!("{REQUEST} 09 00 016e 07 03 0176 02 ac02 ac02"));
+    let hurried = Acquire { wait: false, ..acquire };
+    assert_golden(&request(Body::Acquire(hurried)), &format!("{REQUEST} 09 00 016e 07 03 0176 00 ac02"));
     let release = |place| request(Body::Release(Release { name: LockName::election("n"), place }));
     assert_golden(&release(Place::Lease(LeaseId(7))), &format!("{REQUEST} 0a 01 016e 00 07"));
     assert_golden(&release(Place::Fence(300)), &format!("{REQUEST} 0a 01 016e 01 ac02"));

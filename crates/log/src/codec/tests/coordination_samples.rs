@@ -104,10 +104,11 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
         3 => txn().prop_map(Body::Txn),
         1 => grant().prop_map(Body::Grant),
         1 => counter().prop_map(|lease| Body::Revoke(LeaseId(lease))),
-        1 => (name(), counter(), counter(), bytes(), any::<bool>(), counter()).prop_map(
+        1 => (name(), counter(), counter(), bytes(), 0..3u8, counter()).prop_map(
             |(name, lease, permits, value, wait, delay)| {
-                let delay = Duration::from_micros(delay);
-                Body::Acquire(Acquire { name, lease: LeaseId(lease), permits, value, wait, delay })
+                let waits_with = (wait == 2).then_some(LeaseId(permits));
+                let (lease, delay, wait) = (LeaseId(lease), Duration::from_micros(delay), wait > 0);
+                Body::Acquire(Acquire { name, lease, permits, value, wait, delay, waits_with })
             }
         ),
         1 => (name(), counter(), any::<bool>()).prop_map(|(name, number, fence)| {

@@ -15,6 +15,8 @@ pub(super) struct ModelPlace {
     pub(super) lease: u64,
     pub(super) value: Bytes,
     pub(super) delay: u64,
+    /// Second lease of a waiter; 0 for none.
+    pub(super) waits_with: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +39,22 @@ impl ModelLock {
 impl Model {
     pub(super) fn acquire(&mut self, _index: u64, acquire: &Acquire) -> Result<Response, Reason> {
         self.check(acquire)?;
-        let name = &acquire.name;
+        let (name, with) = (&acquire.name, acquire.waits_with.map_or(0, |lease| lease.0));
         let lock = self.locks.0.get(name).cloned();
         let newest = lock.iter().flat_map(|lock| &lock.holders).map(|holder| holder.fence).max().unwrap_or(0);
         let held = Err(Reason::LockHeld { fence: newest });
         let mine = lock.iter().flat_map(ModelLock::places).find(|place| place.lease == acquire.lease.0);
         match mine {
             Some(place) if place.fence > 0 => return Ok(Response::Lock(LockAnswer::Held { fence: place.fence })),
-            Some(_) if acquire.wait => return Ok(Response::Lock(LockAnswer::Waiting)),
+            Some(place) if acquire.wait => {
+                if place.waits_with != with {
+                    self.check_second_lease(with)?;
+                }
+                let lock = self.locks.0.get_mut(name).unwrap();
+                let mine = lock.queue.iter_mut().find(|place| place.lease == acquire.lease.0).unwrap();
+                mine.waits_with = with;
+                return Ok(Response::Lock(LockAnswer::Waiting));
+            }
             Some(_) => return held,
             None => {}
         }
@@ -59,10 +69,14 @@ impl Model {
             return held;
         }
         self.check_places(acquire, lock.as_ref(), is_free)?;
+        if !is_free {
+            self.check_second_lease(with)?;
+        }
         let new = ModelLock { permits: acquire.permits, holders: Vec::new(), queue: Vec::new(), delayed_until: None };
         let lock = self.locks.0.entry(name.clone()).or_insert(new);
         let delay = acquire.delay.as_micros() as u64;
-        lock.queue.push(ModelPlace { fence: 0, lease: acquire.lease.0, value: acquire.value.clone(), delay });
+        let (lease, value) = (acquire.lease.0, acquire.value.clone());
+        lock.queue.push(ModelPlace { fence: 0, lease, value, delay, waits_with: with });
         if !is_free {
             return Ok(Response::Lock(LockAnswer::Waiting));
         }
@@ -83,7 +97,19 @@ impl Model {
                 return Err(Reason::OutOfRange { field, found, min, max });
             }
         }
-        if self.leases.contains_key(&acquire.lease.0) { Ok(()) } else { Err(Reason::NoLease(acquire.lease)) }
+        for lease in [Some(acquire.lease), acquire.waits_with].into_iter().flatten() {
+            if !self.leases.contains_key(&lease.0) {
+                return Err(Reason::NoLease(lease));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_second_lease(&self, lease: u64) -> Result<(), Reason> {
+        let limit = self.limits.coordination.places_per_lease;
+        let all = self.locks.0.values().flat_map(|lock| &lock.queue);
+        let count = all.filter(|place| lease > 0 && place.waits_with == lease).count() as u64;
+        if count >= limit { Err(Reason::Full { field: Field::PlacesOfLease, limit }) } else { Ok(()) }
     }
 
     fn check_places(&self, acquire: &Acquire, lock: Option<&ModelLock>, is_free: bool) -> Result<(), Reason> {
@@ -121,7 +147,7 @@ impl Model {
             }
             granted = true;
             let fence = self.revise();
-            place.fence = fence;
+            (place.fence, place.waits_with) = (fence, 0);
             let change = LockChange::Granted { lease: LeaseId(place.lease), value: place.value.clone() };
             self.locks.0.get_mut(name).unwrap().holders.push(place);
             self.lock_event(name, fence, change);
@@ -184,6 +210,15 @@ impl Model {
 
     pub(super) fn end_places(&mut self, lease: LeaseId) {
         let names: Vec<LockName> = self.locks.0.keys().cloned().collect();
+        for name in &names {
+            let mut found = false;
+            while self.leave(name, |place| place.waits_with == lease.0).is_some() {
+                found = true;
+            }
+            if found {
+                self.settle(name);
+            }
+        }
         for name in names {
             let Some(place) = self.leave(&name, |place| place.lease == lease.0) else { continue };
             if place.fence > 0 && place.delay > 0 {

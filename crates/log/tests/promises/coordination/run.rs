@@ -279,14 +279,18 @@ impl Run {
                 let places: Vec<_> = self
                     .machine
                     .places(&lock.name)
-                    .map(|place| (place.fence().unwrap_or(0), place.lease.0, place.value.clone()))
+                    .map(|place| {
+                        let with = place.waits_with.map_or(0, |lease| lease.0);
+                        (place.fence().unwrap_or(0), place.lease.0, with, place.value.clone())
+                    })
                     .collect();
                 (lock.name.clone(), lock.delayed_until.map(LogTime::as_micros), lock.holders, lock.waiters, places)
             })
             .collect();
         let expected = self.model.locks.0.iter().map(|(name, lock)| {
             let places = lock.holders.iter().chain(&lock.queue);
-            let places = places.map(|place| (place.fence, place.lease, place.value.clone())).collect();
+            let places =
+                places.map(|place| (place.fence, place.lease, place.waits_with, place.value.clone())).collect();
             let counts = [&lock.holders, &lock.queue].map(|places| places.len() as u64);
             (name.clone(), lock.delayed_until, counts[0], counts[1], places)
         });

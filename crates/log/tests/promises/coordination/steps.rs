@@ -123,13 +123,15 @@ fn grant(rng: &mut Rng) -> Grant {
 fn acquire(rng: &mut Rng, model: &Model) -> Acquire {
     let at = rng.usize(..3);
     let usual = if at == 1 { 2 } else { 1 };
+    let wait = rng.u32(..4) > 0;
     Acquire {
         name: names()[at].clone(),
         lease: lease(rng, model),
         permits: if rng.u32(..20) == 0 { rng.u64(..4) } else { usual },
         value: Bytes::from(vec![b'v'; rng.usize(..5)]),
-        wait: rng.u32(..4) > 0,
+        wait,
         delay: Duration::from_micros(if rng.u32(..3) == 0 { rng.u64(..34) } else { 0 }),
+        waits_with: (wait && rng.u32(..3) == 0).then(|| lease(rng, model)),
     }
 }
 

@@ -254,6 +254,33 @@ fn lo4_the_end_of_a_lease_hands_its_lock_over_in_the_same_entry() {
     assert_eq!(events.count(), 3, "deleted, released, granted");
 }
 
+#[test]
+fn lo10_a_waiter_ends_with_its_second_lease_and_a_holder_does_not() {
+    let (mut log, client) = level_two();
+    let name = LockName::lock("job");
+    let [holder, waiter, next, second] = [1, 2, 3, 4].map(|number| grant(&mut log, client, number));
+    let acquire = |lease, with| Body::Acquire(Acquire { waits_with: with, ..Acquire::new(name.clone(), lease) });
+    let missing = log.submit(client, 5, acquire(holder, Some(LeaseId(999))));
+    assert_eq!(reason(&missing), Reason::NoLease(LeaseId(999)));
+    fence(&log.submit(client, 6, acquire(holder, Some(second))));
+    applied(&log.submit(client, 7, acquire(waiter, None)));
+    // Asking again makes the waiter depend on another lease.
+    applied(&log.submit(client, 8, acquire(waiter, Some(second))));
+    applied(&log.submit(client, 9, acquire(next, Some(holder))));
+    log.restart();
+    let revision = log.machine.keys().revision();
+    applied(&log.submit(client, 10, Body::Revoke(second)));
+    assert!(log.machine.place(&name, waiter).is_none(), "the waiter has left the queue");
+    assert!(log.machine.lease(waiter).is_some(), "its own lease lives");
+    assert!(log.machine.place(&name, holder).unwrap().fence().is_some(), "a holder does not depend on it");
+    assert_eq!(log.machine.keys().revision(), revision, "observers see no change");
+    // The entry that ends the lease of the holder does not hand the lock over to a waiter that it removes.
+    applied(&log.submit(client, 11, acquire(waiter, None)));
+    applied(&log.submit(client, 12, Body::Revoke(holder)));
+    assert!(log.machine.place(&name, next).is_none());
+    assert!(log.machine.place(&name, waiter).unwrap().fence().is_some());
+}
+
 /// A waiter is dropped: its cancel is the next request of the handle, whatever happened to the acquire.
 #[test]
 fn lo5_a_cancelled_acquire_never_holds_the_lock_afterwards() {
