@@ -12,7 +12,7 @@ use convoke_base::framing::header;
 use convoke_core::node::RegistryEvent;
 use convoke_core::version::OriginId;
 use convoke_core::wire::PROTOCOL_VERSION;
-use convoke_node::{NodeEvent, NodeHandle};
+use convoke_node::{Config, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, TestClient, eventually, member};
 use convoke_tls::{Authority, Identity, Issued, Mode};
 use std::net::SocketAddr;
@@ -111,6 +111,32 @@ async fn send_until_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin, byte
     assert!(closed.is_ok(), "the node keeps the connection of a stranger open");
 }
 
+/// Has every conversation on a connection of its own, some of them at once. `connect` returns none if it was refused.
+async fn converse<S, F>(sent: &[Vec<u8>], connect: impl Fn() -> F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Option<S>> + Send + 'static,
+{
+    for some in sent.chunks(16) {
+        let sending = some.iter().map(|bytes| {
+            let (connecting, bytes) = (connect(), bytes.clone());
+            tokio::spawn(async move {
+                if let Some(stream) = connecting.await {
+                    send_until_closed(stream, bytes).await;
+                }
+            })
+        });
+        for sending in sending.collect::<Vec<_>>() {
+            sending.await.unwrap();
+        }
+    }
+}
+
+/// Links that a busy machine does not lose: the events of the nodes are compared.
+fn patient(config: &mut Config) {
+    config.timers.ping_timeout = PATIENCE;
+}
+
 /// What a stranger sends: each message alone, and after a handshake that is wrong.
 fn conversations(wrong: &[Frame], cluster: &str, origin: &OriginId) -> Vec<Vec<u8>> {
     let messages = every_message(cluster, origin);
@@ -155,7 +181,7 @@ async fn assert_serves(cluster: &Cluster, nodes: &[NodeHandle]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_without_tls_are_not_noticed() {
-    let cluster = Cluster::start(3).await;
+    let cluster = Cluster::start_with(3, patient).await;
     let nodes: Vec<NodeHandle> = (0..3).map(|index| cluster.node(index).handle()).collect();
     let _client = TestClient::attach(cluster.node(0), "c", vec![member("a", "s")]).await;
     for node in &nodes {
@@ -172,15 +198,8 @@ async fn strangers_without_tls_are_not_noticed() {
     ];
     // Without TLS nobody can tell whether a complete, correct hello is that of a node: it is left out.
     let sent: Vec<_> = conversations(&wrong, &name, &other).into_iter().skip(1).collect();
-    for some in sent.chunks(16) {
-        let sending = some.iter().map(|bytes| {
-            let (address, bytes) = (nodes[0].local_address(), bytes.clone());
-            tokio::spawn(async move { send_until_closed(TcpStream::connect(address).await.unwrap(), bytes).await })
-        });
-        for sending in sending.collect::<Vec<_>>() {
-            sending.await.unwrap();
-        }
-    }
+    let address = nodes[0].local_address();
+    converse(&sent, || async move { TcpStream::connect(address).await.ok() }).await;
     assert_eq!(known(&nodes).await, before);
     assert_serves(&cluster, &nodes).await;
 }
@@ -205,6 +224,7 @@ fn strangers(ca: &TestCa) -> Vec<(&'static str, Option<Arc<Issued>>)> {
 async fn strangers_with_wrong_certificates_are_not_noticed() {
     let ca = TestCa::new();
     let cluster = Cluster::start_with(3, |config| {
+        patient(config);
         config.cluster = CLUSTER.to_owned();
         config.tls = Some(ca.node(config.id.as_str(), Mode::Required));
     })
@@ -221,26 +241,16 @@ async fn strangers_with_wrong_certificates_are_not_noticed() {
         [Frame::hello(0, CLUSTER, PROTOCOL_VERSION, &other), Frame::hello(1, CLUSTER, PROTOCOL_VERSION, &other)];
     let sent = conversations(&wrong, CLUSTER, &other);
     for (what, certificate) in strangers(&ca) {
-        for some in sent.chunks(16) {
-            let sending = some.iter().map(|bytes| {
-                let (bytes, certificate) = (bytes.clone(), certificate.clone());
-                tokio::spawn(async move {
-                    // With TLS 1.3 a caller learns of its refusal only when it reads. An error is a refusal, too.
-                    if let Ok(stream) = call(address, certificate.as_deref()).await {
-                        send_until_closed(stream, bytes).await;
-                    }
-                })
-            });
-            for sending in sending.collect::<Vec<_>>() {
-                sending.await.unwrap();
-            }
-        }
+        let connect = || {
+            let certificate = certificate.clone();
+            // With TLS 1.3 a caller learns of its refusal only when it reads. An error is a refusal, too.
+            async move { call(address, certificate.as_deref()).await.ok() }
+        };
+        converse(&sent, connect).await;
         assert_eq!(known(&nodes).await, before, "{what}");
     }
     // Without TLS at all.
-    for bytes in sent {
-        send_until_closed(TcpStream::connect(address).await.unwrap(), bytes).await;
-    }
+    converse(&sent, || async move { TcpStream::connect(address).await.ok() }).await;
     assert_eq!(known(&nodes).await, before, "plain");
     assert_serves(&cluster, &nodes).await;
 }

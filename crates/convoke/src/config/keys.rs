@@ -81,10 +81,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("network", "Limits of the connections between nodes."),
     ("clients", "Limits of the client port."),
     ("client_timeouts", "Timeouts of the client port."),
-    (
-        "rates",
-        "Rate limits of the client port, per second; 0 means no limit. A caller may use the amount of 10 s at once (docs/access-control.md).",
-    ),
+    ("rates", "Rate limits of the client port, per second; 0 means no limit (docs/access-control.md)."),
     ("auth", "Access control with tokens and grants (docs/access-control.md)."),
     ("audit", "Audit log of changes and denials (docs/access-control.md#audit-log)."),
     ("dns", "DNS (docs/dns.md)."),

@@ -11,24 +11,25 @@ use serde::Serialize;
 #[derive(Debug)]
 pub(crate) struct HttpError {
     status: StatusCode,
-    error: Error,
+    /// In a box, because results carry it.
+    error: Box<Error>,
 }
 
 impl HttpError {
     /// Overrides the status, for the few HTTP statuses without an error code.
     pub(crate) fn with_status(status: StatusCode, error: Error) -> Self {
-        HttpError { status, error }
+        HttpError { status, error: Box::new(error) }
     }
 
     pub(crate) fn into_error(self) -> Error {
-        self.error
+        *self.error
     }
 }
 
 impl From<Error> for HttpError {
     fn from(error: Error) -> Self {
         let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        HttpError { status, error }
+        HttpError { status, error: Box::new(error) }
     }
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Failed(pub(crate) ErrorCode);
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let (code, retry_after) = (self.error.code, self.error.retry_after_ms);
-        let mut response = json(self.status, &ErrorBody { error: self.error });
+        let mut response = json(self.status, &ErrorBody { error: *self.error });
         if code == ErrorCode::Unauthenticated {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
