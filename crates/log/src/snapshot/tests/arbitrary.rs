@@ -33,7 +33,7 @@ fn command(machine: &Machine, leases: &[LeaseId], number: u64, (kind, one, two, 
     let name = if flag { LockName::election(name) } else { LockName::lock(name) };
     let key = format!("k{}", one % 4);
     // Of the current holder, or of an earlier one.
-    let fence = machine.places(&name).find_map(|place| place.fence()).unwrap_or(u64::from(two) + 1);
+    let fence = machine.places(&name).find_map(crate::locks::LockPlace::fence).unwrap_or(u64::from(two) + 1);
     let body = match kind {
         0 => Body::Grant(Grant {
             term: if flag {
