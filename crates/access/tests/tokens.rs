@@ -216,3 +216,49 @@ proptest::proptest! {
         proptest::prop_assert!(verify(&authority(), &parts, NOW).is_err());
     }
 }
+
+/// Everybody can send a token. Whatever it contains, it is refused or it is the one that was issued.
+#[test]
+fn fuzz_a_changed_token_is_refused() {
+    let (token, authority) = (token(|_| {}), authority());
+    convoke_fuzz::texts(&[token.secret(), "a.b.c", "..", "eyJhbGciOiJub25lIn0.e30."], |text| {
+        if verify(&authority, text, NOW).is_ok() {
+            assert_eq!(text, token.secret());
+        }
+        let _ = inspect(&TokenText::new(text));
+    });
+}
+
+/// Whoever has a signing key of any issuer can sign any header and any claims.
+#[test]
+fn fuzz_signed_claims_never_leave_their_cluster_and_their_time() {
+    let (authority, kid) = (authority(), key().key_id());
+    let (_, valid) = inspect(&token(|_| {})).unwrap();
+    let (valid, header) = (serde_json::to_string(&valid).unwrap(), format!(r#"{{"alg":"EdDSA","kid":"{kid}"}}"#));
+    let check = |header: &str, claims: &str| {
+        let token = forged(header, claims, sign);
+        let Ok(principal) = verify(&authority, &token, NOW) else { return };
+        assert!(principal.name().starts_with("token/"), "{claims}");
+        assert!(principal.token().is_some_and(|token| token.expires_at > NOW), "{claims}");
+        let read: serde_json::Value = serde_json::from_str(claims).unwrap();
+        assert!(read["aud"].to_string().contains("\"shop\""), "the audience is the cluster: {claims}");
+    };
+    check(&header, &valid);
+    assert!(verify(&authority, &forged(&header, &valid, sign), NOW).is_ok(), "the corpus is valid");
+    convoke_fuzz::texts(&[&valid, "{}", r#"{"aud":["shop"],"exp":1e300,"iat":-1,"sub":"\u0000"}"#], |claims| {
+        check(&header, claims);
+    });
+    convoke_fuzz::texts(&[&header, r#"{"alg":["EdDSA"]}"#, "{}"], |header| check(header, &valid));
+}
+
+/// Grants inside a token are text of its issuer.
+#[test]
+fn fuzz_grants_allow_nothing_that_they_do_not_name() {
+    convoke_fuzz::texts(&["read service:a*", "put key:config/", "lock lock:*", "observe log", "* *"], |text| {
+        let grants = GrantList::parse_known(&[text]);
+        if grants.allows(Verb::Revoke, Resource::Cluster) {
+            assert!(text.contains("revoke") || text.contains('*'), "{text}");
+        }
+        let _ = Resource::parse(text);
+    });
+}

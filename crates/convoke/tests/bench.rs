@@ -118,6 +118,32 @@ fn keys_over_http() {
 }
 
 #[test]
+fn transactions_and_locks() {
+    let report = bench(&["txn", "--clients", "3", "--keys", "20", "--value", "10"]);
+    assert_eq!((report["clients"].as_f64(), report["value_bytes"].as_f64()), (Some(3.0), Some(10.0)));
+    let report = bench(&["lock", "--contenders", "3"]);
+    assert_eq!((&report["benchmark"], report["contenders"].as_f64()), (&"lock".into(), Some(3.0)));
+    let report = bench(&["lock", "--own", "--contenders", "2"]);
+    assert_eq!(report["benchmark"], "lock --own");
+}
+
+#[test]
+fn changes_of_keys_to_every_watcher() {
+    let report = bench(&["key-watch", "--watchers", "30", "--shared", "7", "--rate", "20"]);
+    let number = |key: &str| report[key].as_f64().unwrap();
+    assert_eq!((number("connections"), number("writes")), (5.0, 10.0), "{report}");
+    // On a busy machine, events can arrive too late to be counted.
+    assert_eq!(number("operations") + number("missing"), 30.0 * 10.0, "{report}");
+}
+
+#[test]
+fn leases_are_kept_alive() {
+    // One keep-alive each, after a third of the ttl.
+    let report = bench(&["lease", "--leases", "10", "--connections", "3", "--ttl", "30s", "--duration", "11s"]);
+    assert_eq!((report["operations"].as_u64(), report["leases"].as_f64()), (Some(10), Some(10.0)), "{report}");
+}
+
+#[test]
 fn existing_nodes_are_left_unchanged() {
     let node = TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0"])).ready();
     for arguments in [
@@ -135,12 +161,44 @@ fn existing_nodes_are_left_unchanged() {
     assert!(error.contains("leave out --addr"), "{error}");
 }
 
+/// Over TLS, with a token, at a node that `convoke init` configured.
+#[test]
+fn a_secured_node_takes_load_with_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let security = dir.path().join("security");
+    let file = |name: &str| security.join(name).to_str().unwrap().to_owned();
+    let written = convoke(&["init", security.to_str().unwrap(), "--nodes", "n1"]).output().unwrap();
+    assert!(written.status.success());
+    let data = dir.path().join("data");
+    let config = file("nodes/n1/convoke.toml");
+    let start = ["start", "--config", &config, "--client-port", "0", "--peer-port", "0", "--data-dir"];
+    let node = TestNode::spawn(convoke(&start).arg(&data));
+    let (ca, token) = (file("ca.pem"), file("operator.token"));
+    let address = format!("https://{}", node.clients);
+    let shown = ["--addr", &address, "--ca", &ca, "--token-file", &token];
+    until("the log is ready", || {
+        let put = convoke(&["kv", "put", "ready", "x"]).args(shown).output().unwrap();
+        put.status.success()
+    });
+    for arguments in [
+        &["register", "--clients", "2", "--members", "100"][..],
+        &["heartbeat", "--clients", "4", "--connections", "2"],
+        &["log", "--clients", "2"],
+        &["http-register", "--clients", "2", "--members", "100"],
+    ] {
+        bench(&[arguments, &shown].concat());
+        let denied = convoke(&["bench"]).args(arguments).args(&shown[..4]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&denied.stderr).into_owned();
+        assert!(denied.status.code() == Some(5) && stderr.contains("needs a token"), "{arguments:?}: {stderr}");
+    }
+}
+
 /// An unreachable node is reported immediately, and a silent one while the command waits for it. Neither is an error of
 /// the load.
 #[test]
 fn an_unreachable_node_is_exit_code_3() {
     let unreachable_address = free_address();
-    for kind in ["register", "heartbeat", "propagate", "watch", "log", "http-lookup"] {
+    for kind in ["register", "heartbeat", "propagate", "watch", "log", "txn", "lock", "http-lookup"] {
         let error = failure(&convoke(&["bench", kind, "--addr", &unreachable_address]).output().unwrap(), 3);
         assert!(
             error.starts_with(&format!("cannot reach a node at {unreachable_address} (connection refused)")),

@@ -3,6 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use convoke_base::codec::COUNTER_MAX;
 use convoke_core::version::{Dot, Incarnation, NodeId, OriginId};
 
 const FORMAT: u8 = 1;
@@ -41,9 +42,11 @@ impl SessionPosition {
             let (head, rest) = bytes.split_at_checked(DOT_HEAD)?;
             let (node, rest) = rest.split_at_checked(head[DOT_HEAD - 1].into())?;
             let number = |at: usize| Some(u64::from_be_bytes(head[at..at + 8].try_into().ok()?));
-            let incarnation = Incarnation { number: number(0)?, nonce: number(8)? };
+            // Nodes send the writes to each other, and reject greater numbers as malformed.
+            let counter = |at: usize| number(at).filter(|number| *number <= COUNTER_MAX);
+            let incarnation = Incarnation { number: counter(0)?, nonce: number(8)? };
             let node = NodeId::new(std::str::from_utf8(node).ok()?).ok()?;
-            dots.push(Dot { origin: OriginId { node, incarnation }, n: number(16)? });
+            dots.push(Dot { origin: OriginId { node, incarnation }, n: counter(16)? });
             bytes = rest;
         }
         (format == FORMAT && dots.len() <= DOTS_MAX).then_some(SessionPosition { order, dots })
@@ -170,10 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_no_node_reaches_are_rejected() {
+        for (number, n) in [(COUNTER_MAX + 1, 1), (1, COUNTER_MAX + 1), (u64::MAX, u64::MAX)] {
+            let mut position = SessionPosition::default();
+            let incarnation = Incarnation { number, nonce: 1 };
+            position.add(Dot { origin: OriginId { node: NodeId::new("n1").unwrap(), incarnation }, n });
+            assert_eq!(SessionPosition::parse(&position.text()), None, "{number} {n}");
+        }
+    }
+
+    #[test]
     fn fuzz_tokens() {
         let check = |text: &str| {
             let Some(position) = SessionPosition::parse(text) else { return };
             assert!(position.dots().len() <= DOTS_MAX);
+            let largest = position.dots().iter().map(|dot| dot.n.max(dot.origin.incarnation.number)).max();
+            assert!(largest.unwrap_or(0) <= COUNTER_MAX, "peers would reject {position:?}");
             assert_eq!(SessionPosition::parse(&position.text()), Some(position));
         };
         let mut position = SessionPosition::default();

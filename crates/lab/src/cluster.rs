@@ -1,7 +1,7 @@
 //! Several nodes on one machine.
 
 use crate::network::{Direction, RelayNetwork};
-use crate::node::{Launch, LocalNode};
+use crate::node::{Launch, LocalNode, NodeState};
 use crate::process::NodeError;
 use crate::relay::Relay;
 use std::ffi::OsString;
@@ -94,8 +94,9 @@ impl LocalCluster {
         let join = self.others(&id);
         self.added = number;
         self.nodes.push(node);
+        let others = self.others_run(&id);
         let started = match self.nodes.last_mut() {
-            Some(node) => node.start(&self.launch, &join).await,
+            Some(node) => node.start(&self.launch, &join, others).await,
             None => Ok(()),
         };
         if started.is_err() {
@@ -113,6 +114,10 @@ impl LocalCluster {
 
     fn others(&self, id: &str) -> Vec<SocketAddr> {
         self.nodes.iter().filter(|node| node.id() != id).map(LocalNode::peers).collect()
+    }
+
+    fn others_run(&self, id: &str) -> bool {
+        self.nodes.iter().any(|node| node.id() != id && node.state() == NodeState::Running)
     }
 
     /// Stops a node, forgets it and removes its directory. Returns whether the node existed.
@@ -133,11 +138,12 @@ impl LocalCluster {
         Some(())
     }
 
-    /// Starts the process of a dead node again, with its old addresses and directory, and waits until it is ready.
+    /// Starts the process of a dead node again, with its old addresses and directory, and waits until it is ready. If no
+    /// other node runs, it is not ready alone, so this waits until it listens.
     pub async fn restart(&mut self, id: &str) -> Option<Result<(), NodeError>> {
         let index = self.index(id)?;
-        let join = self.others(id);
-        Some(self.nodes[index].start(&self.launch, &join).await)
+        let (join, others) = (self.others(id), self.others_run(id));
+        Some(self.nodes[index].start(&self.launch, &join, others).await)
     }
 
     /// SIGSTOP.

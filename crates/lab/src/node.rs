@@ -113,8 +113,9 @@ impl LocalNode {
         }
     }
 
-    /// Starts the process and waits until the node is ready.
-    pub(crate) async fn start(&mut self, launch: &Launch, join: &[SocketAddr]) -> Result<(), NodeError> {
+    /// Starts the process, and waits until the node is ready. A node that can reach none of its seeds is not ready (N7), so
+    /// unless `others` run, this waits until it listens.
+    pub(crate) async fn start(&mut self, launch: &Launch, join: &[SocketAddr], others: bool) -> Result<(), NodeError> {
         if self.state() != NodeState::Dead {
             return Err(NodeError::Running { id: self.id.clone() });
         }
@@ -129,7 +130,8 @@ impl LocalNode {
             self.relay.lead_to(Some(peers));
         }
         let started = match listening {
-            Ok(_) => running.ready(START_TIMEOUT).await,
+            Ok(_) if others || join.is_empty() => running.ready(START_TIMEOUT).await,
+            Ok(addresses) => Ok(addresses),
             Err(error) => Err(error),
         };
         if started.is_err() {

@@ -3,6 +3,7 @@
 use crate::access::AuthConfig;
 use crate::audit::AuditConfig;
 use crate::error::StartError;
+use crate::rates::RateLimits;
 use convoke_tls::NodeTls;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct Config {
     /// Audit log; `None` writes none.
     pub audit: Option<AuditConfig>,
     pub limits: ServerLimits,
+    /// Rate limits; none by default.
+    pub rates: RateLimits,
     pub timeouts: Timeouts,
 }
 
@@ -132,6 +135,7 @@ impl Default for Config {
             auth: None,
             audit: None,
             limits: ServerLimits::default(),
+            rates: RateLimits::default(),
             timeouts: Timeouts::default(),
         }
     }

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::error::StartError;
 use crate::log::LogPlane;
 use crate::net::{self, Stage};
+use crate::rates::RateLimiter;
 use crate::surface::Surface;
 use convoke_dns::Dns;
 use convoke_node::{Ending, NodeHandle};
@@ -95,14 +96,15 @@ impl Bound {
         let audit = audit.start(node.id().as_str());
         let shutdown = config.timeouts.shutdown;
         let (stage, stages) = watch::channel(Stage::Serving);
-        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone()));
+        let rates = Arc::new(RateLimiter::new(config.rates));
+        let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone(), rates.clone()));
         let surface = Surface::new(
             config,
             address,
             node.clone(),
             log,
             dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())),
-            (gate, audit),
+            (gate, audit, rates),
         );
         let following = tokio::spawn(surface.clone().follow());
         let accepting = tokio::spawn({

@@ -52,6 +52,8 @@ pub(crate) struct ClientConnection {
     open_calls: AtomicUsize,
     /// All calls so far.
     calls: AtomicU64,
+    /// Bytes of gRPC messages that no rate limit has counted yet.
+    received: AtomicU64,
 }
 
 /// A call on a connection. Dropped with its response.
@@ -102,6 +104,16 @@ impl ClientConnection {
         Err(convoke_proto::Error::new(ErrorCode::Unauthenticated, message))
     }
 
+    /// Counts bytes that have arrived.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that have arrived since the last call of this function.
+    pub(crate) fn take_received(&self) -> u64 {
+        self.received.swap(0, Ordering::Relaxed)
+    }
+
     pub(crate) fn known_caller(&self) -> Option<KnownCaller> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -145,7 +157,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.connection.clone());
         let call = OpenCall::on(&self.connection);
-        let authenticated = self.surface.gate.authenticate(&self.connection, request.headers());
+        let authenticated = self.surface.admit(&self.connection, &request);
         let end = authenticated.as_ref().ok().and_then(|caller| StreamEnd::of(&self.surface, caller));
         request.extensions_mut().insert(Authenticated(authenticated));
         if is_grpc(request.headers()) {
@@ -161,7 +173,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     }
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 

@@ -9,6 +9,7 @@ use crate::grpc::Health;
 use crate::log::LogPlane;
 use crate::metrics::Metrics;
 use crate::net::Addresses;
+use crate::rates::RateLimiter;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
 use convoke_dns::Dns;
@@ -34,6 +35,7 @@ pub(crate) struct Surface {
     /// Records changes and denials.
     pub(crate) audit: Audit,
     pub(crate) gates: Gates,
+    pub(crate) rates: Arc<RateLimiter>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     /// Names under which clients reach this node.
@@ -85,7 +87,7 @@ impl Surface {
         node: NodeHandle,
         log: Option<LogPlane>,
         dns: Option<Dns>,
-        (gate, audit): (Gate, Audit),
+        (gate, audit, rates): (Gate, Audit, Arc<RateLimiter>),
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
         let sessions = http::Sessions::new(config.limits.http_sessions);
@@ -105,6 +107,7 @@ impl Surface {
             gate,
             audit,
             gates,
+            rates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
         })

@@ -171,6 +171,32 @@ mod tests {
         assert!(Identity::parse(&format!("convoke://c/node/{}", "a".repeat(2_000))).is_err());
     }
 
+    /// A stranger chooses the certificate that he shows.
+    #[test]
+    fn fuzz_identities_have_one_spelling() {
+        convoke_fuzz::texts(&["convoke://convoke/node/n1", "convoke://a%20b%2F/client/ops%40x"], |uri| {
+            if let Ok(identity) = Identity::parse(uri) {
+                assert_eq!(identity.to_string(), uri);
+            }
+        });
+    }
+
+    #[test]
+    fn fuzz_certificates_have_an_identity_or_an_error() {
+        use rustls_pki_types::pem::PemObject;
+        let validity = crate::Validity { now: std::time::SystemTime::now(), lasts: std::time::Duration::from_secs(60) };
+        let (authority, _) = crate::Authority::create("prod", validity).unwrap();
+        let request = crate::Request { identity: Identity::node("prod", "n1"), hosts: vec!["localhost".to_owned()] };
+        let issued = authority.issue(&request, validity).unwrap();
+        let valid = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap().to_vec();
+        assert_eq!(Identity::of(&CertificateDer::from(valid.clone())), Ok(Identity::node("prod", "n1")));
+        convoke_fuzz::bytes(&[valid], |bytes| {
+            if let Ok(identity) = Identity::of(&CertificateDer::from(bytes.to_vec())) {
+                assert_eq!(Identity::parse(&identity.to_string()), Ok(identity));
+            }
+        });
+    }
+
     #[test]
     fn bytes_that_are_no_certificate_are_unreadable() {
         assert_eq!(Identity::of(&CertificateDer::from(vec![0x30, 0x82, 0xff])), Err(InvalidIdentity::Unreadable));

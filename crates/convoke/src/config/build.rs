@@ -2,7 +2,7 @@
 
 use super::keys;
 use super::load::Loaded;
-use super::secure::{audit, auth, dns_enabled, is_secured, tls};
+use super::secure::{audit, auth, dns_enabled, is_secured, rates, tls};
 use super::settings::Settings;
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
 use convoke_core::ConfigError;
@@ -74,6 +74,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             value_bytes: settings.log_state.value_bytes.into(),
             ..settings.clients.build()
         },
+        rates: rates(&settings.rates),
         timeouts: settings.client_timeouts.build(),
     };
     server.validate().map_err(|error| rejected_by_server(loaded, &error))?;

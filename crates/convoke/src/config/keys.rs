@@ -81,6 +81,10 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("network", "Limits of the connections between nodes."),
     ("clients", "Limits of the client port."),
     ("client_timeouts", "Timeouts of the client port."),
+    (
+        "rates",
+        "Rate limits of the client port, per second; 0 means no limit. A caller may use the amount of 10 s at once (docs/access-control.md).",
+    ),
     ("auth", "Access control with tokens and grants (docs/access-control.md)."),
     ("audit", "Audit log of changes and denials (docs/access-control.md#audit-log)."),
     ("dns", "DNS (docs/dns.md)."),
@@ -191,6 +195,18 @@ pub(crate) const KEYS: &[Key] = &[
         .details("For the value of a key, `log_state.value_bytes` applies."),
     key("client_timeouts.headers", "Time to receive the headers of a request")
         .details("Also the time after which idle HTTP/1.1 connections are closed."),
+    key("rates.principal_requests", "Requests of one principal: calls, and messages of streams")
+        .details("Rates of principals need `auth.enabled`. Nodes are not limited."),
+    key("rates.principal_attaches", "Attach streams that one principal opens"),
+    key("rates.principal_sessions", "HTTP sessions and log sessions that one principal creates"),
+    key("rates.principal_watchers", "Watches that one principal opens"),
+    key("rates.principal_bytes", "Bytes that one principal sends"),
+    key("rates.address_requests", "Requests from one address, before authentication")
+        .details("An address is an IPv4 address or an IPv6 network of 64 bits. Without TLS, other nodes count as clients."),
+    key("rates.address_attaches", "Attach streams that one address opens"),
+    key("rates.address_sessions", "HTTP sessions and log sessions that one address creates"),
+    key("rates.address_watchers", "Watches that one address opens"),
+    key("rates.address_bytes", "Bytes that one address sends"),
     key("auth.enabled", "Require tokens or certificates with grants")
         .details("Without it, every process that reaches a port may do everything, and the status shows `access: open`."),
     key("auth.keys", "Directory with the public keys that verify tokens, *.pub").details(

@@ -2,9 +2,9 @@
 
 use super::build::from;
 use super::load::Loaded;
-use super::settings::Settings;
+use super::settings::{RateSettings, Settings};
 use convoke_cli::{CommandError, Result};
-use convoke_server::{AuditConfig, AuditTarget};
+use convoke_server::{AuditConfig, AuditTarget, RateLimits, Rates};
 use std::path::Path;
 use std::time::Duration;
 
@@ -76,4 +76,24 @@ pub(super) fn audit(settings: &Settings) -> Option<AuditConfig> {
 /// DNS cannot authenticate its clients: with access control it must be asked for.
 pub(super) fn dns_enabled(loaded: &Loaded) -> bool {
     loaded.settings.dns.enabled && (!loaded.settings.auth.enabled || loaded.source("dns.enabled").is_some())
+}
+
+/// Returns the rate limits. They are off by default.
+pub(super) fn rates(rates: &RateSettings) -> RateLimits {
+    RateLimits {
+        principal: Rates {
+            requests: rates.principal_requests,
+            attaches: rates.principal_attaches,
+            sessions: rates.principal_sessions,
+            watchers: rates.principal_watchers,
+            bytes: rates.principal_bytes.into(),
+        },
+        address: Rates {
+            requests: rates.address_requests,
+            attaches: rates.address_attaches,
+            sessions: rates.address_sessions,
+            watchers: rates.address_watchers,
+            bytes: rates.address_bytes.into(),
+        },
+    }
 }

@@ -40,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) network: NetworkSettings,
     pub(crate) clients: ClientSettings,
     pub(crate) client_timeouts: ClientTimeoutSettings,
+    pub(crate) rates: RateSettings,
     pub(crate) auth: AuthSettings,
     pub(crate) audit: AuditSettings,
     pub(crate) dns: DnsSettings,
@@ -183,6 +184,21 @@ part_of!(
     }
 );
 
+/// Rates per second of one principal or one address; 0 means no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RateSettings {
+    pub(crate) principal_requests: u64,
+    pub(crate) principal_attaches: u64,
+    pub(crate) principal_sessions: u64,
+    pub(crate) principal_watchers: u64,
+    pub(crate) principal_bytes: Bytes,
+    pub(crate) address_requests: u64,
+    pub(crate) address_attaches: u64,
+    pub(crate) address_sessions: u64,
+    pub(crate) address_watchers: u64,
+    pub(crate) address_bytes: Bytes,
+}
+
 part_of!(convoke_server::Timeouts, ClientTimeoutSettings { headers: Time });
 
 part_of!(
@@ -242,6 +258,7 @@ impl Default for Settings {
             network: NetworkSettings::default(),
             clients: ClientSettings::default(),
             client_timeouts: ClientTimeoutSettings::default(),
+            rates: RateSettings::default(),
             auth: AuthSettings::default(),
             audit: AuditSettings::default(),
             dns: DnsSettings {

@@ -47,7 +47,7 @@ impl From<Time> for Duration {
 }
 
 /// A size in bytes, with or without a unit: `64KiB`, `4MiB`, `4096`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub(crate) struct Bytes(u64);
 

@@ -191,8 +191,11 @@ fn objects<K: Ord + Clone>(request: &Request<K>) -> Vec<Object<K>> {
     found.into_iter().collect()
 }
 
-/// Groups of objects that no operation connects, with their operations in the recorded order.
-fn groups<'a, K: Ord + Clone>(operations: &[&'a Recorded<K>]) -> Vec<(Vec<Object<K>>, Vec<&'a Recorded<K>>)> {
+/// Objects that are checked together, and their operations in the recorded order.
+type Group<'a, K> = (Vec<Object<K>>, Vec<&'a Recorded<K>>);
+
+/// Returns groups of objects that no operation connects.
+fn groups<'a, K: Ord + Clone>(operations: &[&'a Recorded<K>]) -> Vec<Group<'a, K>> {
     let mut groups: Vec<BTreeSet<&Object<K>>> = Vec::new();
     for operation in operations {
         let mut joined: BTreeSet<&Object<K>> = operation.key.iter().collect();

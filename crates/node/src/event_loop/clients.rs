@@ -4,7 +4,7 @@ use super::{EventLoop, Executed, Operations, REPLICATION_WAIT, Reply, ReplyTo};
 use crate::client_queue::{Heartbeat, Request};
 use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
-use convoke_core::node::{ClientOperation, ConnId, Replicated, SessionId};
+use convoke_core::node::{ClientOperation, ConnId, OperationResult, Replicated, SessionId};
 use convoke_core::{ErrorCode, Rejection, Time};
 use std::sync::Arc;
 
@@ -60,7 +60,10 @@ impl EventLoop {
             (ReplyTo::Once(reply), _) => self.replies.push(Reply::Answer(reply, answers)),
             (ReplyTo::Replicated(reply), _) => {
                 let last_write = self.core.last_dot();
+                // The copy of a request writes nothing, and waits for what the first one wrote.
+                let accepted = answers.iter().any(is_accepted_write);
                 let executed = Executed { results: answers, last_write, replicated: false };
+                let written = if accepted { 0 } else { written };
                 self.reply_when_replicated(Reply::Executed(reply, executed), written, now);
             }
         }
@@ -137,4 +140,9 @@ impl EventLoop {
 
 fn closed() -> Rejection {
     Rejection::new(ErrorCode::SessionGone, "the node closed this connection; attach again")
+}
+
+/// Whether this is the result of a write, by this request or by an earlier copy.
+fn is_accepted_write(result: &OperationResult) -> bool {
+    matches!(result, OperationResult::Written(Ok(_)) | OperationResult::Unregistered(Ok(_)))
 }

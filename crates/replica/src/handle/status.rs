@@ -30,6 +30,8 @@ impl LogHandle {
             None => {
                 let status = outside(self.plane.known(), stopped, self.plane.fault());
                 let available = status.available && self.plane.is_group_available();
+                let group = if available { status.group } else { unconfirmed(status.group) };
+                let status = ReplicaStatus { group, ..status };
                 ReplicaStatus { available, obstacle: self.plane.obstacle(), conflict: self.conflict(), ..status }
             }
         }
@@ -122,6 +124,15 @@ impl LogHandle {
     pub fn is_available(&self) -> bool {
         self.status().available
     }
+}
+
+/// The group as this node knew it when it last reached a leader: the leader may be gone.
+fn unconfirmed(group: Group) -> Group {
+    let last = group.leader;
+    let replicas = group.replicas.into_iter();
+    let replicas =
+        replicas.map(|member| GroupReplica { unreachable: last == Some(member.replica), ..member }).collect();
+    Group { leader: None, replicas, ..group }
 }
 
 fn outside(group: Group, stopped: bool, fault: Option<String>) -> ReplicaStatus {
@@ -259,5 +270,25 @@ impl Engine {
             }),
             conflict: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_outside_of_a_silent_group_shows_no_leader() {
+        let member = |id: u64| GroupReplica {
+            replica: ReplicaId(id),
+            node: format!("n{id}").into(),
+            address: String::new().into(),
+            voter: true,
+            unreachable: false,
+        };
+        let group = Group { leader: Some(ReplicaId(2)), replicas: vec![member(1), member(2)], ..Group::default() };
+        let shown = unconfirmed(group);
+        assert_eq!(shown.leader, None);
+        assert_eq!(shown.replicas.iter().map(|one| one.unreachable).collect::<Vec<_>>(), [false, true]);
     }
 }

@@ -44,7 +44,7 @@ impl Caller {
         Caller { principal, token, restricted: true, call: None }
     }
 
-    pub(super) fn is_restricted(&self) -> bool {
+    pub(crate) fn is_restricted(&self) -> bool {
         self.restricted
     }
 

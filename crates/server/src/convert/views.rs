@@ -80,6 +80,9 @@ pub(crate) fn log_degraded(log: &LogHandle) -> Option<String> {
             Some(why) => format!("the log has not begun yet: {why}"),
             None => "the log has not begun yet".to_owned(),
         }),
+        _ if status.excluded => {
+            Some(format!("this replica of the log is excluded: {}", status.obstacle.unwrap_or_default()))
+        }
         _ if !status.available => Some("the log has no leader with a majority".to_owned()),
         _ => status.quota_warning(),
     }

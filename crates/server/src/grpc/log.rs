@@ -67,8 +67,8 @@ impl log_server::Log for Log {
 
     async fn submit(&self, request: Request<Streaming<v1::SubmitRequest>>) -> Answer<SubmitStream> {
         let named = named(&request)?;
-        let client = request.extensions().get::<Arc<ClientConnection>>().and_then(|connection| connection.address);
-        let sender = Sender { address: client.map(|address| address.ip()), caller: self.caller(&request)? };
+        let connection = request.extensions().get::<Arc<ClientConnection>>().cloned();
+        let sender = Sender { connection, caller: self.caller(&request)? };
         Ok(Response::new(SubmitStream::open(self.service()?, Box::pin(request.into_inner()), sender, named)?))
     }
 

@@ -15,7 +15,8 @@ use crate::audit::Recording;
 use crate::config::Config;
 use crate::http;
 use crate::log::{Directory, LogService, SharedFeeds};
-use crate::service::Reply;
+use crate::rates::RateLimiter;
+use crate::service::{ClientConnection, Reply};
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{Request, Response};
@@ -67,7 +68,8 @@ impl Services {
         let path = request.uri().path().to_owned();
         let action = ("grpc", || path.clone());
         let recording = Recording::begin(&self.surface.audit, &mut request, action, measure::recorded(method));
-        let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout));
+        let connection = request.extensions().get::<Arc<ClientConnection>>().cloned();
+        let request = request.map(|body| timed_body::TimedBody::new(&path, body, timeout, connection));
         let service = path.split('/').nth(1);
         let refused = http::check_grpc(&self.surface.hosts, request.version(), request.uri(), request.headers())
             .and_then(|()| authorize(&path, request.extensions()));
@@ -110,7 +112,8 @@ pub fn log_service(
     directory: Arc<dyn Directory>,
     config: &Config,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
-    log_server(Some(Arc::new(LogService::new(log, directory, config, None))), None, Callers::Trusted)
+    let rates = Arc::new(RateLimiter::new(config.rates));
+    log_server(Some(Arc::new(LogService::new(log, directory, config, None, rates))), None, Callers::Trusted)
 }
 
 /// `service` is `None` if this node runs no log plane. Without `feeds`, a node without a replica rejects watches.

@@ -5,6 +5,7 @@ use crate::access::Caller;
 use crate::convert::{filter, wire_member};
 use crate::error::{no_member, rejected};
 use crate::listing::{Part, list};
+use crate::service::ClientConnection;
 use crate::surface::{Gates, Surface};
 use convoke_proto::v1;
 use convoke_proto::v1::registry_server;
@@ -25,7 +26,9 @@ impl registry_server::Registry for Registry {
         let permit = Gates::enter(&surface.gates.attaches, "attached clients", surface.config.limits.attaches)?;
         let caller = Caller::of(request.extensions())?;
         let connection = surface.node.connect().map_err(rejected)?;
-        Ok(Response::new(AttachStream::new(request.into_inner(), connection, surface.clone(), caller, permit)))
+        let arrived_on = request.extensions().get::<Arc<ClientConnection>>().cloned();
+        let inbound = request.into_inner();
+        Ok(Response::new(AttachStream::new(inbound, connection, arrived_on, surface.clone(), caller, permit)))
     }
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {

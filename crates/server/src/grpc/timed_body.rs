@@ -1,10 +1,12 @@
 //! Request bodies of gRPC calls that must arrive in time.
 
+use crate::service::ClientConnection;
 use bytes::{Buf, Bytes};
 use convoke_proto::{Error, ErrorCode};
 use http_body::{Body, Frame, SizeHint};
 use std::error::Error as StdError;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
@@ -29,15 +31,20 @@ pub(crate) struct TimedBody<B> {
     timer: Option<Pin<Box<Sleep>>>,
     first: Option<FirstMessage>,
     in_time: bool,
+    /// Counts the bytes, for the rate limits.
+    connection: Option<Arc<ClientConnection>>,
 }
 
 impl<B> TimedBody<B> {
-    pub(super) fn new(path: &str, body: B, timeout: Duration) -> Self {
+    pub(super) fn new(path: &str, body: B, timeout: Duration, connection: Option<Arc<ClientConnection>>) -> Self {
         let first = STREAMS.contains(&path).then(FirstMessage::default);
-        TimedBody { body, timeout, timer: None, first, in_time: false }
+        TimedBody { body, timeout, timer: None, first, in_time: false, connection }
     }
 
     fn arrived(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(connection), Some(data)) = (&self.connection, frame.data_ref()) {
+            connection.received(data.len());
+        }
         if let (Some(first), Some(data)) = (&mut self.first, frame.data_ref()) {
             self.in_time = first.take(data);
         }

@@ -38,10 +38,14 @@ pub(crate) struct Failed(pub(crate) ErrorCode);
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        let code = self.error.code;
+        let (code, retry_after) = (self.error.code, self.error.retry_after_ms);
         let mut response = json(self.status, &ErrorBody { error: self.error });
         if code == ErrorCode::Unauthenticated {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(wait) = retry_after {
+            // The header has seconds.
+            response.headers_mut().insert(header::RETRY_AFTER, wait.div_ceil(1_000).into());
         }
         response.extensions_mut().insert(Failed(code));
         response

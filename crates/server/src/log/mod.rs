@@ -35,6 +35,7 @@ pub(crate) use txn::{compacted_error, read_key_at, read_keys, read_range_at, rea
 use crate::config::Config;
 use crate::error::no_log_plane;
 use crate::net::Stage;
+use crate::rates::RateLimiter;
 use crate::surface::Surface;
 use convoke_client::TokenSource;
 use convoke_client::log::{Ambassador, Kv, Options};
@@ -77,12 +78,13 @@ impl LogPlane {
         config: &Config,
         own: SocketAddr,
         stage: watch::Receiver<Stage>,
+        rates: Arc<RateLimiter>,
     ) -> LogPlane {
         let own = reachable(own).to_string();
         let id = node.id().to_string();
         let addresses = [own.clone(), node.client_address().to_owned()];
         let registry = node.clone();
-        let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage)));
+        let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage), rates));
         let token = config.auth.as_ref().and_then(|auth| auth.node_token.clone()).map(TokenSource::file);
         let connect = Arc::new(ConnectLocally::new(addresses, &service, token, config.tls.clone()));
         let ambassador =

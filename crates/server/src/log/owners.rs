@@ -1,6 +1,7 @@
 //! Owners of what HTTP clients use. The node that a client calls decides (AU12), because it knows the grants of the caller.
 
 use super::LogPlane;
+use super::sessions::no_request;
 use crate::access::{Caller, Use};
 use convoke_access::{Resource, Verb};
 use convoke_client::log::{Consistency, Kv};
@@ -74,6 +75,6 @@ impl LogPlane {
         let found = page.sessions.into_iter().find(|open| open.session == id.session);
         let opener = found.map(|open| Opener { name: open.opened_by.into(), reserved: open.reserved });
         let own = opener.as_ref().and_then(Opener::principal).is_some_and(|principal| caller.owns(principal));
-        if own { Ok(()) } else { decided }
+        if own { Ok(()) } else { Err(no_request(id)) }
     }
 }

@@ -5,6 +5,7 @@ use super::directory::Directory;
 use crate::config::Config;
 use crate::error::invalid;
 use crate::net::Stage;
+use crate::rates::RateLimiter;
 use crate::surface::Gates;
 use convoke_log::{Epoch, Machine, RequestId};
 use convoke_proto::{Error, ErrorCode, v1};
@@ -33,6 +34,7 @@ pub(crate) struct LogService {
     pub(super) timeout: Duration,
     /// Stage of the server; `None` without a server.
     stage: Option<watch::Receiver<Stage>>,
+    pub(super) rates: Arc<RateLimiter>,
 }
 
 impl LogService {
@@ -41,6 +43,7 @@ impl LogService {
         directory: Arc<dyn Directory>,
         config: &Config,
         stage: Option<watch::Receiver<Stage>>,
+        rates: Arc<RateLimiter>,
     ) -> LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
@@ -49,7 +52,7 @@ impl LogService {
         let watches = Arc::new(Semaphore::new(watches_max.min(Semaphore::MAX_PERMITS)));
         let timeout = config.timeouts.request;
         let waits = Arc::new(Semaphore::new(WAITS_MAX));
-        LogService { handle, directory, links, links_max, backups, watches, watches_max, waits, timeout, stage }
+        LogService { handle, directory, links, links_max, backups, watches, watches_max, waits, timeout, stage, rates }
     }
 
     /// Acquires a permit for one more ambassador.

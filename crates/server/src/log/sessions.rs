@@ -97,7 +97,7 @@ impl LogService {
         if let Some(principal) = sender.caller.opener() {
             return Ok(Opener { name: principal.into(), reserved: false });
         }
-        let name = match sender.address {
+        let name = match sender.address() {
             Some(IpAddr::V4(address)) => address.to_string().into(),
             // One host usually has a whole prefix.
             Some(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
@@ -167,7 +167,7 @@ fn is_own(caller: &Caller, opener: Option<&Opener>) -> bool {
     opener.and_then(Opener::principal).is_none_or(|principal| caller.owns(principal))
 }
 
-fn no_request(id: v1::RequestId) -> Error {
+pub(super) fn no_request(id: v1::RequestId) -> Error {
     let message = format!("request {}/{} does not exist, or is not one of this principal", id.session, id.number);
     Error::new(ErrorCode::NotFound, message).field("request")
 }

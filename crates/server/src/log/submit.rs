@@ -9,6 +9,8 @@ use super::txn::results;
 use crate::access::{Caller, LEASES, Use, authorize_lock, authorize_request};
 use crate::audit::{Recorded, Recording};
 use crate::error::invalid;
+use crate::rates::{RateLimiter, Used};
+use crate::service::ClientConnection;
 use crate::traces;
 use convoke_access::{Resource, Verb};
 use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open};
@@ -47,15 +49,34 @@ pub(crate) type Incoming = Pin<Box<dyn Stream<Item = Result<v1::SubmitRequest, S
 /// Who sends the requests of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
-    /// IP address of the client, if it is known.
-    pub(crate) address: Option<IpAddr>,
+    /// The connection of the client; `None` for the node itself.
+    pub(crate) connection: Option<Arc<ClientConnection>>,
     pub(crate) caller: Caller,
 }
 
 impl Sender {
     /// The ambassador of this node.
     pub(crate) fn own_node() -> Sender {
-        Sender { address: None, caller: Caller::unrestricted() }
+        Sender { connection: None, caller: Caller::unrestricted() }
+    }
+
+    /// IP address of the client, if it is known.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.connection.as_ref()?.address.map(|address| address.ip())
+    }
+
+    /// Counts a message for the rate limits. Keep-alives are not counted, because a client that loses its lease for them
+    /// would do more.
+    fn admit(&self, rates: &RateLimiter, message: Option<&ClientRequest>) -> Result<(), Error> {
+        let used = match message {
+            Some(ClientRequest::Open(_)) => Used::Session,
+            Some(ClientRequest::Request(_) | ClientRequest::AwaitPlace(_)) => Used::Request,
+            Some(ClientRequest::KeepAlive(_) | ClientRequest::LeaseKeepAlive(_)) | None => return Ok(()),
+        };
+        let Some(connection) = self.connection.as_ref().filter(|_| rates.is_on()) else { return Ok(()) };
+        let received = connection.take_received();
+        rates.admit_address(connection, used, received)?;
+        rates.admit(&self.caller, used, received)
     }
 }
 
@@ -221,6 +242,9 @@ impl Stream for SubmitStream {
 }
 
 async fn decide(service: Arc<LogService>, request: v1::SubmitRequest, mut sender: Sender) -> v1::SubmitResponse {
+    if let Err(refused) = sender.admit(&service.rates, request.message.as_ref()) {
+        return v1::SubmitResponse { tag: request.tag, message: Some(Message::Rejected(refused.into())) };
+    }
     let recording = record(&mut sender, request.message.as_ref());
     let message = match request.message {
         Some(ClientRequest::Request(submitted)) => {

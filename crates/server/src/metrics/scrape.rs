@@ -126,6 +126,8 @@ impl Scrape {
         ] {
             families.gauge(&format!("convoke_client_{name}"), help, value)?;
         }
+        let help = "Calls and messages refused or delayed by rate limits.";
+        families.counter("convoke_client_rate_limited", help, surface.rates.refused())?;
         families.counters("client", surface.metrics.clients.read().counts())
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct BenchCommon {
     /// Private key of the load generator, with --cert
     #[arg(long = "key", id = "tls_key", value_name = "FILE", global = true)]
     pub(crate) key: Option<PathBuf>,
+    /// File with the token that the load shows to the given nodes
+    #[arg(long, value_name = "FILE", requires = "nodes_given", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
     /// Processes of given nodes or of etcd, whose CPU time is measured
     #[arg(long, value_name = "PID,…", value_delimiter = ',', global = true)]
     pub(crate) server_pid: Vec<u32>,

@@ -7,13 +7,13 @@ use super::report::Report;
 use super::streams::{Session, connect};
 use crate::args::{BenchCommon, JoinLoad};
 use convoke_cli::{CommandError, Result};
+use convoke_client::AuthorizedChannel;
 use convoke_proto::v1::admin_client::AdminClient;
 use convoke_proto::{Error, v1};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 /// Connections over which members are registered; sessions share them.
 const CONNECTIONS: u32 = 16;
@@ -98,7 +98,7 @@ async fn fill(cluster: &Cluster, load: &JoinLoad, sessions: u32) -> Result<(Held
 }
 
 /// Waits until a node shows all members; returns their number.
-async fn served(channel: &Channel, members: u32) -> Result<u64> {
+async fn served(channel: &AuthorizedChannel, members: u32) -> Result<u64> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let status = AdminClient::new(channel.clone()).status(v1::StatusRequest {}).await.map_err(Error::from)?;

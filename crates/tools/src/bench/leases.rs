@@ -106,9 +106,11 @@ fn lost() -> Error {
 
 /// Sends the keep-alives of etcd evenly over a third of the ttl, on one stream.
 async fn keep_etcd_alive(channel: &Channel, leases: &[i64], tally: &Tally, ttl: Duration) -> Result<(), Error> {
-    let (send, mut answers) = etcd::keep_alives(channel).await?;
-    let pause = ttl / KEEP_ALIVES / u32::try_from(leases.len().max(1)).unwrap_or(u32::MAX);
-    let (mut turn, mut due, mut sent) = (leases.iter().cycle(), tally.start(), BTreeMap::new());
+    let Some(first) = leases.first().copied() else { return Ok(()) };
+    let mut sent = BTreeMap::from([(first, Instant::now())]);
+    let (send, mut answers) = etcd::keep_alives(channel, first).await?;
+    let pause = ttl / KEEP_ALIVES / u32::try_from(leases.len()).unwrap_or(u32::MAX);
+    let (mut turn, mut due) = (leases.iter().cycle().skip(1), tally.start() + pause);
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(due.min(tally.end())) => {

@@ -42,6 +42,7 @@ pub(super) async fn clients(cluster: &Cluster, count: u32) -> Result<Vec<Client>
 pub(super) async fn client(address: String) -> Result<Client> {
     let builder = Client::builder().seeds([address]).operation_timeout(PATIENCE);
     let builder = tls::current().map_or(builder.clone(), |tls| builder.tls(tls));
+    let builder = tls::token().map_or(builder.clone(), |token| builder.token(token));
     Ok(builder.connect().await?)
 }
 

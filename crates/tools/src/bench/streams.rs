@@ -3,6 +3,7 @@
 use super::members::PATIENCE;
 use super::tls;
 use convoke_cli::{CommandError, Result};
+use convoke_client::AuthorizedChannel;
 use convoke_client::log::connector;
 use convoke_proto::v1::registry_client::RegistryClient;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use v1::client_message::Message as ClientMessage;
 use v1::request::Operation;
 use v1::server_message::Message as ServerMessage;
@@ -18,14 +19,15 @@ use v1::server_message::Message as ServerMessage;
 /// Heartbeat interval of a session that is only kept alive.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(super) async fn connect(address: &str) -> Result<Channel> {
+pub(super) async fn connect(address: &str) -> Result<AuthorizedChannel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|_| CommandError::usage(format!("{address:?} is not a node address: use HOST:PORT")))?;
     let endpoint = endpoint.tcp_nodelay(true).connect_timeout(PATIENCE);
-    connector(tls::current(), None)
+    let channel = connector(tls::current(), None)
         .connect(&endpoint)
         .await
-        .map_err(|error| CommandError::unreachable(format!("cannot reach a node at {address}: {error}")))
+        .map_err(|error| CommandError::unreachable(format!("cannot reach a node at {address}: {error}")))?;
+    Ok(AuthorizedChannel::new(channel, tls::token()))
 }
 
 /// A session on a stream of its own.
@@ -37,7 +39,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) async fn attach(channel: Channel, client: String) -> Result<Session, Error> {
+    pub(super) async fn attach(channel: AuthorizedChannel, client: String) -> Result<Session, Error> {
         let (send, messages) = mpsc::channel(4);
         let attach = v1::Attach { client, nonce: std::process::id().into(), claim: 1, ..v1::Attach::default() };
         let mut session = {
@@ -112,7 +114,7 @@ fn unexpected() -> Error {
 }
 
 /// Opens a watch and reads its snapshot.
-pub(super) async fn watch(channel: Channel, filter: &str) -> Result<Streaming<v1::WatchEvent>, Error> {
+pub(super) async fn watch(channel: AuthorizedChannel, filter: &str) -> Result<Streaming<v1::WatchEvent>, Error> {
     let request = v1::WatchRequest { filter: filter.to_owned(), resume: None };
     let mut events = RegistryClient::new(channel).watch(request).await?.into_inner();
     while let Some(event) = events.message().await? {

@@ -26,7 +26,7 @@ impl Target {
             let new = common.nodes_given.is_empty();
             let cluster = if new { Cluster::start_log(common).await? } else { Cluster::of(common).await? };
             let links = (0..connections)
-                .map(|_| Ambassador::start_with(cluster.addresses(), connector(tls::current(), None)))
+                .map(|_| Ambassador::start_with(cluster.addresses(), connector(tls::current(), tls::token())))
                 .collect::<Result<_, _>>()?;
             return Ok((cluster, Target::Convoke(links)));
         }

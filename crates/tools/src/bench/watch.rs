@@ -7,14 +7,13 @@ use super::report::Report;
 use super::streams::{connect, watch};
 use crate::args::{BenchCommon, WatchLoad};
 use convoke_cli::{CommandError, Result};
-use convoke_client::{Client, Error, Registration, Update};
+use convoke_client::{AuthorizedChannel, Client, Error, Registration, Update};
 use convoke_proto::v1::WatchEvent;
 use convoke_proto::v1::watch_event::Event;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
 /// Members that change in turn, and that every watcher watches.
 pub(super) const MEMBERS: u32 = 100;
@@ -146,9 +145,9 @@ async fn open_watches(
     count: u32,
     shared: u32,
     tally: &Arc<Tally>,
-) -> Result<Vec<(Channel, Vec<Streaming<WatchEvent>>)>> {
+) -> Result<Vec<(AuthorizedChannel, Vec<Streaming<WatchEvent>>)>> {
     let bar = preparing("watching", count.into());
-    let mut watching: JoinSet<Result<(Channel, Vec<Streaming<WatchEvent>>)>> = JoinSet::new();
+    let mut watching: JoinSet<Result<(AuthorizedChannel, Vec<Streaming<WatchEvent>>)>> = JoinSet::new();
     let mut held = Vec::new();
     for number in 0..count.div_ceil(shared) {
         if watching.len() >= CONNECTING

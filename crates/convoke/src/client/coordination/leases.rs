@@ -129,6 +129,7 @@ fn show(lease: &json::Lease, palette: Palette) -> String {
         ),
     ];
     for (name, text) in [
+        ("Owner", lease.owner.clone().unwrap_or_default()),
         ("Left", left(lease)),
         ("Keys", lease.attached.join(", ")),
         ("Locks", places(&lease.locks)),
@@ -149,6 +150,7 @@ mod tests {
     fn leases() -> Vec<json::Lease> {
         let own = json::Lease {
             lease: "21".into(),
+            owner: Some("token/orders".into()),
             ttl_ms: Some(10_000),
             end: "delete".into(),
             since: 1_000_000,

@@ -108,12 +108,13 @@ fn show(lock: &json::Lock, now: u64, palette: Palette) -> String {
 pub(super) fn place(place: &json::LockHolder, now: u64) -> String {
     let fence = place.fence.map(|fence| format!("fence {fence}, ")).unwrap_or_default();
     let member = place.member.as_ref().map(|member| format!(" of member {member}")).unwrap_or_default();
+    let owner = place.owner.as_ref().map(|owner| format!(" of {owner}")).unwrap_or_default();
     let value = match place.value.as_str() {
         "" => String::new(),
         value => format!(", value {}", printable(value.as_bytes(), 100)),
     };
     let since = ago(now.saturating_sub(place.since));
-    format!("{fence}lease {}{member}, for {since}{value}", place.lease)
+    format!("{fence}lease {}{owner}{member}, for {since}{value}", place.lease)
 }
 
 #[cfg(test)]
@@ -126,6 +127,7 @@ mod tests {
         let holder = json::LockHolder {
             fence: Some(42),
             lease: "21".into(),
+            owner: Some("token/orders".into()),
             value: "host-1".into(),
             since: 1_000_000,
             ..json::LockHolder::default()

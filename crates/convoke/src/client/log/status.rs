@@ -43,6 +43,11 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
         ("Node", format!("{}, {}{}", status.node, status.role, removed_hint(status))),
     ];
     let failed = !status.fault.is_empty();
+    // A node without a replica knows only what the leader reports.
+    let unknown = failed || status.role == "outside" && !status.available;
+    if status.settled && !status.obstacle.is_empty() {
+        shown.push(("Obstacle", palette.paint(Style::Bad, &status.obstacle)));
+    }
     if failed {
         shown.push(("Contents", "unknown: the log of this node has failed; ask another node".to_owned()));
         shown.push(("Group", "as last known to this node".to_owned()));
@@ -76,8 +81,8 @@ fn render(status: &v1::LogStatusResponse, palette: Palette) -> String {
             // A replica that has failed does not know how the others are.
             (_, true, _) if failed && member.node == status.node => ("voter, failed", Style::Bad),
             (_, false, _) if failed && member.node == status.node => ("learner, failed", Style::Bad),
-            (_, true, _) if failed => ("voter, state unknown", Style::Dim),
-            (_, false, _) if failed => ("learner, state unknown", Style::Dim),
+            (_, true, false) if unknown => ("voter, state unknown", Style::Dim),
+            (_, false, false) if unknown => ("learner, state unknown", Style::Dim),
             (true, _, _) => ("leader", Style::Good),
             (false, true, false) => ("voter", Style::Plain),
             (false, true, true) => ("voter, unreachable", Style::Bad),

@@ -9,6 +9,8 @@ mod spans;
 
 use crate::access::Caller;
 use crate::error::invalid;
+use crate::rates::Used;
+use crate::service::ClientConnection as OuterConnection;
 use crate::surface::Surface;
 use convoke_access::Verb;
 use convoke_convert::{AttachSettings, AttachState, Calls, Registrations};
@@ -20,7 +22,9 @@ use spans::Spans;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
 use tonic::{Status, Streaming};
 
 /// Largest number of operations in one batch.
@@ -33,6 +37,10 @@ const MESSAGES: usize = 256;
 pub(crate) struct AttachStream {
     inbound: Streaming<v1::ClientMessage>,
     connection: ClientConnection,
+    /// The connection on which the stream arrived, for the rate limits.
+    arrived_on: Option<Arc<OuterConnection>>,
+    /// The client has sent too much. Its messages are not read before this time.
+    paused: Option<Pin<Box<Sleep>>>,
     surface: Arc<Surface>,
     caller: Caller,
     attach: AttachState,
@@ -57,6 +65,7 @@ impl AttachStream {
     pub(crate) fn new(
         inbound: Streaming<v1::ClientMessage>,
         connection: ClientConnection,
+        arrived_on: Option<Arc<OuterConnection>>,
         surface: Arc<Surface>,
         caller: Caller,
         permit: OwnedSemaphorePermit,
@@ -67,6 +76,8 @@ impl AttachStream {
         AttachStream {
             inbound,
             connection,
+            arrived_on,
+            paused: None,
             surface,
             caller,
             attach,
@@ -82,7 +93,12 @@ impl AttachStream {
     fn read(&mut self, context: &mut Context<'_>) -> bool {
         let mut calls = Calls::default();
         let mut messages = 0;
-        while matches!(self.state, State::Reading)
+        if self.paused.as_mut().is_some_and(|paused| paused.as_mut().poll(context).is_pending()) {
+            return false;
+        }
+        self.paused = None;
+        while self.paused.is_none()
+            && matches!(self.state, State::Reading)
             && self.attach.is_reading()
             && messages < MESSAGES
             && calls.operations.len() < BATCH
@@ -91,6 +107,7 @@ impl AttachStream {
             match Pin::new(&mut self.inbound).poll_next(context) {
                 Poll::Ready(Some(Ok(message))) => {
                     self.spans.received(&message);
+                    self.count();
                     let caller = self.recordings.received(&self.caller, &message);
                     if let Err(error) =
                         self.attach.message_checked(message, &mut calls, &Checked(&self.surface, &caller))
@@ -106,6 +123,18 @@ impl AttachStream {
         }
         self.hand_over(calls);
         messages > 0
+    }
+
+    /// Counts a message for the rate limits. The messages of a client above its rate wait: a rejection would end
+    /// registrations that it holds.
+    fn count(&mut self) {
+        let Some(connection) = self.arrived_on.as_ref().filter(|_| self.surface.rates.is_on()) else { return };
+        let (rates, received) = (&self.surface.rates, connection.take_received());
+        let admitted = rates.admit_address(connection, Used::Request, received);
+        let admitted = admitted.and_then(|()| rates.admit(&self.caller, Used::Request, received));
+        if let Err(Error { retry_after_ms: Some(wait), .. }) = admitted {
+            self.paused = Some(Box::pin(tokio::time::sleep(Duration::from_millis(wait))));
+        }
     }
 
     fn hand_over(&mut self, calls: Calls) {

@@ -41,13 +41,14 @@ where
     Ok(ready(channel).await?.unary(tonic::Request::new(request), path, codec).await?.into_inner())
 }
 
-/// Opens a stream in both directions.
-async fn stream<Q, A>(channel: &Channel, path: &'static str) -> Result<(mpsc::Sender<Q>, Streaming<A>), Error>
+/// Opens a stream in both directions. etcd answers nothing, not even the call, before it receives the first request.
+async fn stream<Q, A>(channel: &Channel, path: &'static str, first: Q) -> Result<(mpsc::Sender<Q>, Streaming<A>), Error>
 where
     Q: prost::Message + 'static,
     A: prost::Message + Default + 'static,
 {
     let (send, requests) = mpsc::channel(WAITING_MAX);
+    send.send(first).await.map_err(|_| ended())?;
     let codec: ProstCodec<Q, A> = ProstCodec::default();
     let (path, request) = (PathAndQuery::from_static(path), tonic::Request::new(ReceiverStream::new(requests)));
     let opened = ready(channel).await?.streaming(request, path, codec).await?;
@@ -76,9 +77,9 @@ pub(super) async fn grant(channel: &Channel, ttl: Duration) -> Result<i64, Error
 
 pub(super) type KeepAlives = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>);
 
-/// Opens a stream for the keep-alives of any number of leases.
-pub(super) async fn keep_alives(channel: &Channel) -> Result<KeepAlives, Error> {
-    stream(channel, "/etcdserverpb.Lease/LeaseKeepAlive").await
+/// Opens a stream for the keep-alives of any number of leases, and sends the first one.
+pub(super) async fn keep_alives(channel: &Channel, first: i64) -> Result<KeepAlives, Error> {
+    stream(channel, "/etcdserverpb.Lease/LeaseKeepAlive", LeaseKeepAliveRequest { id: first }).await
 }
 
 /// Waits for a lock of etcd's lock service. Returns the key to unlock.
@@ -104,10 +105,12 @@ pub(super) async fn watch(channel: &Channel, prefix: &str, count: u32) -> Result
     if let Some(last) = range_end.last_mut() {
         *last += 1;
     }
-    let (send, mut responses) = stream(channel, "/etcdserverpb.Watch/Watch").await?;
-    for _ in 0..count {
-        let create = WatchCreateRequest { key: prefix.into(), range_end: range_end.clone() };
-        send.send(WatchRequest { create: Some(create) }).await.map_err(|_| ended())?;
+    let create = WatchRequest { create: Some(WatchCreateRequest { key: prefix.into(), range_end }) };
+    let (send, mut responses) = stream(channel, "/etcdserverpb.Watch/Watch", create.clone()).await?;
+    for number in 0..count {
+        if number > 0 {
+            send.send(create.clone()).await.map_err(|_| ended())?;
+        }
         let response: WatchResponse = responses.message().await?.ok_or_else(ended)?;
         if !response.created || response.canceled {
             return Err(Error::new(ErrorCode::Internal, "etcd did not start a watch"));

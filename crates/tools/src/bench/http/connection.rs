@@ -20,7 +20,8 @@ pub(super) struct Connection {
 /// One request with a body in JSON, if any.
 pub(super) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: node\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nhost: node\r\ncontent-type: application/json\r\n{}content-length: {}\r\n\r\n",
+        tls::authorization(),
         body.len()
     );
     [head.as_bytes(), body].concat()

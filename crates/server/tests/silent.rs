@@ -1,0 +1,81 @@
+//! Thousands of connections that say nothing, or nearly nothing, on both ports. Alone in its file, because it measures the
+//! memory of the process.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use convoke_testkit::eventually;
+use std::net::SocketAddr;
+use support::Served;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+
+/// On each port, if the system allows that many open files: both ends are in this process.
+const WANTED: usize = 2_000;
+/// Files that everything else needs.
+const SPARE: usize = 400;
+const MEMORY: usize = 64 * 1024 * 1024;
+
+/// Returns the resident memory of this process.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// Returns the number of connections that fit into the limit of open files.
+fn possible() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let soft = line.split_whitespace().nth(3).and_then(|soft| soft.parse().ok()).unwrap_or(usize::MAX);
+    // Two ports, two ends.
+    (soft.saturating_sub(SPARE) / 4).min(WANTED)
+}
+
+/// Connects from an address of strangers: all of 127/8 is this machine.
+async fn stranger(to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_do_not_close_the_ports_to_others() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let cluster = Served::cluster(2).await;
+    let (clients, peers) = (cluster[0].address(), cluster[0].node.local_address());
+    // The first requests need memory that stays.
+    for _ in 0..50 {
+        cluster[0].get("/api/v1/members").await.ok();
+    }
+    let (before, count) = (resident(), possible());
+    assert!(count > 100, "the limit of open files is too low for this test");
+    let mut silent = Vec::with_capacity(2 * count);
+    for number in 0..count {
+        for (port, begun) in [(clients, &b"GET /api"[..]), (peers, b"CONVO")] {
+            let mut stream = stranger(port).await;
+            // Some begin to speak. The node may have closed the connection already.
+            if number % 4 == 0 {
+                let _ = stream.write_all(begun).await;
+            }
+            silent.push(stream);
+        }
+    }
+    eventually("the peer port refuses what it cannot hold", async || {
+        cluster[0].node.counters().await.unwrap().network.links_unidentified_rejected > 0
+    })
+    .await;
+    // Clients and peers go on.
+    cluster[0].get("/api/v1/members").await.ok();
+    let joined = Served::start("n2", &[&cluster[0]], |_| {}, |_| {}).await;
+    convoke_testkit::meshed([&cluster[0].node, &cluster[1].node, &joined.node].into_iter()).await;
+    joined.get("/api/v1/members").await.ok();
+    let grown = resident().saturating_sub(before);
+    assert!(grown < MEMORY, "{grown} bytes for {count} connections on each port");
+    println!("{grown} bytes for {count} connections on each port");
+    drop(silent);
+    cluster[0].get("/api/v1/members").await.ok();
+}
