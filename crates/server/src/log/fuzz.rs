@@ -109,16 +109,20 @@ impl Random {
                 Wire::Grant(v1::GrantLease { term: Some(term), end: self.0.i32(1..=2) })
             }
             4 => Wire::Revoke(v1::RevokeLease { lease: self.number() }),
-            5 => Wire::Acquire(v1::AcquireLock {
-                name: self.bytes(),
-                election,
-                lease: self.number(),
-                permits: self.number(),
-                value: self.bytes(),
-                wait: self.0.bool(),
-                delay_ms: self.0.u64(..100_000),
-                waits_with: self.number(),
-            }),
+            5 => {
+                let wait = self.0.bool();
+                Wire::Acquire(v1::AcquireLock {
+                    name: self.bytes(),
+                    election,
+                    lease: self.number(),
+                    permits: self.number(),
+                    value: self.bytes(),
+                    wait,
+                    delay_ms: self.0.u64(..100_000),
+                    // Only a request that waits has a second lease.
+                    waits_with: if wait { self.number() } else { 0 },
+                })
+            }
             6 => {
                 let (name, number) = (self.bytes(), self.number());
                 let place =
