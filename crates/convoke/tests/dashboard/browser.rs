@@ -16,6 +16,11 @@ const IMAGES: &str = "CONVOKE_SCREENSHOTS";
 /// Interval at which a condition is checked.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Outputs of chromedriver. It chooses a free port of one address family, which may be in use in the other one.
+const STARTED: &str = "started successfully on port ";
+const TAKEN: &str = "port not available";
+const STARTS_MAX: usize = 10;
+
 pub struct Browser {
     driver: String,
     session: String,
@@ -36,8 +41,12 @@ impl Browser {
             skip(test.name().unwrap_or("dashboard"), "needs chromedriver (packages chromium and chromium-driver)");
             return None;
         };
-        let process = Process::spawn(Command::new(driver).arg("--port=0"));
-        let line = process.line("with its port", |line| line.contains("started successfully on port "));
+        let start = || {
+            let process = Process::spawn(Command::new(&driver).arg("--port=0"));
+            let line = process.line("with its port", |line| [STARTED, TAKEN].iter().any(|text| line.contains(text)));
+            line.contains(STARTED).then_some((process, line))
+        };
+        let (process, line) = (0..STARTS_MAX).find_map(|_| start()).expect("a port is free");
         let port = line.rsplit(' ').next().map(|port| port.trim_end_matches('.')).expect("a port");
         let driver = format!("127.0.0.1:{port}");
         let profile = tempfile::tempdir().expect("a directory");
