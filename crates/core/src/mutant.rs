@@ -80,6 +80,7 @@ convoke_base::mutants! {
     LaterRequestNotRestored: "C10", "an update gives way to an earlier request with a higher claim once its owner is lost";
     PeersNotSearched: "C11", "a node reports writes as lost without asking its peers";
     SentIsReplicated: "C12", "a write counts as replicated once it was sent to a peer";
+    PrincipalIgnored: "C14", "a principal attaches the client id of another principal";
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";

@@ -145,6 +145,31 @@ fn inject_between(world: &mut World, from: usize, to: usize, frame: Frame) -> Sc
     Ok(())
 }
 
+/// Another principal attaches a client id at another node, with a higher claim. It is rejected, and the members stay where
+/// they are.
+pub(super) fn client_id_of_another_principal(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let attach = |principal: &str, claim| Attach {
+        client: "orders".to_owned(),
+        principal: principal.to_owned(),
+        nonce: claim,
+        claim,
+        members: vec![AttachMember { spec: MemberSpec::new("orders-1", "s"), takeover: false }],
+        ..Attach::default()
+    };
+    let (own, foreign) = (attach("token/alice", 1), attach("token/bob", 9));
+    let attached = world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &own, out).ok());
+    let Some(attached) = attached else { return world.require(false, "the first principal was rejected") };
+    world.run_until(|w| w.claim(1, "orders-1") == Some(1), 5 * SECOND)?;
+    let rejected = world.with_node(1, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &foreign, out).err());
+    let code = rejected.map(|rejection| rejection.code);
+    world.require(code == Some(ErrorCode::PermissionDenied), &format!("another principal gets {code:?}"))?;
+    world.pass(SECOND)?;
+    world.require(world.claim(2, "orders-1") == Some(1), "the member has another owner")?;
+    world.with_node(0, |node, time, out| node.close_session(time, attached.session, out).is_ok());
+    world.settle()
+}
+
 /// Clients with claims that cannot be reached by counting are rejected. A client that is merely far ahead harms no
 /// other client, even after its records have been collected.
 pub(super) fn hostile_claim_jumps(world: &mut World) -> ScenarioResult {

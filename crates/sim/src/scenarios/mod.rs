@@ -188,6 +188,7 @@ scenarios! {
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
     hostile::excessive_claims_are_rejected, 2, three, "P10, N1", "frames that claim more than a correct node can, and an origin muted by one";
     hostile::lost_record_is_reported, 2, three, "D16", "a node that lost a record, or holds another one, is reported";
+    hostile::client_id_of_another_principal, 1, three, "C14", "another principal cannot use a client id";
     hostile::hostile_claim_jumps, 1, three, "C1, P7", "claims above the limit";
 
     http::http_session_outlives_its_node, 4, three, "C8", "an HTTP session continues at another node and is never down";
