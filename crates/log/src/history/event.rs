@@ -5,9 +5,8 @@ use crate::keys::{KeyChange, KeyRecord};
 use crate::time::LogTime;
 use crate::tree::Keyed;
 use bytes::Bytes;
-use std::cmp::Ordering;
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Bytes counted per event in addition to its key and the previous value. Rounded up from the actual size.
 pub const EVENT_BYTES: u64 = 256;
@@ -163,36 +162,17 @@ pub(super) struct KeyEvent {
     pub(super) event: Arc<Event>,
 }
 
-/// A key and a position, ordered by key first. Any record with the key represents it.
-#[derive(Clone, Debug)]
+/// The hash of a key and a position. Hashes are compared instead of keys, because every put searches here: a search reads
+/// no records. Keys with the same hash share their places in the order of positions, so a reader compares the keys as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KeyPlace {
-    pub(super) named: Arc<KeyRecord>,
+    pub(super) hash: u64,
     pub(super) position: EventPosition,
 }
 
 impl KeyPlace {
     pub(super) fn new(key: &[u8], position: EventPosition) -> Self {
-        KeyPlace { named: Arc::new(KeyRecord::new(key, &[], [0; 3])), position }
-    }
-}
-
-impl PartialEq for KeyPlace {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for KeyPlace {}
-
-impl PartialOrd for KeyPlace {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for KeyPlace {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.named.key(), self.position).cmp(&(other.named.key(), other.position))
+        KeyPlace { hash: xxh3_64(key), position }
     }
 }
 
@@ -205,6 +185,26 @@ impl Keyed for KeyEvent {
     }
 
     fn bound(&self) -> KeyPlace {
-        KeyPlace::new(self.place.named.key(), self.place.position)
+        self.place
+    }
+}
+
+/// The last event of a key that does not exist now: its deletion.
+#[derive(Clone, Debug)]
+pub(super) struct Deletion {
+    pub(super) previous: Arc<KeyRecord>,
+    pub(super) position: EventPosition,
+}
+
+impl Keyed for Deletion {
+    type Key = [u8];
+    type Bound = Arc<[u8]>;
+
+    fn key(&self) -> &[u8] {
+        self.previous.key()
+    }
+
+    fn bound(&self) -> Arc<[u8]> {
+        self.previous.key().into()
     }
 }

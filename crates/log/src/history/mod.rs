@@ -15,7 +15,7 @@ use crate::limits::CoordinationLimits;
 use crate::mutant::{Mutation, seam};
 use crate::time::LogTime;
 use crate::tree::{Iter, Tree};
-use event::{KeyEvent, KeyPlace};
+use event::{Deletion, KeyEvent, KeyPlace};
 use std::sync::Arc;
 
 /// Events that one entry drops because of their age, so that no entry takes long. The byte limit has no such bound.
@@ -25,8 +25,10 @@ const AGED_EVENTS_MAX: usize = 1_024;
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Tree<Event>,
-    /// The events of keys, by key. Derived from `events`.
+    /// The events of keys, by the hash of the key. Derived from `events`.
     by_key: Tree<KeyEvent>,
+    /// The keys that were deleted and do not exist now, in key order. Derived from `events`.
+    deleted: Tree<Deletion>,
     bytes: u64,
     hash: u128,
     compacted: u64,
@@ -71,12 +73,17 @@ impl History {
 
     /// Returns the newest events of a key, newest first, for display.
     pub fn of_key(&self, key: &[u8], limit: usize) -> Vec<Arc<Event>> {
-        let from = KeyPlace::new(key, EventPosition::default());
-        let events = self.by_key.iter_from(&from).take_while(|event| event.place.named.key() == key);
-        let mut events: Vec<Arc<Event>> = events.map(|event| event.event.clone()).collect();
+        let mut events: Vec<Arc<Event>> = self.of_key_from(key, EventPosition::default()).cloned().collect();
         events.reverse();
         events.truncate(limit);
         events
+    }
+
+    /// Iterates over the events of a key at and after a position.
+    fn of_key_from<'a>(&'a self, key: &'a [u8], from: EventPosition) -> impl Iterator<Item = &'a Arc<Event>> {
+        let from = KeyPlace::new(key, from);
+        let same_hash = self.by_key.iter_from(&from).take_while(move |event| event.place.hash == from.hash);
+        same_hash.map(|event| &event.event).filter(move |event| event.change.key() == Some(key))
     }
 
     pub(crate) fn hash(&self) -> u128 {
@@ -95,9 +102,17 @@ impl History {
         let event = Arc::new(event);
         self.bytes += event.bytes();
         self.hash = self.hash.wrapping_add(event.hash());
-        if let Some(named) = event.change.record().or(event.change.previous()) {
-            let place = KeyPlace { named: named.clone(), position: event.position };
+        if let Some(key) = event.change.key() {
+            let place = KeyPlace::new(key, event.position);
             self.by_key.insert(Arc::new(KeyEvent { place, event: event.clone() }));
+        }
+        match &event.change {
+            EventChange::Put { record, previous: None } => drop(self.deleted.remove(record.key())),
+            EventChange::Delete { previous } => {
+                let deletion = Deletion { previous: previous.clone(), position: event.position };
+                self.deleted.insert(Arc::new(deletion));
+            }
+            EventChange::Put { .. } | EventChange::Lock(_) => {}
         }
         self.events.insert(event);
     }
@@ -130,15 +145,47 @@ impl History {
     fn drop_revision(&mut self, revision: u64, mutation: Mutation) -> usize {
         let mut dropped = 0;
         while let Some(event) = self.events.iter().next().filter(|event| event.position.revision == revision).cloned() {
-            self.events.remove(&event.position);
+            self.events.remove_held(&event.position);
             self.bytes -= event.bytes();
             self.hash = self.hash.wrapping_sub(event.hash());
-            if let Some(named) = event.change.record().or(event.change.previous()) {
-                self.by_key.remove(&KeyPlace { named: named.clone(), position: event.position });
+            if let Some(key) = event.change.key() {
+                self.by_key.remove_held(&KeyPlace::new(key, event.position));
+                if self.deleted.get(key).is_some_and(|deletion| deletion.position == event.position) {
+                    self.deleted.remove_held(key);
+                }
             }
             dropped += 1;
             seam!(in mutation, RevisionDroppedInPart => return dropped);
         }
         dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::KeyRecord;
+
+    fn event(revision: u64, change: EventChange) -> Event {
+        Event { position: EventPosition::start_of(revision), time: LogTime::default(), change }
+    }
+
+    /// The two indexes are derived, so no state hash would show an entry that stays in one of them for ever.
+    #[test]
+    fn indexes_hold_no_more_than_history() {
+        let record = |revision| Arc::new(KeyRecord::new(b"key", b"value", [revision, revision, 1]));
+        let put = |revision| event(revision, EventChange::Put { record: record(revision), previous: None });
+        let delete = |revision| event(revision, EventChange::Delete { previous: record(revision - 1) });
+        let mut history = History::default();
+        for event in [put(1), delete(2)] {
+            history.push(event);
+        }
+        assert_eq!((history.by_key.len(), history.deleted.len()), (2, 1));
+        history.push(put(3));
+        assert_eq!((history.by_key.len(), history.deleted.len()), (3, 0), "the key exists again");
+        history.push(delete(4));
+        let limits = CoordinationLimits { history_bytes: 0, ..CoordinationLimits::default() };
+        history.trim(&limits, LogTime::default(), Mutation::none());
+        assert_eq!((history.len(), history.by_key.len(), history.deleted.len()), (0, 0, 0));
     }
 }

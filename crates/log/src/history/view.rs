@@ -1,6 +1,5 @@
 //! The keys at a position of history (H4).
 
-use super::event::KeyPlace;
 use super::{Compacted, EventPosition, History};
 use crate::keys::{KeyRange, KeyRecord, Keys, Query, QueryBounds, QueryResult, Selection};
 use crate::machine::Reason;
@@ -77,17 +76,16 @@ impl<'a> View<'a> {
     /// Returns the record before the first undone event of a key, if there is such an event.
     fn undone(&self, key: &[u8]) -> Option<Option<Arc<KeyRecord>>> {
         seam!(self, PastReadsCurrent => return None);
-        let first = self.history.by_key.iter_from(&KeyPlace::new(key, self.before)).next()?;
-        (first.place.named.key() == key).then(|| first.event.change.previous().cloned())
+        self.history.of_key_from(key, self.before).next().map(|first| first.change.previous().cloned())
     }
 
-    /// Returns the first key of a range that has a record now or an undone event.
+    /// Returns the first key of a range that has a record now or was deleted within history. The last undone event of any
+    /// other key would be a put, which leaves a record.
     fn first_key(&self, range: &KeyRange) -> Option<Vec<u8>> {
         let current = self.keys.records(range).next().map(|record| record.key());
-        let from = KeyPlace::new(&range.from, EventPosition::default());
-        let changed = self.history.by_key.iter_from(&from).next().map(|event| event.place.named.key());
-        let changed = changed.filter(|key| range.is_before_end(key));
-        current.into_iter().chain(changed).min().map(<[u8]>::to_vec)
+        let deleted = self.history.deleted.iter_from(&range.from).next().map(|deletion| deletion.previous.key());
+        let deleted = deleted.filter(|key| range.is_before_end(key));
+        current.into_iter().chain(deleted).min().map(<[u8]>::to_vec)
     }
 }
 

@@ -27,13 +27,32 @@ pub(crate) struct KeyChange {
 /// Changes of one request, in order.
 pub(crate) type KeyChanges = Vec<KeyChange>;
 
+/// What a put continues: the creation and the version of the record that it replaces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextVersion {
+    created: Option<u64>,
+    version: u64,
+}
+
+impl NextVersion {
+    fn after(held: Option<&KeyRecord>) -> Self {
+        let version = held.map_or(1, |record| record.version + 1);
+        NextVersion { created: held.map(|record| record.create_revision), version }
+    }
+
+    pub(crate) fn record(self, revision: u64, key: &[u8], value: &[u8]) -> KeyRecord {
+        KeyRecord::new(key, value, [self.created.unwrap_or(revision), revision, self.version])
+    }
+}
+
 impl Keys {
     pub(crate) fn put(&mut self, limits: &LogLimits, put: &Put, changes: &mut KeyChanges) -> Result<Changed, Reason> {
         self.check_put(limits, &put.key, &put.value)?;
         self.compare(&put.key, put.if_revision)?;
-        self.check_room(limits, &put.key, &put.value)?;
+        let next = self.check_room(limits, &put.key, &put.value)?;
         self.revision += 1;
-        let previous = self.write(self.revision, &put.key, &put.value, KeyExtras::default(), changes);
+        let record = next.record(self.revision, &put.key, &put.value);
+        let previous = self.write(record, changes);
         Ok(changed(limits, put.previous, 1, previous))
     }
 
@@ -47,8 +66,9 @@ impl Keys {
         Ok(())
     }
 
-    /// Checks that a put finds room. A put that does not make the store larger always does (K5, Q1).
-    pub(crate) fn check_room(&self, limits: &LogLimits, key: &[u8], value: &[u8]) -> Result<(), Reason> {
+    /// Checks that a put finds room, and returns the number of its version. A put that does not make the store larger always
+    /// finds room (K5, Q1).
+    pub(crate) fn check_room(&self, limits: &LogLimits, key: &[u8], value: &[u8]) -> Result<NextVersion, Reason> {
         let held = self.get(key);
         let freed = held.map_or(0, |record| record.bytes());
         let taken = (key.len() + value.len()) as u64 + RECORD_BYTES;
@@ -60,24 +80,22 @@ impl Keys {
         if held.is_none() && self.len() as u64 >= limit {
             return Err(Reason::Full { field: Field::Keys, limit });
         }
-        Ok(())
+        Ok(NextVersion::after(held.map(|record| &**record)))
     }
 
-    /// Stores a key at a revision and returns the previous record. The caller has checked everything.
-    pub(crate) fn write(
-        &mut self,
-        revision: u64,
-        key: &[u8],
-        value: &[u8],
-        extras: KeyExtras,
-        changes: &mut KeyChanges,
-    ) -> Option<Arc<KeyRecord>> {
-        let held = self.get(key);
-        let (created, version) = held.map_or((revision, 1), |record| (record.create_revision, record.version + 1));
-        let record = Arc::new(KeyRecord::new(key, value, [created, revision, version]).with_extras(extras));
+    /// Stores a record and returns the previous one. The caller has checked everything.
+    pub(crate) fn write(&mut self, record: KeyRecord, changes: &mut KeyChanges) -> Option<Arc<KeyRecord>> {
+        let record = Arc::new(record);
         let previous = self.store(record.clone());
         changes.push(KeyChange { record: Some(record), previous: previous.clone() });
         previous
+    }
+
+    /// Detaches a key from its lease.
+    pub(crate) fn detach(&mut self, revision: u64, held: &KeyRecord, changes: &mut KeyChanges) {
+        let extras = KeyExtras { lease: 0, ..held.extras() };
+        let record = NextVersion::after(Some(held)).record(revision, held.key(), held.value()).with_extras(extras);
+        self.write(record, changes);
     }
 
     /// Removes a key and returns its record.

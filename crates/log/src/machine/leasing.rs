@@ -6,7 +6,7 @@ use super::effects::Effects;
 use super::outcome::{Field, Reason, Response};
 use crate::command::{EndBehavior, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, MemberBinding};
 use crate::id::{LogSessionId, Position};
-use crate::keys::{KeyChanges, KeyExtras};
+use crate::keys::KeyChanges;
 use crate::leases::Lease;
 use crate::limits::micros;
 use crate::mutant::seam;
@@ -135,10 +135,7 @@ impl Machine {
             for record in &keys {
                 match lease.end {
                     EndBehavior::Delete => drop(self.keys.erase(record.key(), &mut changes)),
-                    EndBehavior::Release => {
-                        let extras = KeyExtras { lease: 0, ..record.extras() };
-                        self.keys.write(revision, record.key(), record.value(), extras, &mut changes);
-                    }
+                    EndBehavior::Release => self.keys.detach(revision, record, &mut changes),
                 }
             }
             self.keys_changed(revision, changes, effects);

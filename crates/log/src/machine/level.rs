@@ -5,7 +5,7 @@ use super::answer::{ApplyRejection, NotRaised};
 use crate::command::{Body, Raise};
 use crate::history::History;
 use crate::id::Position;
-use crate::keys::{KeyChanges, KeyExtras};
+use crate::keys::KeyChanges;
 use crate::leases::Leases;
 use crate::level::Level;
 use crate::limits::{CoordinationLimits, LogLimits};
@@ -57,10 +57,7 @@ impl Machine {
             for record in self.leases.keys_of(lease.id) {
                 match lease.end {
                     crate::command::EndBehavior::Delete => drop(self.keys.erase(record.key(), &mut changes)),
-                    crate::command::EndBehavior::Release => {
-                        let extras = KeyExtras { lease: 0, ..record.extras() };
-                        self.keys.write(revision, record.key(), record.value(), extras, &mut changes);
-                    }
+                    crate::command::EndBehavior::Release => self.keys.detach(revision, &record, &mut changes),
                 }
             }
         }

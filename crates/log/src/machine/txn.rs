@@ -174,7 +174,7 @@ impl Machine {
         changes: &mut KeyChanges,
     ) -> Result<Option<Arc<KeyRecord>>, Reason> {
         self.keys.check_put(limits, &put.key, &put.value)?;
-        self.keys.check_room(limits, &put.key, &put.value)?;
+        let next = self.keys.check_room(limits, &put.key, &put.value)?;
         if let Some(lease) = put.lease.filter(|lease| !self.leases.contains(*lease)) {
             return Err(Reason::NoLease(lease));
         }
@@ -183,7 +183,8 @@ impl Machine {
         seam!(self, PutKeepsLease => if lease == 0 {
             extras.lease = self.keys.get(&put.key).map_or(0, |record| record.extras().lease);
         });
-        Ok(self.keys.write(revision, &put.key, &put.value, extras, changes))
+        let record = next.record(revision, &put.key, &put.value).with_extras(extras);
+        Ok(self.keys.write(record, changes))
     }
 
     /// Iterates over the current records of a selection.

@@ -65,6 +65,11 @@ impl<T: Keyed> Tree<T> {
             // Avoid copying the path for an absent key.
             return None;
         }
+        self.remove_held(key)
+    }
+
+    /// Removes an item that the tree holds.
+    pub(crate) fn remove_held(&mut self, key: &T::Key) -> Option<Arc<T>> {
         let removed = node::remove(&mut self.root, key);
         while let Node::Branch(children) = &*self.root
             && children.len() <= 1
