@@ -136,7 +136,7 @@ pub async fn call_until<T>(
             let connected =
                 timeout_at(share_ends, connector.connect(&endpoint)).await.map_err(|_| AttemptError::Silent)?;
             let channel = connected.map_err(|error| AttemptError::Connect(root_cause(&error)))?;
-            what(NodeChannel(AuthorizedChannel::new(channel, token.clone())), share_ends).await
+            what(NodeChannel(AuthorizedChannel::renewing(channel, token.clone())), share_ends).await
         };
         match attempt.await {
             Ok(answer) => return Ok(answer),

@@ -138,7 +138,7 @@ async fn connect_remote(connector: &dyn Connect, address: &str) -> Result<Author
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
     let channel = connector.connect(&endpoint).await.map_err(unreachable)?;
-    Ok(AuthorizedChannel::new(channel, connector.token()))
+    Ok(AuthorizedChannel::renewing(channel, connector.token()))
 }
 
 /// The innermost error: the outer ones only say that a connection failed.

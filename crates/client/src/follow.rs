@@ -46,6 +46,7 @@ pub(crate) async fn follow(
             }
             End::Failed(error) if is_final(error.code) => return Some(error),
             End::Failed(error) => {
+                backoff.not_before(error.retry_after());
                 let pause = backoff.pause(start.elapsed(), false, BACKOFF_TIMEOUT, &mut random);
                 tracing::debug!(%error, ?pause, "watch interrupted");
                 tokio::select! {

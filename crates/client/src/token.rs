@@ -1,21 +1,29 @@
 //! The token that a client shows with every call.
 
+use convoke_proto::LowMemoryCodec;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::transport::Error;
 
 /// A file is read again after this time, so that a renewed token is used without a restart.
 const FILE_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which a source is asked for a new token while a connection is open.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Provides the token of a client. The client asks it for every call and every new stream, so it may change at any time.
 #[derive(Clone)]
-pub struct TokenSource(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+pub struct TokenSource {
+    current: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    fixed: bool,
+}
 
 impl fmt::Debug for TokenSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,14 +35,14 @@ impl TokenSource {
     /// One token.
     pub fn fixed(token: impl Into<String>) -> TokenSource {
         let token = token.into().trim().to_owned();
-        TokenSource(Arc::new(move || Some(token.clone())))
+        TokenSource { current: Arc::new(move || Some(token.clone())), fixed: true }
     }
 
     /// The content of a file. It is read again when it may have changed. While it cannot be read, its last content is used.
     pub fn file(path: impl Into<PathBuf>) -> TokenSource {
         let path = path.into();
         let read: Mutex<Option<(Instant, Option<String>)>> = Mutex::new(None);
-        TokenSource(Arc::new(move || {
+        TokenSource::callback(move || {
             let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((at, token)) = &*read
                 && at.elapsed() < FILE_INTERVAL
@@ -45,16 +53,21 @@ impl TokenSource {
             let token = std::fs::read_to_string(&path).ok().map(|text| text.trim().to_owned()).or(last);
             *read = Some((Instant::now(), token.clone()));
             token
-        }))
+        })
     }
 
     /// A function that returns the current token, for example from a secret store. It must not block.
     pub fn callback(current: impl Fn() -> Option<String> + Send + Sync + 'static) -> TokenSource {
-        TokenSource(Arc::new(current))
+        TokenSource { current: Arc::new(current), fixed: false }
+    }
+
+    /// Whether the source returns the same token for ever.
+    fn is_fixed(&self) -> bool {
+        self.fixed
     }
 
     fn header(&self) -> Option<http::HeaderValue> {
-        let mut value = http::HeaderValue::try_from(format!("Bearer {}", (self.0)()?)).ok()?;
+        let mut value = http::HeaderValue::try_from(format!("Bearer {}", (self.current)()?)).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
@@ -65,11 +78,58 @@ impl TokenSource {
 pub struct AuthorizedChannel {
     channel: tonic::transport::Channel,
     token: Option<TokenSource>,
+    /// Ends with the last clone of the channel.
+    _renewal: Option<Arc<Renewal>>,
+}
+
+/// Shows the node each new token, so that open streams continue when the old one expires (AU21).
+#[derive(Debug)]
+struct Renewal(JoinHandle<()>);
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Renewal {
+    fn start(channel: tonic::transport::Channel, token: TokenSource) -> Renewal {
+        Renewal(tokio::spawn(async move {
+            let mut shown = token.header();
+            loop {
+                tokio::time::sleep(RENEWAL_INTERVAL).await;
+                let current = token.header();
+                // A call that fails is repeated: the node may not have read the key of the new token yet.
+                if current != shown && show(&channel, &token).await.is_ok() {
+                    shown = current;
+                }
+            }
+        }))
+    }
+}
+
+/// Calls a method that needs no grant. The node reads the token of every call.
+async fn show(channel: &tonic::transport::Channel, token: &TokenSource) -> Result<(), tonic::Status> {
+    let channel = AuthorizedChannel::new(channel.clone(), Some(token.clone()));
+    let mut grpc = tonic::client::Grpc::new(channel);
+    grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
+    let mut request = tonic::Request::new(());
+    request.set_timeout(RENEWAL_TIMEOUT);
+    let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    grpc.unary(request, path, LowMemoryCodec::<(), ()>::default()).await.map(drop)
 }
 
 impl AuthorizedChannel {
     pub fn new(channel: tonic::transport::Channel, token: Option<TokenSource>) -> AuthorizedChannel {
-        AuthorizedChannel { channel, token }
+        AuthorizedChannel { channel, token, _renewal: None }
+    }
+
+    /// A channel whose open streams continue when the token is replaced by a newer one (AU21), as long as the channel or a clone
+    /// of it exists.
+    pub fn renewing(channel: tonic::transport::Channel, token: Option<TokenSource>) -> AuthorizedChannel {
+        let changing = token.clone().filter(|token| !token.is_fixed());
+        let renewal = changing.map(|token| Arc::new(Renewal::start(channel.clone(), token)));
+        AuthorizedChannel { _renewal: renewal, ..AuthorizedChannel::new(channel, token) }
     }
 }
 

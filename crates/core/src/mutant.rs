@@ -82,6 +82,8 @@ convoke_base::mutants! {
     SentIsReplicated: "C12", "a write counts as replicated once it was sent to a peer";
     PrincipalIgnored: "C14", "a principal attaches the client id of another principal";
     IncarnationNotRaised: "N1", "a node keeps an incarnation number that others know from before";
+    ReportsRenumberNodes: "N8", "the report of one node gives a running node a new number";
+    ReportsStopNodes: "N8", "the report of one node stops another";
     StaleNamesKept: "N2", "a restarted node keeps names that it did not register again";
     ReadyBeforeExchange: "N3", "a starting node serves before it has the registry";
     SeedsNotAwaited: "N3", "a starting node is ready although its dials to other seeds have not ended";

@@ -76,6 +76,7 @@ impl NodeEvent {
                     | RegistryEvent::SeedFailed { .. }
                     | RegistryEvent::Ready { alone: true, .. }
                     | RegistryEvent::IdInUse { .. }
+                    | RegistryEvent::IdDisputed { .. }
                     | RegistryEvent::ReadyWithout { .. }
                     | RegistryEvent::OriginSilent { .. }
                     | RegistryEvent::NameLost { .. }
@@ -149,6 +150,11 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f,
             "another process of the cluster uses this node id; this node stops if it still does after {:.0} s",
             timeout.as_secs_f64()
+        ),
+        RegistryEvent::IdDisputed { by, incarnation } => write!(
+            f,
+            "node {by} reports incarnation {} of this node, which is newer than this process; it continues",
+            incarnation.number
         ),
         RegistryEvent::ReadyWithout { peers, grace } => write!(
             f,
@@ -238,6 +244,9 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         RegistryEvent::Diverged { node } => write!(f, "registry diverged peer={node}"),
         RegistryEvent::DivergenceEnded { node } => write!(f, "registry no longer diverged peer={node}"),
         RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
+        RegistryEvent::IdDisputed { by, incarnation } => {
+            write!(f, "node id disputed by={by} incarnation={}", incarnation.number)
+        }
         RegistryEvent::ReadyWithout { peers, grace } => {
             write!(f, "node ready without peers={} no_absence_s={:.0}", list(peers), grace.as_secs_f64())
         }
@@ -292,6 +301,7 @@ fn degraded_reason(reason: DegradedReason) -> &'static str {
     match reason {
         DegradedReason::Sessions => "sessions",
         DegradedReason::Nodes => "nodes",
+        DegradedReason::Identity => "identity",
     }
 }
 

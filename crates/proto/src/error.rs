@@ -2,6 +2,7 @@
 
 use crate::v1;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::time::Duration;
 
 pub use convoke_base::ErrorCode;
 
@@ -18,6 +19,9 @@ mod by_name {
         Ok(ErrorCode::from_name(&text))
     }
 }
+
+/// Longest time that a client waits because a node asks for it.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// The error of a request that was rejected or failed. A rejected request has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -78,6 +82,11 @@ fn log_context<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<
 }
 
 impl Error {
+    /// Returns how long a caller should wait before it tries again: zero if the node named no time, and at most a minute.
+    pub fn retry_after(&self) -> Duration {
+        Duration::from_millis(self.retry_after_ms.unwrap_or(0)).min(RETRY_AFTER_MAX)
+    }
+
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Error {
         Error {
             code,

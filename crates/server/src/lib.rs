@@ -38,6 +38,8 @@ mod surface;
 mod traces;
 mod watchers;
 
+#[doc(hidden)]
+pub use access::time_of_authorisations;
 pub use access::{AuthConfig, AuthError};
 pub use audit::{AuditConfig, AuditError, AuditTarget};
 pub use config::{Config, ServerLimits, Timeouts};

@@ -25,6 +25,9 @@ use std::task::{Context, Poll};
 /// Number of the next connection of a client.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
+/// Principals of one connection whose latest tokens are kept.
+const RENEWALS_MAX: usize = 8;
+
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
@@ -47,6 +50,8 @@ pub(crate) struct ClientConnection {
     pub(crate) certificate: Option<CertificateIdentity>,
     /// The caller whose token the last request carried.
     known: Mutex<Option<KnownCaller>>,
+    /// The latest caller of each principal that has shown a token here (AU21).
+    renewals: Mutex<Vec<Caller>>,
     sessions: Mutex<HashSet<Key>>,
     /// Calls that are not complete: until the last byte of the response.
     open_calls: AtomicUsize,
@@ -122,6 +127,24 @@ impl ClientConnection {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
     }
 
+    /// Notes that a principal has shown a token on this connection: its streams may continue with it (AU21). Above the limit,
+    /// streams end with their own tokens.
+    pub(crate) fn renew(&self, caller: &Caller) {
+        let mut renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        match renewals.iter().position(|known| known.may_continue_as(caller)) {
+            Some(index) if renewals[index].expires_before(caller) => renewals[index] = caller.unrecorded(),
+            Some(_) => {}
+            None if renewals.len() < RENEWALS_MAX => renewals.push(caller.unrecorded()),
+            None => {}
+        }
+    }
+
+    /// Returns the latest caller on this connection whose token may replace that of `caller`.
+    pub(crate) fn renewal_of(&self, caller: &Caller) -> Option<Caller> {
+        let renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        renewals.iter().find(|known| known.may_continue_as(caller)).cloned()
+    }
+
     /// Binds a session: it is lost with this connection, unless it is used on another one first.
     pub(crate) fn bind(&self, key: Key) {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
@@ -158,7 +181,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         request.extensions_mut().insert(self.connection.clone());
         let call = OpenCall::on(&self.connection);
         let authenticated = self.surface.admit(&self.connection, &request);
-        let end = authenticated.as_ref().ok().and_then(|caller| StreamEnd::of(&self.surface, caller));
+        let end = authenticated.as_ref().ok().and_then(|caller| StreamEnd::of(&self.surface, &self.connection, caller));
         request.extensions_mut().insert(Authenticated(authenticated));
         if is_grpc(request.headers()) {
             let grpc = self.grpc.clone();

@@ -25,7 +25,7 @@ grants = ["register service:web", "read service:web"]
 struct Secured {
     ca: TestCa,
     served: Served,
-    _keys: Keys,
+    keys: Keys,
 }
 
 impl Secured {
@@ -38,7 +38,17 @@ impl Secured {
         let tls = ca.node("n0", Mode::Required);
         let named = |config: &mut convoke_node::Config| config.cluster = CLUSTER.to_owned();
         let secured = |server: &mut convoke_server::Config| (server.auth, server.tls) = (Some(auth), Some(tls));
-        Secured { ca, served: Served::start("n0", &[], named, secured).await, _keys: keys }
+        Secured { ca, served: Served::start("n0", &[], named, secured).await, keys }
+    }
+
+    /// Opens a watch of all members.
+    async fn stream(&self, own: &Issued) -> hyper::Response<hyper::body::Incoming> {
+        let stream = call(self.served.address(), Some(own)).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let response = sender.send_request(request("GET", "/api/v1/watch", &[], String::new())).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response
     }
 
     async fn send(&self, own: Option<&Issued>, shown: &[(&str, &str)], call_of: (&str, &str), body: &str) -> Answer {
@@ -73,6 +83,35 @@ async fn certificates_have_the_grants_of_the_policy() {
     let other = client("agent-2");
     secured.send(Some(&other), &[], ("PUT", &heartbeat), "{}").await.rejected(404, "SESSION_GONE");
     secured.send(Some(&agent), &[], ("PUT", &heartbeat), "{}").await.ok();
+}
+
+/// Streams of a certificate whose grants change end, and others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_policy_ends_the_streams_of_certificates() {
+    let secured = Secured::start().await;
+    let policy = secured.keys.path().join("policy.toml");
+    let write = |text: &str| {
+        let aside = secured.keys.path().join("aside.toml");
+        std::fs::write(&aside, text).unwrap();
+        std::fs::rename(aside, &policy).unwrap();
+    };
+    let other = "[[certificate]]\nname = \"other\"\ngrants = [\"read service:*\"]\n";
+    write(&format!("{POLICY}{other}"));
+    let certificates = ["agent-1", "other"].map(|name| secured.ca.issue(Identity::client(CLUSTER, name)));
+    let [agent, other_certificate] = &certificates;
+    convoke_testkit::eventually("the rule is read", async || {
+        secured.send(Some(other_certificate), &[], ("GET", "/api/v1/members"), "").await.status == 200
+    })
+    .await;
+    let ending = secured.stream(agent).await;
+    let continuing = tokio::spawn(answer(secured.stream(other_certificate).await));
+    let less = POLICY.replace(", \"read service:web\"", "");
+    assert_ne!(less, POLICY);
+    write(&format!("{less}{other}"));
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), answer(ending)).await.unwrap();
+    assert!(ended.body_text().contains("caught-up"), "{ended:?}");
+    secured.send(Some(other_certificate), &[], ("GET", "/api/v1/members"), "").await.ok();
+    assert!(!continuing.is_finished(), "the grants of the other certificate are the same");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -202,6 +202,91 @@ async fn the_leader_decides_about_leases_of_sdk_clients() {
     alice.write(convoke_client::log::Write::put("a", "x").lease(lease.id())).await.unwrap();
 }
 
+/// Callers without credentials are a principal, too: what they create belongs to them, over HTTP and gRPC.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_and_sessions_of_anonymous_belong_to_anonymous() {
+    let keys = Keys::new();
+    let cluster = keys.log_cluster_open_to(CLIENT, 1, convoke_server::Config::default()).await;
+    let served = cluster.served(0);
+    let bob = User::new(&keys, &cluster, "bob", CLIENT);
+    let anonymous = async |method: &str, path: &str, body: &str| {
+        served.send(method, &format!("/api/v1/{path}"), &[], body.to_owned()).await
+    };
+    let granted = anonymous("POST", "leases", r#"{"ttl_ms":60000}"#).await.ok();
+    let lease = granted["lease"].as_str().unwrap();
+    let shown = anonymous("GET", &format!("leases/{lease}"), "").await.ok();
+    assert_eq!(shown["owner"], "anonymous/http", "{shown}");
+    let put = format!("kv/a?lease={lease}");
+    for (method, path, body) in [
+        ("GET", format!("leases/{lease}"), ""),
+        ("PUT", format!("leases/{lease}/keep-alive"), "{}"),
+        ("PUT", put.clone(), "x"),
+        ("DELETE", format!("leases/{lease}"), ""),
+    ] {
+        bob.send(0, method, &path, body).await.rejected(404, "NOT_FOUND");
+    }
+    anonymous("PUT", &put, "x").await.ok();
+    let of_bob = bob.lease(0).await;
+    anonymous("PUT", &format!("kv/b?lease={of_bob}"), "x").await.rejected(404, "NOT_FOUND");
+
+    let mut own = Link::to(&served.address().to_string()).await;
+    let session = own.open().await;
+    own.put(session, 1, "x");
+    assert_eq!(own.fate().await.kind(), v1::fate::Kind::Applied);
+    let mut foreign = link(&cluster, &bob.token).await;
+    foreign.put(session, 2, "y");
+    assert_eq!(foreign.rejected().await.code, ErrorCode::SessionGone);
+}
+
+/// A lease from before access control: its client keeps it alive, nobody uses it for anything else, and operators end it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_without_an_owner_belongs_to_nobody() {
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let mut node = link(&cluster, &keys.token("nodes", &["* *"])).await;
+    node.send(submit_request::Message::Open(v1::OpenSession { node: "n0".to_owned(), ..node.opening() }));
+    let v1::submit_response::Message::Opened(opened) = node.receive().await else { panic!("a session is opened") };
+    let session = opened.session;
+    let term = Some(v1::grant_lease::Term::TtlMs(60_000));
+    node.submit(session, 1, Body::Grant(v1::GrantLease { term, ..Default::default() }));
+    let lease = node.fate().await.lease;
+    let operator = User::new(&keys, &cluster, "operator", &["* *"]);
+    let shown = operator.send(0, "GET", &format!("leases/{lease}"), "").await.ok();
+    assert!(shown["owner"].as_str().is_none_or(str::is_empty), "{shown}");
+    let bob = User::new(&keys, &cluster, "bob", CLIENT);
+    bob.send(0, "PUT", &format!("leases/{lease}/keep-alive"), "{}").await.ok();
+    let txn = format!(r#"{{"then":[{{"put":{{"key":"t","value":"1","lease":"{lease}"}}}}]}}"#);
+    for (method, path, body) in [
+        ("GET", format!("leases/{lease}"), ""),
+        ("PUT", format!("kv/a?lease={lease}"), "x"),
+        ("POST", "txn".to_owned(), txn.as_str()),
+        ("POST", "locks/l".to_owned(), &format!(r#"{{"lease":"{lease}"}}"#)),
+        ("DELETE", format!("leases/{lease}"), ""),
+    ] {
+        bob.send(0, method, &path, body).await.rejected(404, "NOT_FOUND");
+    }
+    let resolving = User::new(&keys, &cluster, "carol", &["resolve log"]);
+    resolving.send(0, "DELETE", &format!("leases/{lease}"), "").await.ok();
+}
+
+/// Whether a lease of another principal exists shows nowhere, also in a branch that would not be taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_lease_looks_like_one_that_does_not_exist() {
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let lease = User::new(&keys, &cluster, "alice", CLIENT).lease(0).await;
+    let bob = User::new(&keys, &cluster, "bob", CLIENT);
+    let missing = (lease.parse::<u64>().unwrap() + 1_000_000).to_string();
+    for branch in ["then", "else"] {
+        let answer = async |lease: &str| {
+            let txn = format!(r#"{{"{branch}":[{{"put":{{"key":"t","value":"1","lease":"{lease}"}}}}]}}"#);
+            let answer = bob.send(0, "POST", "txn", &txn).await;
+            (answer.status, answer.body_text().replace(lease, "LEASE"))
+        };
+        assert_eq!(answer(&lease).await, answer(&missing).await, "{branch}");
+    }
+}
+
 /// Ids of leases and fences can be guessed. A request that waits in the log for its victim is not proposed.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_uses_a_lease_before_it_exists() {

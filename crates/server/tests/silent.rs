@@ -1,5 +1,12 @@
 //! Thousands of connections that say nothing, or nearly nothing, on both ports. Alone in its file, because it measures the
 //! memory of the process.
+//!
+//! `CONVOKE_TEST_SILENT=50000` opens as many connections on each port, from many addresses. Both ends are in this process, so it
+//! needs four open files for each, and some more:
+//!
+//! ```sh
+//! ulimit -n 250000 && CONVOKE_TEST_SILENT=50000 cargo test --workspace --test silent -- --nocapture
+//! ```
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -24,19 +31,25 @@ fn resident() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
+/// Returns the number of connections on each port that were asked for.
+fn wanted() -> usize {
+    std::env::var("CONVOKE_TEST_SILENT").map_or(WANTED, |count| count.parse().expect("CONVOKE_TEST_SILENT is a number"))
+}
+
 /// Returns the number of connections that fit into the limit of open files.
 fn possible() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let soft = line.split_whitespace().nth(3).and_then(|soft| soft.parse().ok()).unwrap_or(usize::MAX);
     // Two ports, two ends.
-    (soft.saturating_sub(SPARE) / 4).min(WANTED)
+    (soft.saturating_sub(SPARE) / 4).min(wanted())
 }
 
-/// Connects from an address of strangers: all of 127/8 is this machine.
-async fn stranger(to: SocketAddr) -> TcpStream {
+/// Connects from an address of strangers: all of 127/8 is this machine. One address has too few ports for many connections.
+async fn stranger(to: SocketAddr, number: usize) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let address = 2 + number / 10_000;
+    socket.bind(format!("127.0.0.{address}:0").parse().unwrap()).unwrap();
     socket.connect(to).await.unwrap()
 }
 
@@ -53,10 +66,11 @@ async fn silent_connections_do_not_close_the_ports_to_others() {
     }
     let (before, count) = (resident(), possible());
     assert!(count > 100, "the limit of open files is too low for this test");
+    assert!(count == wanted() || wanted() == WANTED, "the limit of open files allows {count} connections on each port");
     let mut silent = Vec::with_capacity(2 * count);
     for number in 0..count {
         for (port, begun) in [(clients, &b"GET /api"[..]), (peers, b"CONVO")] {
-            let mut stream = stranger(port).await;
+            let mut stream = stranger(port, number).await;
             // Some begin to speak. The node may have closed the connection already.
             if number % 4 == 0 {
                 let _ = stream.write_all(begun).await;

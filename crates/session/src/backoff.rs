@@ -23,6 +23,8 @@ pub struct Backoff {
     lost_at: ClientTime,
     /// Time over which the node requested its clients to spread their reconnects.
     spread: Duration,
+    /// Time that the node has named with its last rejection.
+    named: Duration,
 }
 
 impl Backoff {
@@ -48,7 +50,14 @@ impl Backoff {
         if now.saturating_sub(self.lost_at) < FAST_RETRY_PERIOD {
             limit = limit.min(heartbeat_timeout / 2);
         }
-        limit.mul_f64(random.f64())
+        let named = std::mem::take(&mut self.named);
+        // Another node may have room.
+        limit.mul_f64(random.f64()) + if untried { Duration::ZERO } else { named }
+    }
+
+    /// The node has named a time before which it accepts no further attempt (AU20). It counts for the next pause.
+    pub fn not_before(&mut self, pause: Duration) {
+        self.named = pause;
     }
 
     /// Sets the time over which the clients of the node should spread their reconnects if they all lose it.
@@ -186,6 +195,19 @@ mod tests {
         let all: Vec<Duration> = (0..400).map(|_| backoff.pause(now, true, TIMEOUT, &mut random)).collect();
         let long = all.iter().filter(|pause| **pause > BASE).count();
         assert!((40..=50).contains(&long), "{long} long pauses in 400 attempts");
+    }
+
+    #[test]
+    fn the_next_pause_is_as_long_as_the_node_has_named() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let (named, now) = (Duration::from_secs(7), Duration::from_secs(500));
+        let mut backoff = Backoff::default();
+        backoff.not_before(named);
+        let pause = backoff.pause(now, false, TIMEOUT, &mut random);
+        assert!((named..=named + BASE).contains(&pause), "{pause:?}");
+        assert!(backoff.pause(now, false, TIMEOUT, &mut random) <= 2 * BASE, "only the next one");
+        backoff.not_before(named);
+        assert!(backoff.pause(now, true, TIMEOUT, &mut random) <= 2 * BASE, "another node may have room");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::files::read;
 use crate::material::{FileKind, authorities, certificates, certified, provider};
 use crate::reload::Stamp;
 use crate::stream::Stream;
+use crate::trust::Watched;
 use crate::verify::explain;
 use arc_swap::ArcSwap;
 use rustls::ClientConfig;
@@ -43,7 +44,7 @@ impl ClientTls {
         let connector = TlsConnector::from(self.config());
         let connecting = connector.with_alpn(vec![protocol.as_bytes().to_vec()]);
         let stream = connecting.connect(name, socket).await.map_err(|error| HandshakeError::Failed(explain(error)))?;
-        Ok(Stream::Tls(Box::new(stream.into())))
+        Ok(Stream::Tls(Box::new(Watched::unwatched(stream.into()))))
     }
 
     /// The current configuration. Files that changed and are not valid are ignored: a renewal may be half done.

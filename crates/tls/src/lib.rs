@@ -16,6 +16,7 @@ mod node;
 mod pending;
 mod reload;
 mod stream;
+mod trust;
 mod verify;
 
 pub use authority::{Authority, IssueError, Issued, Request, Validity};
@@ -30,3 +31,4 @@ pub use mode::{ClientCertificates, Mode};
 pub use node::{Accepted, DialTarget, NodeTls, Settings, TlsStatus};
 pub use pending::PendingHandshakes;
 pub use stream::{ReadHalf, Stream, WriteHalf};
+pub use trust::Watched;

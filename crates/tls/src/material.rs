@@ -140,6 +140,12 @@ fn seconds(timestamp: i64) -> u64 {
     u64::try_from(timestamp).unwrap_or(0)
 }
 
+/// Returns the end of the validity of a certificate, in seconds since 1970.
+pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(seconds(parsed.validity().not_after.timestamp()))
+}
+
 /// What `convoke tls inspect` shows of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CertificateInfo {

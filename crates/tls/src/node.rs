@@ -10,6 +10,7 @@ use crate::mode::{ClientCertificates, Mode};
 use crate::pending::PendingHandshakes;
 use crate::reload::Stamp;
 use crate::stream::Stream;
+use crate::trust::{Checks, Passed, Trusted};
 use crate::verify::{Callers, DialledNode, explain, speaks_plain};
 use arc_swap::ArcSwap;
 use convoke_counters::add;
@@ -121,6 +122,8 @@ struct Inner {
     /// Whether the record of the node at an address, or of a node, says that it uses TLS.
     records: OnceLock<Records>,
     reload_error: Mutex<Option<String>>,
+    /// Open connections whose certificates count (TS12).
+    trusted: Trusted,
 }
 
 /// Everything that a reload replaces.
@@ -130,6 +133,7 @@ struct Current {
     client_port: Arc<ServerConfig>,
     peer_port: Arc<ServerConfig>,
     dialler: Arc<ClientConfig>,
+    checks: Checks,
 }
 
 impl NodeTls {
@@ -144,6 +148,7 @@ impl NodeTls {
             seen: Mutex::default(),
             records: OnceLock::new(),
             reload_error: Mutex::default(),
+            trusted: Trusted::default(),
         })))
     }
 
@@ -204,8 +209,9 @@ impl NodeTls {
         if self.0.settings.peer == Mode::Off {
             return Err(HandshakeError::Tls);
         }
-        let config = self.0.current.load().peer_port.clone();
-        let accepted = accept(socket, config).await;
+        let current = self.0.current.load_full();
+        let accepted = accept(socket, current.peer_port.clone()).await;
+        let accepted = accepted.map(|(stream, identity)| self.watch(&current, stream, identity, Passed::Peer));
         add(if accepted.is_ok() { &counting.peer_accepted } else { &counting.peer_handshakes_failed }, 1);
         accepted
     }
@@ -228,7 +234,8 @@ impl NodeTls {
                 return Err(HandshakeError::Plain);
             }
         }
-        let config = self.0.current.load().client_port.clone();
+        let current = self.0.current.load_full();
+        let config = current.client_port.clone();
         let handshake = self.0.pending.begin();
         let accepted = tokio::select! {
             biased;
@@ -244,7 +251,24 @@ impl NodeTls {
             Err(_) => &counting.client_handshakes_failed,
         };
         add(counter, 1);
-        accepted
+        accepted.map(|(stream, identity)| self.watch(&current, stream, identity, Passed::Client))
+    }
+
+    /// Ends the connection when its certificate is no longer valid (TS12).
+    fn watch(
+        &self,
+        checked_with: &Arc<Current>,
+        stream: TlsStream<TcpStream>,
+        identity: Option<Identity>,
+        passed: Passed,
+    ) -> Accepted {
+        let watched = self.0.trusted.add(stream, passed);
+        let current = self.0.current.load_full();
+        if !Arc::ptr_eq(checked_with, &current) {
+            // The authorities changed during the handshake.
+            self.0.trusted.end_invalid(UnixTime::now(), Some(&current.checks));
+        }
+        Accepted { stream: Stream::Tls(Box::new(watched)), identity }
     }
 
     /// Connects to the peer port of another node. `connect` opens a socket to `address`; it is called again for a
@@ -292,7 +316,8 @@ impl NodeTls {
             return Ok(plain(socket));
         }
         let counting = &self.0.counting;
-        let connector = TlsConnector::from(self.0.current.load().dialler.clone());
+        let current = self.0.current.load_full();
+        let connector = TlsConnector::from(current.dialler.clone());
         // The identity is checked instead of the name, and no name is sent.
         let name = ServerName::try_from("node.invalid").expect("a valid name");
         match connector.connect(name, socket).await {
@@ -307,7 +332,7 @@ impl NodeTls {
                 }
                 add(&counting.dials, 1);
                 self.remember(address, identity.as_ref());
-                Ok(Accepted { stream: Stream::Tls(Box::new(stream)), identity })
+                Ok(self.watch(&current, stream, identity, Passed::Dialled))
             }
             Err(error) if mode == Mode::Optional && speaks_plain(&error) => {
                 if self.uses_tls(address, to) {
@@ -360,6 +385,7 @@ impl NodeTls {
             let seen = tried.take();
             // The task cannot panic, and the runtime waits for blocking tasks at its end.
             tried = tokio::task::spawn_blocking(move || tls.reload(seen)).await.unwrap_or(None);
+            self.0.trusted.end_invalid(UnixTime::now(), None);
             let (expiry, now) = (self.status().expiry, SystemTime::now());
             let urgency = expiry.urgency(now);
             let due = warned.is_none_or(|(before, at)| urgency > before || at.elapsed() >= REMINDER_INTERVAL);
@@ -389,7 +415,12 @@ impl NodeTls {
                 add(&counting.reloads, 1);
                 let until = crate::expiry::format_time(new.material.expiry.first());
                 tracing::info!(node = %settings.node, %until, "TLS certificates and keys read again");
-                current.store(Arc::new(new));
+                let new = Arc::new(new);
+                current.store(new.clone());
+                let ended = self.0.trusted.end_invalid(UnixTime::now(), Some(&new.checks));
+                if ended > 0 {
+                    tracing::info!(node = %settings.node, ended, "connections ended: their certificates are not valid any more");
+                }
                 None
             }
             Err(error) => {
@@ -432,6 +463,11 @@ impl Current {
             client_port: Arc::new(client_port(settings, &material, resolver.clone())?),
             peer_port: Arc::new(peer_port(settings, &material, resolver.clone())?),
             dialler: Arc::new(dialler(settings, &material, resolver)?),
+            checks: Checks {
+                clients: Callers::clients(material.roots.clone(), cluster, true)?,
+                peers: Callers::peers(material.roots.clone(), cluster)?,
+                dialled: DialledNode::new(material.roots.clone(), cluster),
+            },
             material,
             stamp,
         })
@@ -514,12 +550,15 @@ async fn is_tls(socket: &TcpStream) -> io::Result<bool> {
     }
 }
 
-async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> Result<Accepted, HandshakeError> {
+async fn accept(
+    socket: TcpStream,
+    config: Arc<ServerConfig>,
+) -> Result<(TlsStream<TcpStream>, Option<Identity>), HandshakeError> {
     let stream =
         TlsAcceptor::from(config).accept(socket).await.map_err(|error| HandshakeError::Failed(explain(error)))?;
     let stream = TlsStream::from(stream);
     let identity = identity_of(&stream);
-    Ok(Accepted { stream: Stream::Tls(Box::new(stream)), identity })
+    Ok((stream, identity))
 }
 
 /// The identity of the other end, whose certificate has been checked.

@@ -1,5 +1,6 @@
 //! A connection with or without TLS.
 
+use crate::trust::Watched;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -7,27 +8,26 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio_rustls::TlsStream;
 
 /// A connection with or without TLS.
 #[derive(Debug)]
 pub enum Stream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<Watched>),
 }
 
 /// The reading end of a [`Stream`].
 #[derive(Debug)]
 pub enum ReadHalf {
     Plain(OwnedReadHalf),
-    Tls(tokio::io::ReadHalf<Box<TlsStream<TcpStream>>>),
+    Tls(tokio::io::ReadHalf<Box<Watched>>),
 }
 
 /// The writing end of a [`Stream`].
 #[derive(Debug)]
 pub enum WriteHalf {
     Plain(OwnedWriteHalf),
-    Tls(tokio::io::WriteHalf<Box<TlsStream<TcpStream>>>),
+    Tls(tokio::io::WriteHalf<Box<Watched>>),
 }
 
 impl Stream {
@@ -35,7 +35,7 @@ impl Stream {
     pub fn socket(&self) -> &TcpStream {
         match self {
             Stream::Plain(stream) => stream,
-            Stream::Tls(stream) => stream.get_ref().0,
+            Stream::Tls(stream) => stream.socket(),
         }
     }
 

@@ -115,6 +115,7 @@ async fn barrier(shared: &Shared, lane: core::LaneId) -> Option<core::Barrier> {
 
 /// Returns `Ok` if a retry may succeed, otherwise the error.
 pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> Result<(), Error> {
+    let named = error.retry_after();
     match error.code {
         // The session behind the barrier is gone: nothing of it can change anything.
         ErrorCode::SessionGone => {}
@@ -130,7 +131,7 @@ pub(super) async fn retry(shared: &Shared, link: core::LinkId, error: Error) -> 
         }
         _ => return Err(error),
     }
-    tokio::time::sleep(PAUSE).await;
+    tokio::time::sleep(PAUSE + named).await;
     Ok(())
 }
 

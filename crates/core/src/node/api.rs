@@ -5,7 +5,7 @@ use crate::error::Rejection;
 use crate::filter::Filter;
 use crate::member::{Liveness, Member, MemberSpec, Record, Space};
 use crate::time::Duration;
-use crate::version::{Dot, NodeId, OriginId, Version};
+use crate::version::{Dot, Incarnation, NodeId, OriginId, Version};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -312,6 +312,12 @@ pub enum RegistryEvent {
     IdInUse {
         timeout: Duration,
     },
+    /// A peer reports a newer incarnation or another process with this node's id, and this node continues: such a report
+    /// does not stop it (N8).
+    IdDisputed {
+        by: NodeId,
+        incarnation: Incarnation,
+    },
     Ready {
         /// No peer has confirmed that the registry is complete (N3).
         first: bool,
@@ -452,6 +458,8 @@ pub enum DegradedReason {
     Sessions,
     /// Most other nodes fell silent at once.
     Nodes,
+    /// Another node reports a newer incarnation or another process with this node's id (N8).
+    Identity,
 }
 
 /// Filled by every call; drained by the shell.

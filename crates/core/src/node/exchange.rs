@@ -330,7 +330,7 @@ impl Node {
 
     pub(super) fn handle_chunk(&mut self, id: LinkId, node: &NodeId, chunk: Chunk<'_>, out: &mut Output) {
         for context in chunk.reply.iter().chain(chunk.end.iter().map(|(context, _)| context)) {
-            if self.check_duplicate_ids(context, out) {
+            if self.check_own_number(node, context, out) {
                 return;
             }
         }
@@ -459,7 +459,7 @@ impl Node {
         out: &mut Output,
     ) {
         self.relayed_all(evidence, node, out);
-        if self.check_duplicate_ids(&context, out) {
+        if self.check_own_number(node, &context, out) {
             return;
         }
         self.apply_peer_forgetting(&context, out);

@@ -42,8 +42,8 @@ impl Node {
         match (link.phase, link.dialled, message) {
             (LinkPhase::Handshake, false, Message::Hello(hello)) => self.handle_hello(id, &hello, out),
             (LinkPhase::Handshake, true, Message::Welcome(hello)) => self.handle_welcome(id, &hello, out),
-            (LinkPhase::Handshake, true, Message::Reject { reason, node, known_incarnation }) => {
-                self.handle_reject(id, reason, node, known_incarnation, out);
+            (LinkPhase::Handshake, true, Message::Reject { reason, node, known_incarnation, address }) => {
+                self.handle_reject(id, reason, node, known_incarnation, &address, out);
             }
             (LinkPhase::Handshake | LinkPhase::Candidate, _, _) => return Err(CodecError::Invalid("message order")),
             (LinkPhase::Up, _, message) => self.handle_up(id, message, frame, out)?,
@@ -65,7 +65,9 @@ impl Node {
         if let Some(candidate) = self.peers.peers.get_mut(&node).and_then(|peer| peer.candidate.take()) {
             self.peers.links.remove(&candidate);
             let node = self.me.node.clone();
-            self.send(candidate, &Message::Reject { reason: RejectReason::Linked, node, known_incarnation: None }, out);
+            let reject =
+                Message::Reject { reason: RejectReason::Linked, node, known_incarnation: None, address: String::new() };
+            self.send(candidate, &reject, out);
             out.effects.push(Effect::CloseLink { link: candidate });
         }
         let ping = if let Message::Ping(ping) = &message { Some((ping.liveness_counter, ping.written)) } else { None };
@@ -94,7 +96,9 @@ impl Node {
             Message::Revoke(revocations) => self.handle_revocations(id, revocations, out),
             Message::Received { n } => self.handle_received(id, n),
             Message::Goodbye { leaving } => self.handle_goodbye(id, &node, leaving, out),
-            Message::Reject { known_incarnation, .. } => self.handle_late_reject(known_incarnation, out),
+            Message::Reject { known_incarnation, address, .. } => {
+                self.handle_late_reject(&node, known_incarnation, &address, out);
+            }
             Message::Hello(_) | Message::Welcome(_) => return Err(CodecError::Invalid("message order")),
         }
         Ok(())

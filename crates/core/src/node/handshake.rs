@@ -1,16 +1,11 @@
-//! Handshakes: Hello, Welcome, Reject; one link per pair; node identity (P2, P5, N1, N4).
+//! Handshakes: Hello, Welcome, Reject; one link per pair (P2, P5).
 
-use super::{
-    Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, SeedFailure, StopReason,
-};
+use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, SeedFailure};
 use crate::mutant::seam;
 use crate::peer::{LinkPhase, Peer};
 use crate::time::ReceivedAt;
 use crate::version::{Incarnation, NodeId, OriginId};
-use crate::wire::{Context, Hello, Message, PROTOCOL_VERSION, RejectReason};
-
-/// Number of new incarnations of one process because its number was taken; then it stops.
-const COLLISIONS_MAX: u32 = 3;
+use crate::wire::{Hello, Message, PROTOCOL_VERSION, RejectReason};
 
 impl Node {
     /// This node's Hello, for the given origin if known.
@@ -75,6 +70,7 @@ impl Node {
         node: NodeId,
         reason: RejectReason,
         known_incarnation: Option<Incarnation>,
+        address: String,
         out: &mut Output,
     ) {
         self.counters.handshakes_rejected += 1;
@@ -82,7 +78,7 @@ impl Node {
             out.events.push(RegistryEvent::PeerRejected { node: Some(node), reason: reason.to_string() });
         }
         let me = self.me.node.clone();
-        self.send(id, &Message::Reject { reason, node: me, known_incarnation }, out);
+        self.send(id, &Message::Reject { reason, node: me, known_incarnation, address }, out);
         self.close(id, LossReason::Closed, out);
     }
 
@@ -107,24 +103,28 @@ impl Node {
         }
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
-            let known_incarnation = (reason == RejectReason::Identity).then_some(self.me.incarnation);
-            self.reject(id, node, reason, known_incarnation, out);
+            // A starting process does not stop one that is ready (N4).
+            let starting = matches!(self.phase, Phase::Starting { .. });
+            let named = reason == RejectReason::Identity && !(starting && hello.ready);
+            self.reject(id, node, reason, named.then_some(self.me.incarnation), String::new(), out);
             if reason == RejectReason::Identity {
-                self.handle_duplicate_id(hello.origin.incarnation, hello.ready, out);
+                self.met_duplicate(hello.origin.incarnation, hello.ready, out);
             }
             return;
         }
         if let Some(current) = self.in_use_by_another(hello) {
-            // Both are alive: this one is rejected, and the older of the two has to stop (N4).
-            self.reject(id, node.clone(), RejectReason::Identity, Some(current), out);
+            // Both are alive: this one is rejected. Each learns the address of the other, and the older one stops when they
+            // meet (N4).
+            let there = self.peers.peers.get(&node).map_or_else(String::new, |peer| peer.peer_address.clone());
+            self.reject(id, node.clone(), RejectReason::Identity, Some(current), there, out);
             if hello.ready
                 && hello.origin.incarnation > current
                 && let Some(link) = self.peers.link_to(&node)
             {
-                let link = link.id;
-                let known_incarnation = Some(hello.origin.incarnation);
-                let me = self.me.node.clone();
-                self.send(link, &Message::Reject { reason: RejectReason::Identity, node: me, known_incarnation }, out);
+                let (link, known_incarnation) = (link.id, Some(hello.origin.incarnation));
+                let (me, address) = (self.me.node.clone(), hello.peer_address.clone());
+                let reason = RejectReason::Identity;
+                self.send(link, &Message::Reject { reason, node: me, known_incarnation, address }, out);
             }
             return;
         }
@@ -172,10 +172,10 @@ impl Node {
         if let Some(reason) = self.objection(hello) {
             self.note_seed(id, &node, reason == RejectReason::Oneself);
             self.note_rejected_seed(id, reason, out);
-            self.reject(id, node, reason, None, out);
+            self.reject(id, node, reason, None, String::new(), out);
             return;
         }
-        if self.numbered_too_low(hello.known_incarnation, out) {
+        if self.raise_number(&node, hello.known_incarnation, out) {
             return;
         }
         if let Phase::Starting { rejected, .. } = &mut self.phase {
@@ -291,6 +291,7 @@ impl Node {
         reason: RejectReason,
         node: NodeId,
         known_incarnation: Option<Incarnation>,
+        address: &str,
         out: &mut Output,
     ) {
         if reason != RejectReason::Linked {
@@ -304,7 +305,11 @@ impl Node {
             }
             RejectReason::Identity => {
                 if let Some(known_incarnation) = known_incarnation {
-                    self.handle_duplicate_id(known_incarnation, true, out);
+                    if self.is_own_process(id, &node) {
+                        self.met_duplicate(known_incarnation, true, out);
+                    } else {
+                        self.duplicate_reported(&node, known_incarnation, address, out);
+                    }
                 }
             }
             RejectReason::Cluster | RejectReason::Version | RejectReason::Full | RejectReason::Incarnations => {
@@ -312,74 +317,5 @@ impl Node {
             }
         }
         self.close(id, LossReason::Closed, out);
-    }
-
-    /// A peer reports on an established link that a newer process with this node's id is alive.
-    pub(super) fn handle_late_reject(&mut self, known_incarnation: Option<Incarnation>, out: &mut Output) {
-        if let Some(known_incarnation) = known_incarnation {
-            self.handle_duplicate_id(known_incarnation, true, out);
-        }
-    }
-
-    /// Another process with this id is alive (N4).
-    fn handle_duplicate_id(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
-        seam!(self, DuplicateIdTolerated => return);
-        match &mut self.phase {
-            Phase::Starting { rejected, .. } => {
-                let timeout = self.config.timers.heartbeat_timeout;
-                match *rejected {
-                    None => {
-                        *rejected = Some(self.clock.now);
-                        out.events.push(RegistryEvent::IdInUse { timeout });
-                    }
-                    Some(since) if self.clock.now.since(since) >= timeout => {
-                        self.stop_now(StopReason::IdentityConflict, out);
-                    }
-                    Some(_) => {}
-                }
-            }
-            Phase::Ready { .. } | Phase::Stopping { .. } if other_ready && other > self.me.incarnation => {
-                self.stop_now(StopReason::IdentityConflict, out);
-            }
-            _ => {}
-        }
-    }
-
-    /// A context that names a higher incarnation of this node's id (N1).
-    pub(super) fn check_duplicate_ids(&mut self, context: &Context, out: &mut Output) -> bool {
-        let claimed = context.clock.iter().map(|(origin, _)| origin).filter(|origin| origin.node == self.me.node);
-        let highest = claimed.map(|origin| origin.incarnation).filter(|other| *other != self.me.incarnation).max();
-        let highest = highest.max(context.retired.get(&self.me.node).copied());
-        self.numbered_too_low(highest, out)
-    }
-
-    /// A peer knows a higher incarnation of this node than the current one (N1).
-    fn numbered_too_low(&mut self, known_incarnation: Option<Incarnation>, out: &mut Output) -> bool {
-        let me = self.me.incarnation;
-        seam!(self, IncarnationNotRaised => return false);
-        let Some(known_incarnation) = known_incarnation.filter(|known_incarnation| *known_incarnation != me) else {
-            return false;
-        };
-        match self.phase {
-            // While the number can still rise it distinguishes incarnations by itself; the nonce is for those that
-            // never met.
-            Phase::Starting { .. } if known_incarnation.number >= me.number => {
-                self.renumber(known_incarnation.number + 1, out);
-                true
-            }
-            // A lost disk explains this once or twice; after that, another process does the same (N4).
-            Phase::Ready { .. } | Phase::Stopping { .. }
-                if known_incarnation > me && self.collisions >= COLLISIONS_MAX =>
-            {
-                self.stop_now(StopReason::IdentityConflict, out);
-                true
-            }
-            Phase::Ready { .. } | Phase::Stopping { .. } if known_incarnation > me => {
-                self.restart_above(RestartReason::IncarnationCollision, known_incarnation.number, out);
-                true
-            }
-            Phase::Over => known_incarnation > me,
-            _ => false,
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Judging which origins are alive: evidence and admission (L2, L3).
 
 use super::queries::node_member_id;
-use super::{Node, Output, RegistryEvent, StopReason};
+use super::{Node, Output, RegistryEvent};
 use crate::map::{Evidence, OriginEntry, Standing, StandingEvent};
 use crate::member::{Member, Space};
 use crate::mutant::seam;
@@ -65,12 +65,11 @@ impl Node {
         if first || received_at.is_after(evidence.received_at) {
             (evidence.received_at, evidence.via, evidence.assumed) = (received_at, Some(via.clone()), false);
         }
-        // If a newer incarnation of this node's own id lives on, two processes use the id: the older one stops (N4). A
-        // single piece of evidence may be of an incarnation that has just died.
+        // If a newer incarnation of this node's own id lives on, two processes use the id (N4). A single piece of evidence may
+        // be of an incarnation that has just died.
         let duplicate = item.origin.node == self.me.node && item.origin.incarnation > self.me.incarnation;
         if duplicate && young && !first && newer {
-            self.stop_now(StopReason::IdentityConflict, out);
-            return;
+            self.duplicate_reported(via, item.origin.incarnation, "", out);
         }
         let event = match (young, first) {
             (true, _) => StandingEvent::Young,

@@ -72,6 +72,7 @@ impl Node {
         };
         let mut entry = Link::new(link, true, self.clock);
         match &target {
+            Dial::SameId => {}
             Dial::Seed(seed) => entry.seed = Some(*seed),
             Dial::Peer(node) => {
                 let Some(peer) = self.peers.peers.get_mut(node).filter(|peer| peer.link.is_none()) else {
@@ -102,6 +103,7 @@ impl Node {
     fn finish_dial(&mut self, dial: DialId) -> Option<Dial> {
         let target = self.peers.dials.remove(&dial)?;
         match &target {
+            Dial::SameId => {}
             Dial::Seed(seed) => self.peers.seeds.get_mut(*seed)?.dial = None,
             Dial::Peer(node) => self.peers.peers.get_mut(node)?.dial = None,
         }

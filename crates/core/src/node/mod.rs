@@ -19,6 +19,7 @@ mod fuzz;
 mod guard;
 mod handshake;
 mod health;
+mod identity;
 mod judge;
 mod links;
 mod liveness;
@@ -129,6 +130,8 @@ pub struct Node {
     /// Nodes that know writes of this incarnation that it does not know (P10).
     witnesses: BTreeSet<NodeId>,
     guard: guard::Guard,
+    /// What others report about the id of this node (N8).
+    identity: identity::Identity,
     /// While it is starting: the registries it has received (N3).
     received: readiness::Received,
     /// Links over which an exchange is due as soon as there may be one (D7).
@@ -206,6 +209,7 @@ impl Node {
             restated_at: 0,
             witnesses: BTreeSet::new(),
             guard: guard::Guard::default(),
+            identity: identity::Identity::default(),
             received: readiness::Received::default(),
             to_ask: BTreeSet::new(),
             searches: search::Searches::default(),
@@ -302,6 +306,7 @@ impl Node {
         self.check_received(out);
         self.check_readiness(out);
         self.check_stopping(out);
+        self.check_identity(out);
         if self.phase == Phase::Over {
             return;
         }

@@ -188,7 +188,7 @@ impl Node {
         }
         match new.space {
             Space::Member => {
-                if new.id == self.member_id {
+                if new.id == self.member_id && !self.gives_way_to(new) {
                     self.write_node_record(out);
                 }
             }

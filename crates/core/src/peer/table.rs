@@ -62,6 +62,8 @@ pub(crate) struct Seed {
 pub(crate) enum Dial {
     Peer(NodeId),
     Seed(usize),
+    /// Another process with the id of this node may be there (N4).
+    SameId,
 }
 
 #[derive(Debug, Default)]

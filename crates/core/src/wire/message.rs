@@ -152,16 +152,20 @@ pub(crate) enum LinkState {
     Lost,
 }
 
+/// The code of [`RejectReason::Identity`] with the address of the other process (N4).
+const IDENTITY_AT: u8 = 7;
+
 /// A decoded peer message.
 #[derive(Clone, Debug)]
 pub(crate) enum Message<'a> {
     Hello(Hello),
     Welcome(Hello),
-    /// `node` is the rejecting node.
+    /// `node` is the rejecting node. `address` is that of the other process, if the id is in use and the address is known.
     Reject {
         reason: RejectReason,
         node: NodeId,
         known_incarnation: Option<Incarnation>,
+        address: String,
     },
     Ping(Ping),
     Push {
@@ -279,11 +283,14 @@ impl Message<'_> {
         match self {
             Message::Hello(hello) => encode_hello(&mut w, 0, hello),
             Message::Welcome(hello) => encode_hello(&mut w, 1, hello),
-            Message::Reject { reason, node, known_incarnation } => {
+            Message::Reject { reason, node, known_incarnation, address } => {
                 w.byte(2);
-                w.byte(*reason as u8);
+                w.byte(if address.is_empty() { *reason as u8 } else { IDENTITY_AT });
                 w.text(node.as_str());
                 encode_known(&mut w, *known_incarnation);
+                if !address.is_empty() {
+                    w.text(address);
+                }
             }
             Message::Ping(ping) => {
                 w.byte(3);
@@ -383,17 +390,23 @@ impl<'a> Message<'a> {
             0 => Message::Hello(decode_hello(reader)?),
             1 => Message::Welcome(decode_hello(reader)?),
             2 => {
-                let reason = match reader.byte("reason")? {
+                let code = reader.byte("reason")?;
+                let reason = match code {
                     0 => RejectReason::Cluster,
                     1 => RejectReason::Version,
-                    2 => RejectReason::Identity,
+                    2 | IDENTITY_AT => RejectReason::Identity,
                     3 => RejectReason::Oneself,
                     4 => RejectReason::Full,
                     5 => RejectReason::Linked,
                     6 => RejectReason::Incarnations,
                     _ => return Err(CodecError::Invalid("reason")),
                 };
-                Message::Reject { reason, node: decode_node_id(reader)?, known_incarnation: decode_known(reader)? }
+                let (node, known_incarnation) = (decode_node_id(reader)?, decode_known(reader)?);
+                let address = match code {
+                    IDENTITY_AT => reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned(),
+                    _ => String::new(),
+                };
+                Message::Reject { reason, node, known_incarnation, address }
             }
             3 => Message::Ping(Ping {
                 seq: reader.bounded("seq", COUNTER_MAX)?,

@@ -60,6 +60,7 @@ impl NodeHandle {
         self.run_in_event_loop(move |event_loop, now| {
             queues.link_bytes_max = event_loop.link_bytes_max();
             let core = &*event_loop.core().0;
+            let disputed = core.is_id_disputed().then_some(DegradedReason::Identity).into_iter();
             NodeStatus {
                 incarnation: core.origin().incarnation,
                 phase,
@@ -67,7 +68,7 @@ impl NodeHandle {
                 sizes: core.sizes(),
                 queues,
                 peers: count_by_state(&core.peers()),
-                degraded: core.degraded(),
+                degraded: disputed.chain(core.degraded()).collect(),
                 diverged: core.diverged_peers(),
                 context_hash: core.context_hash(),
             }

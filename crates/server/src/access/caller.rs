@@ -3,7 +3,9 @@
 use crate::audit::{Call, Recorded, Recording};
 use crate::service::Authenticated;
 use ::http::Extensions;
-use convoke_access::{Denied, Kind, Pattern, Principal, Resource, TokenText, Verb};
+use convoke_access::{
+    ANONYMOUS, CertificateIdentity, CertificateRole, Denied, Kind, Pattern, Principal, Resource, TokenText, Verb,
+};
 use convoke_core::filter::Filter;
 use convoke_core::member::Member;
 use convoke_proto::{Error, ErrorCode, NODE_SERVICE};
@@ -19,6 +21,8 @@ pub(crate) struct Caller {
     principal: Arc<Principal>,
     /// The token, to verify it again when keys, policy or revocations change.
     pub(super) token: Option<Arc<TokenText>>,
+    /// The certificate of a client, for the same.
+    pub(super) certificate: Option<Arc<CertificateIdentity>>,
     /// Whether access control is on.
     restricted: bool,
     /// The call whose decisions are recorded, with an audit log.
@@ -28,7 +32,8 @@ pub(crate) struct Caller {
 impl Caller {
     /// The node itself, or any caller without access control.
     pub(crate) fn unrestricted() -> Caller {
-        Caller { principal: Arc::new(Principal::unrestricted()), token: None, restricted: false, call: None }
+        let principal = Arc::new(Principal::unrestricted());
+        Caller { principal, token: None, certificate: None, restricted: false, call: None }
     }
 
     /// Returns the caller of a request from its extensions.
@@ -41,7 +46,27 @@ impl Caller {
     }
 
     pub(super) fn new(principal: Arc<Principal>, token: Option<Arc<TokenText>>) -> Caller {
-        Caller { principal, token, restricted: true, call: None }
+        Caller { principal, token, certificate: None, restricted: true, call: None }
+    }
+
+    /// The caller of a connection without a token. The grants of a client certificate can change; those of a node cannot.
+    pub(super) fn with_certificate(principal: Arc<Principal>, certificate: Option<&CertificateIdentity>) -> Caller {
+        let client = certificate.filter(|certificate| certificate.role == CertificateRole::Client);
+        Caller { certificate: client.cloned().map(Arc::new), ..Caller::new(principal, None) }
+    }
+
+    /// Whether a stream of this caller continues with the token of `other`: the same principal with the same grants (AU21).
+    pub(crate) fn may_continue_as(&self, other: &Caller) -> bool {
+        self.token.is_some()
+            && other.token.is_some()
+            && *self.principal.name() == *other.principal.name()
+            && self.principal.grants() == other.principal.grants()
+    }
+
+    /// Whether the token of this caller ends before that of `other`.
+    pub(crate) fn expires_before(&self, other: &Caller) -> bool {
+        let expires = |caller: &Caller| caller.principal.token().map(|token| token.expires_at);
+        expires(self) < expires(other)
     }
 
     pub(crate) fn is_restricted(&self) -> bool {
@@ -59,6 +84,9 @@ impl Caller {
 
     /// Returns the name of the principal as the log stores it with a session. Long names are cut and stay unique.
     pub(crate) fn opener(&self) -> Option<String> {
+        if self.restricted && self.principal.is_anonymous() {
+            return Some(self.anonymous_at("http"));
+        }
         let name = self.name()?;
         if name.len() <= OPENER_BYTES_MAX {
             return Some(name.to_owned());
@@ -66,6 +94,11 @@ impl Caller {
         let digest: String = Sha256::digest(name)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let head: String = name.chars().take(100).collect();
         Some(format!("{head}~{digest}"))
+    }
+
+    /// Returns the owner of what callers without credentials create. The second part is only for quotas.
+    pub(crate) fn anonymous_at(&self, place: &str) -> String {
+        format!("{ANONYMOUS}/{place}")
     }
 
     pub(crate) fn check(&self, verb: Verb, resource: Resource<'_>) -> Result<(), Error> {

@@ -127,12 +127,9 @@ impl Gate {
         let forwarded = headers.contains_key(FORWARDED);
         if let Some(token) = token {
             connection.check_private()?;
-            return enabled.of_token(connection, token);
+            return enabled.of_token(connection, token, forwarded);
         }
-        let authority = enabled.authority.load();
-        let shown = authority
-            .authenticate(Credentials { token: None, certificate: connection.certificate.as_ref() }, unix_seconds());
-        let caller = Caller::new(Arc::new(shown.map_err(|why| rejected(&why))?), None);
+        let caller = enabled.of_certificate(connection.certificate.as_ref())?;
         let behalf = headers.get(ON_BEHALF);
         if behalf.is_some() {
             // Only nodes act for others. Anybody else who tries is refused and not treated as somebody else (AU12).
@@ -144,24 +141,30 @@ impl Gate {
         let unreadable = |_| Error::new(ErrorCode::Unauthenticated, "the header Convoke-On-Behalf is not readable");
         let name = behalf.map(|name| name.to_str().map_err(unreadable)).transpose()?;
         let certificate = name.map(|name| CertificateIdentity {
-            cluster: authority.cluster.clone(),
+            cluster: enabled.authority.load().cluster.clone(),
             role: CertificateRole::Client,
             name: name.to_owned(),
         });
-        let shown = Credentials { token: None, certificate: certificate.as_ref() };
-        let principal = authority.authenticate(shown, unix_seconds()).map_err(|why| rejected(&why))?;
-        Ok(Caller::new(Arc::new(principal), None))
+        enabled.of_certificate(certificate.as_ref())
     }
 
-    /// Waits until a caller loses its rights: its token expires or is revoked, or its key or its rule is removed (AU11).
-    pub(crate) async fn loses_rights(&self, caller: &Caller) {
+    /// Waits until a caller loses its rights: its token expires or is revoked, its key or its rule is removed, or the policy
+    /// grants its certificate something else (AU11). A newer token on the connection replaces one that has expired (AU21).
+    pub(crate) async fn loses_rights(&self, connection: &ClientConnection, caller: &Caller) {
         let Some(enabled) = &self.0 else { return std::future::pending().await };
         let mut changes = enabled.changes.subscribe();
+        let mut shown = caller.clone();
         loop {
-            if enabled.check_again(caller).is_err() {
+            if is_revoked(&enabled.revocations.load(), caller.principal()) {
                 return;
             }
-            let expires = caller.principal().token().map(|token| token.expires_at);
+            if enabled.check_again(&shown).is_err() {
+                match connection.renewal_of(caller).filter(|newer| enabled.check_again(newer).is_ok()) {
+                    Some(newer) => shown = newer,
+                    None => return,
+                }
+            }
+            let expires = shown.principal().token().map(|token| token.expires_at);
             let left = expires.map_or(u64::MAX, |expires| expires.saturating_sub(unix_seconds()));
             // The wall clock may be set, so the wait is not longer than a minute.
             let wait = Duration::from_secs(left.min(60)).max(Duration::from_millis(50));
@@ -244,7 +247,14 @@ impl Gate {
 }
 
 impl Enabled {
-    fn of_token(&self, connection: &ClientConnection, token: &str) -> Result<Caller, Error> {
+    /// The caller with this certificate, or without credentials.
+    fn of_certificate(&self, certificate: Option<&CertificateIdentity>) -> Result<Caller, Error> {
+        let shown = Credentials { token: None, certificate };
+        let principal = self.authority.load().authenticate(shown, unix_seconds()).map_err(|why| rejected(&why))?;
+        Ok(Caller::with_certificate(Arc::new(principal), certificate))
+    }
+
+    fn of_token(&self, connection: &ClientConnection, token: &str, forwarded: bool) -> Result<Caller, Error> {
         let change = *self.changes.borrow();
         let now = unix_seconds();
         if let Some(known) = connection.known_caller()
@@ -257,6 +267,10 @@ impl Enabled {
         let principal = self.verify(token, now).map_err(|why| rejected(&why))?;
         let caller = Caller::new(principal, Some(Arc::new(TokenText::new(token))));
         connection.remember_caller(KnownCaller { change, caller: caller.clone() });
+        // Nodes send requests of many callers over one connection.
+        if !forwarded {
+            connection.renew(&caller);
+        }
         Ok(caller)
     }
 
@@ -282,8 +296,14 @@ impl Enabled {
     }
 
     fn check_again(&self, caller: &Caller) -> Result<(), Unauthenticated> {
-        let Some(token) = &caller.token else { return Ok(()) };
-        let again = self.verify(token.secret(), unix_seconds())?;
+        let again = match (&caller.token, &caller.certificate) {
+            (Some(token), _) => self.verify(token.secret(), unix_seconds())?,
+            (None, Some(certificate)) => {
+                let shown = Credentials { token: None, certificate: Some(certificate) };
+                Arc::new(self.authority.load().authenticate(shown, unix_seconds())?)
+            }
+            (None, None) => return Ok(()),
+        };
         // A policy that grants less now is applied to open streams as well.
         if again.grants() == caller.principal().grants() { Ok(()) } else { Err(TokenError::Revoked.into()) }
     }

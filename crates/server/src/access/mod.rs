@@ -5,6 +5,7 @@ mod caller;
 mod config;
 mod files;
 mod gate;
+mod measure;
 mod owners;
 mod requests;
 mod revocations_file;
@@ -14,6 +15,8 @@ pub(crate) use caller::Caller;
 pub use config::AuthConfig;
 pub use files::AuthError;
 pub(crate) use gate::{FORWARDED, Gate, KnownCaller, ON_BEHALF, Permission, permission};
+#[doc(hidden)]
+pub use measure::time_of_authorisations;
 pub(crate) use owners::Use;
 pub(crate) use requests::{
     LEASES, authorize_guard, authorize_lease, authorize_query, authorize_read, authorize_release, authorize_request,

@@ -6,7 +6,7 @@
 use super::caller::Caller;
 use super::requests::lock_resource;
 use crate::log::lock_name;
-use convoke_access::{Resource, Verb};
+use convoke_access::{ANONYMOUS, Resource, Verb};
 use convoke_log::Machine;
 use convoke_log::command::{LeaseId, LockName, LockSpace, Place};
 use convoke_log::machine::Reason;
@@ -23,23 +23,33 @@ impl Caller {
 
     /// Returns the principal to which the client ids that the caller attaches belong (AU17). Empty without access control.
     pub(crate) fn registrant(&self) -> String {
-        if self.is_restricted() {
-            self.opener().unwrap_or_else(|| self.principal().name().to_owned())
-        } else {
-            String::new()
+        match self.name() {
+            Some(_) => self.opener().unwrap_or_default(),
+            None if self.is_restricted() => self.principal().name().to_owned(),
+            None => String::new(),
         }
     }
 
-    /// Whether the caller may use an object of this owner. An object without an owner belongs to nobody.
+    /// Whether the caller may use an object of this owner. An object without an owner was created without access control and
+    /// belongs to nobody.
     pub(crate) fn owns(&self, owner: &str) -> bool {
-        owner.is_empty() || self.name() == Some(owner) || !self.is_bound() || self.opener().as_deref() == Some(owner)
+        if !self.is_bound() {
+            return true;
+        }
+        match self.name() {
+            Some(name) => name == owner || self.opener().as_deref() == Some(owner),
+            // Callers without credentials are one principal.
+            None => owner.split_once('/').is_some_and(|(kind, _)| kind == ANONYMOUS),
+        }
     }
 }
 
 /// What a request does with an object that may belong to another principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Keeps a lease alive, attaches a key to it, or takes a place in a lock for it.
+    /// Keeps a lease alive, or waits for its place in a lock.
+    Keep(LeaseId),
+    /// Attaches a key to a lease, or takes a place in a lock for it.
     Lease(LeaseId),
     EndLease(LeaseId),
     /// Gives up a place in a lock or election.
@@ -86,7 +96,9 @@ impl Use {
     /// Returns the owner of the object in a state, or `None` if the state does not contain the object.
     pub(crate) fn owner<'a>(&self, machine: &'a Machine) -> Option<&'a str> {
         let lease = match self {
-            Use::Lease(lease) | Use::EndLease(lease) | Use::Release(_, Place::Lease(lease)) => *lease,
+            Use::Keep(lease) | Use::Lease(lease) | Use::EndLease(lease) | Use::Release(_, Place::Lease(lease)) => {
+                *lease
+            }
             Use::Release(name, Place::Fence(fence)) | Use::Proclaim(name, fence) => machine.holder(name, *fence)?.lease,
         };
         machine.lease(lease).map(|lease| lease.owner.as_str())
@@ -98,13 +110,15 @@ impl Use {
             || match self {
                 Use::EndLease(_) => caller.may(Verb::Resolve, Resource::Log),
                 Use::Release(name, _) => caller.may(Verb::Release, resource(name)),
-                Use::Lease(_) | Use::Proclaim(..) => false,
+                Use::Keep(_) | Use::Lease(_) | Use::Proclaim(..) => false,
             }
     }
 
     /// Decides about an object of this owner. A lease of another principal does not exist for the caller.
     pub(crate) fn check(&self, caller: &Caller, owner: &str) -> Result<(), Error> {
-        if caller.owns(owner) || self.is_open_to(caller) {
+        // A lease from before access control stays as long as its client keeps it alive.
+        let kept = owner.is_empty() && matches!(self, Use::Keep(_));
+        if kept || caller.owns(owner) || self.is_open_to(caller) {
             return Ok(());
         }
         match self {
@@ -117,7 +131,7 @@ impl Use {
     /// The error about an object that does not exist, as the log would report it.
     pub(crate) fn missing(&self) -> Error {
         match self {
-            Use::Lease(lease) | Use::EndLease(lease) => {
+            Use::Keep(lease) | Use::Lease(lease) | Use::EndLease(lease) => {
                 let reason = Reason::NoLease(*lease);
                 Error::new(reason.code(), reason.to_string()).field("lease")
             }

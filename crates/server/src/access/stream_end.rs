@@ -1,6 +1,7 @@
 //! Ends a response that outlives the rights of its caller (AU11).
 
 use super::caller::Caller;
+use crate::service::ClientConnection;
 use crate::surface::Surface;
 use ::http::{HeaderMap, HeaderValue};
 use std::pin::Pin;
@@ -18,10 +19,12 @@ impl std::fmt::Debug for StreamEnd {
 
 impl StreamEnd {
     /// `None` if the rights of the caller cannot end.
-    pub(crate) fn of(surface: &Arc<Surface>, caller: &Caller) -> Option<StreamEnd> {
-        caller.token.as_ref()?;
-        let (surface, caller) = (surface.clone(), caller.clone());
-        Some(StreamEnd(Box::pin(async move { surface.gate.loses_rights(&caller).await })))
+    pub(crate) fn of(surface: &Arc<Surface>, connection: &Arc<ClientConnection>, caller: &Caller) -> Option<StreamEnd> {
+        if caller.token.is_none() && caller.certificate.is_none() {
+            return None;
+        }
+        let (surface, connection, caller) = (surface.clone(), connection.clone(), caller.clone());
+        Some(StreamEnd(Box::pin(async move { surface.gate.loses_rights(&connection, &caller).await })))
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -32,7 +35,7 @@ impl StreamEnd {
     pub(crate) fn trailers() -> HeaderMap {
         let status = tonic::Status::from(convoke_proto::Error::new(
             convoke_proto::ErrorCode::Unauthenticated,
-            "the token of this stream expired or was revoked: call again with a new one",
+            "the rights of this stream ended: its token expired or was revoked, or its grants changed; call again",
         ));
         let mut trailers = HeaderMap::new();
         if status.add_header(&mut trailers).is_err() {

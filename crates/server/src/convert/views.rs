@@ -92,6 +92,7 @@ fn degraded(reason: DegradedReason) -> &'static str {
     match reason {
         DegradedReason::Sessions => "most clients of this node fell silent at once",
         DegradedReason::Nodes => "most other nodes fell silent at once",
+        DegradedReason::Identity => "another node reports a newer incarnation or another process with this node id",
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) async fn keep_alive(
     _: JsonBody<NoFields>,
 ) -> Answer<LeaseKept> {
     let (log, id) = (surface.log()?, lease_id(&lease)?);
-    log.check_uses(&caller, &[Use::Lease(LeaseId(id))]).await?;
+    log.check_uses(&caller, &[Use::Keep(LeaseId(id))]).await?;
     let left = log.kv.leases().keep_alive(id).await?;
     Ok(Json(LeaseKept { lease, left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }))
 }

@@ -44,7 +44,7 @@ impl LogPlane {
     async fn owner_at_leader(&self, used: &Use) -> Result<Option<String>, Error> {
         let current = Consistency::Linearizable;
         match used {
-            Use::Lease(lease) | Use::EndLease(lease) | Use::Release(_, Place::Lease(lease)) => {
+            Use::Keep(lease) | Use::Lease(lease) | Use::EndLease(lease) | Use::Release(_, Place::Lease(lease)) => {
                 let (found, _) = self.kv.leases().get_at(lease.0, current).await?;
                 Ok(found.map(|lease| lease.owner))
             }

@@ -41,9 +41,9 @@ impl LogService {
         let mut unknown = Vec::new();
         for used in uses.iter().filter(|used| !used.is_open_to(caller)) {
             let machine = self.handle.local().map_err(|why| self.rejected(&why))?;
-            match used.owner(&machine) {
-                Some(owner) => used.check(caller, owner)?,
-                None => unknown.push(used),
+            // A lease of another principal takes the same way as one that does not exist, so that time reveals nothing.
+            if !used.owner(&machine).is_some_and(|owner| used.check(caller, owner).is_ok()) {
+                unknown.push(used);
             }
         }
         if unknown.is_empty() {
@@ -94,22 +94,24 @@ impl LogService {
         if !node.is_empty() && sender.caller.may(Verb::Forward, Resource::Cluster) && known() {
             return Ok(Opener { name: node.into(), reserved: true });
         }
-        if let Some(principal) = sender.caller.opener() {
+        let anonymous = sender.caller.is_restricted() && sender.caller.name().is_none();
+        if let Some(principal) = sender.caller.opener().filter(|_| !anonymous) {
             return Ok(Opener { name: principal.into(), reserved: false });
         }
-        let name = match sender.address() {
-            Some(IpAddr::V4(address)) => address.to_string().into(),
+        let address = match sender.address() {
+            Some(IpAddr::V4(address)) => address.to_string(),
             // One host usually has a whole prefix.
             Some(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
-                Some(address) => address.to_string().into(),
+                Some(address) => address.to_string(),
                 None => {
                     let [a, b, c, d, ..] = address.segments();
-                    format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)).into()
+                    format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
                 }
             },
-            None => "unknown".into(),
+            None => "unknown".to_owned(),
         };
-        Ok(Opener { name, reserved: false })
+        let name = if anonymous { sender.caller.anonymous_at(&address) } else { address };
+        Ok(Opener { name: name.into(), reserved: false })
     }
 
     /// Returns a page of open sessions.

@@ -402,7 +402,10 @@ async fn keep_leases(service: &LogService, caller: &Caller, request: v1::LeaseKe
     // A lease of another principal is answered like one that does not exist (AU16).
     let (leases, foreign): (Vec<LeaseId>, Vec<LeaseId>) = match service.handle.local() {
         Ok(machine) if caller.is_bound() => {
-            let is_own = |lease: &LeaseId| machine.lease(*lease).is_none_or(|lease| caller.owns(&lease.owner));
+            let is_own = |lease: &LeaseId| {
+                let used = Use::Keep(*lease);
+                used.owner(&machine).is_none_or(|owner| used.check(caller, owner).is_ok())
+            };
             leases.into_iter().partition(is_own)
         }
         _ => (leases, Vec::new()),
@@ -419,7 +422,7 @@ async fn keep_leases(service: &LogService, caller: &Caller, request: v1::LeaseKe
 }
 
 async fn await_place(service: &LogService, caller: &Caller, request: v1::AwaitPlace) -> Result<Message, Error> {
-    let used = Use::Lease(LeaseId(request.lease));
+    let used = Use::Keep(LeaseId(request.lease));
     if let Some(owner) = service.handle.local().ok().and_then(|machine| used.owner(&machine).map(ToOwned::to_owned)) {
         used.check(caller, &owner)?;
     }

@@ -78,9 +78,19 @@ impl Keys {
     }
 
     pub async fn log_cluster_with(&self, count: usize, config: convoke_server::Config) -> LogCluster {
+        self.log_cluster_open_to(&[], count, config).await
+    }
+
+    /// Starts nodes at which callers without credentials have these grants.
+    pub async fn log_cluster_open_to(
+        &self,
+        anonymous: &[&str],
+        count: usize,
+        config: convoke_server::Config,
+    ) -> LogCluster {
         let node_token = self.path().join("node.token");
         std::fs::write(&node_token, self.token("nodes", &["* *"])).unwrap();
-        let auth = AuthConfig { node_token: Some(node_token), ..self.config(&[]) };
+        let auth = AuthConfig { node_token: Some(node_token), ..self.config(anonymous) };
         LogCluster::start_with(count, convoke_server::Config { auth: Some(auth), ..config }).await
     }
 

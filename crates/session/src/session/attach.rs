@@ -247,6 +247,7 @@ impl Session {
             }
             _ => {
                 self.stale = 0;
+                self.backoff.not_before(error.retry_after());
                 self.lost(now, &error.message, out);
             }
         }

@@ -209,6 +209,7 @@ impl Session {
     /// The connection failed or ended.
     pub fn disconnected(&mut self, now: ClientTime, connection: ConnectionId, reason: &Error, out: &mut Effects) {
         if self.phase.connection() == Some(connection) {
+            self.backoff.not_before(reason.retry_after());
             self.lost(now, &reason.message, out);
         }
     }

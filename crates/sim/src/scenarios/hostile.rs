@@ -292,6 +292,51 @@ pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult
     world.settle()
 }
 
+/// One node reports to another that a newer incarnation of it exists, that a newer process uses its id, and that it has retired
+/// its number. It also reports the incarnation to the others, which then report it too. The node keeps its number and runs (N8).
+pub(super) fn reports_of_one_node_change_no_number(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_fixed("c", &["m"], 0);
+    world.up(&["m"])?;
+    world.forged = true;
+    let log = Log::on(world);
+    let me = world.node(0).origin().clone();
+    let newer = OriginId { incarnation: Incarnation { number: 40, nonce: 9 }, ..me.clone() };
+    let known = |frame: Frame| frame.byte(1).number(40).fixed(&9u64.to_le_bytes());
+    let evidence = |counter| {
+        let frame = Frame::of(5).number(1).number(0).number(0).number(0).number(0).number(0);
+        frame.number(1).origin(&newer).number(counter).number(1).number(0)
+    };
+    let reports = vec![
+        known(Frame::of(2).byte(2).text("n1")),
+        known(Frame::of(2).byte(7).text("n1")).text("h1:7000"),
+        Frame::of(5).number(1).number(1).origin(&newer).number(1).number(0).number(0).number(0).number(0).number(0),
+        Frame::of(5).number(1).number(0).number(1).origin(&newer).number(0).number(0).number(0).number(0),
+        evidence(1),
+        evidence(2),
+        evidence(3),
+    ];
+    for frame in reports {
+        inject(world, frame)?;
+        world.pass(2 * SECOND)?;
+        world.require(*world.node(0).origin() == me, "the report of one node changed a running node")?;
+    }
+    for counter in 1..4 {
+        inject_between(world, 1, 2, evidence(counter))?;
+        inject_between(world, 2, 1, evidence(counter))?;
+        world.pass(2 * SECOND)?;
+    }
+    world.require(world.node(0).is_id_disputed(), "the node does not report the dispute")?;
+    world.throughout(2 * MINUTE, "a report that correct nodes repeat changed a running node", |w| {
+        w.hosts[0].running() && *w.node(0).origin() == me && w.at(client, 0)
+    })?;
+    world.require(world.node(0).counters().frames_malformed == 0, "a report was malformed")?;
+    world.add_client_fixed("d", &["late"], 0);
+    world.up(&["m", "late"])?;
+    log.never(world, Status::Down)?;
+    world.settle()
+}
+
 /// A node lost a record that it claims to have, or holds another one: it and its peers report that, and a restart repairs
 /// it (D16).
 pub(super) fn lost_record_is_reported(world: &mut World) -> ScenarioResult {

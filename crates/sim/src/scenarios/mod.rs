@@ -152,6 +152,7 @@ scenarios! {
     incarnations::taken_at_a_retired_number, 1, three, "D13, D14", "a member taken at a forgotten number returns to its client";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
     incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older one stops";
+    incarnations::two_processes_with_one_id_meet_by_reports, 1, three, "N4, N8", "two processes that no node links to both meet by their node record";
     incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D14", "no record of a dead node comes back";
     incarnations::live_node_retired_behind_a_partition_returns, 1, three, "D10", "a live node returns unchanged after an hour";
     incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
@@ -186,6 +187,7 @@ scenarios! {
     hostile::foreign_cluster_is_rejected, 1, three, "P2", "a node of another cluster at a known address is rejected";
     hostile::peer_that_receives_nothing_is_lost, 1, three, "P6", "a peer whose pings report that it receives nothing";
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
+    hostile::reports_of_one_node_change_no_number, 2, three, "N8, N4", "one node reports newer incarnations of another, which keeps its number and runs";
     hostile::excessive_claims_are_rejected, 2, three, "P10, N1", "frames that claim more than a correct node can, and an origin muted by one";
     hostile::lost_record_is_reported, 2, three, "D16", "a node that lost a record, or holds another one, is reported";
     hostile::client_id_of_another_principal, 1, three, "C14", "another principal cannot use a client id";

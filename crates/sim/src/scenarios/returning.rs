@@ -270,14 +270,18 @@ pub(super) fn line_of_three() -> Setup {
     Setup { nodes: 3, topology: Topology::Line, ..Setup::default() }
 }
 
-/// A node that lost its disk and has no seeds starts alone, is dialled, and learns that its number is taken. Its next
-/// incarnation dials the nodes it met, and does not start alone again.
+/// A node that lost its disk and has no seeds starts alone, is dialled, and learns that the others have retired its number.
+/// Its next incarnation dials the nodes it met, and does not start alone again.
 pub(super) fn next_incarnation_keeps_the_peers(world: &mut World) -> ScenarioResult {
     world.begin()?;
-    world.crash(0, Crash::Process);
-    world.start(0);
-    world.pass(SECOND)?;
-    world.run_until(|w| w.all_ready() && w.linked(), 10 * SECOND)?;
+    for _ in 0..2 {
+        world.crash(0, Crash::Process);
+        world.start(0);
+        world.pass(SECOND)?;
+        world.run_until(|w| w.all_ready() && w.linked(), 10 * SECOND)?;
+    }
+    let retired = |w: &World| (1..3).all(|host| w.node(host).retired().iter().any(|(_, number)| number.number == 2));
+    world.run_until(retired, 80 * MINUTE)?;
     world.hosts[0].has_disk = false;
     world.crash(0, Crash::Process);
     world.start(0);

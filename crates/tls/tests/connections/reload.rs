@@ -1,8 +1,9 @@
-//! Files that change while a node runs (TS7).
+//! Files that change while a node runs (TS7, TS12).
 
-use crate::cluster::{CLUSTER, PATIENCE, Port, TestCa, lasting, listen, request};
-use convoke_tls::{Authority, DialTarget, Identity, Mode, NodeTls};
-use std::time::Duration;
+use crate::cluster::{CLUSTER, PATIENCE, Port, TestCa, call, lasting, listen, request, settings};
+use convoke_tls::{Authority, DialTarget, Identity, Issued, Mode, NodeTls, Validity};
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -62,4 +63,49 @@ async fn ts7_a_certificate_authority_is_rotated_without_an_interruption() {
     let stale = TestCa { authority: old.authority, own: old.own, dir: tempfile::tempdir().unwrap() };
     assert!(!connects(&stale.node("n3", Mode::Required), &nodes[0]).await);
     following.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// When an authority is removed, open connections with its certificates end on both ports, and others stay. So do connections
+/// whose certificate expires.
+#[tokio::test]
+async fn ts12_open_connections_end_with_their_certificates() {
+    let old = TestCa::new();
+    let (new, _) = Authority::create(CLUSTER, lasting(2_000)).unwrap();
+    let both = format!("{}{}", old.authority.certificate(), new.certificate());
+    let own = new.issue(&request(Identity::node(CLUSTER, "n1")), lasting(100)).unwrap();
+    let files = old.write("n1", &both, &own);
+    let tls = NodeTls::load(settings("n1", files, Mode::Required)).unwrap();
+    let following = tokio::spawn(tls.clone().follow());
+    let of = |authority: &Authority, identity| authority.issue(&request(identity), lasting(100)).unwrap();
+    let seconds = |seconds| Validity { now: SystemTime::now(), lasts: Duration::from_secs(seconds) };
+    let short = new.issue(&request(Identity::client(CLUSTER, "short")), seconds(4)).unwrap();
+    let connect = async |port, issued: &Issued| {
+        let (address, accepting) = listen(&tls, port).await;
+        let calling = call(address, Some(issued)).await.unwrap();
+        (accepting.await.unwrap().unwrap().stream, calling)
+    };
+    let (mut expiring, _short) = connect(Port::Client, &short).await;
+    let mut ending = Vec::new();
+    let mut staying = Vec::new();
+    for (port, identity) in
+        [(Port::Peer, Identity::node(CLUSTER, "n2")), (Port::Client, Identity::client(CLUSTER, "c"))]
+    {
+        ending.push(connect(port, &of(&old.authority, identity.clone())).await);
+        staying.push(connect(port, &of(&new, identity)).await);
+    }
+    let mut byte = [0];
+    let over = tokio::time::timeout(PATIENCE, expiring.read(&mut byte)).await.expect("it ends");
+    assert_eq!(over.unwrap_err().kind(), std::io::ErrorKind::ConnectionAborted, "its certificate has expired");
+    old.write("n1", new.certificate(), &own);
+    for (stream, _caller) in &mut ending {
+        let read = tokio::time::timeout(PATIENCE, stream.read(&mut byte)).await.expect("it ends");
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionAborted);
+        assert!(stream.write(b"x").await.is_err());
+    }
+    for (stream, caller) in &mut staying {
+        caller.write_all(b"x").await.unwrap();
+        caller.flush().await.unwrap();
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1, "the other authority stays");
+    }
+    following.abort();
 }

@@ -231,7 +231,7 @@ impl Core {
             ErrorCode::ResourceExhausted => {
                 self.requeue(tagged);
                 if let Tagged::Open(id) | Tagged::Request((id, _)) = tagged {
-                    self.retry_later(now, id);
+                    self.retry_later(now, id, error.retry_after());
                 }
             }
             // The previous request is missing: it was rejected as well, or is being sent again.

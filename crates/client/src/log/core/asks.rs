@@ -148,23 +148,23 @@ impl Core {
             (_, Some(Answer::Rejected(error))) => {
                 let error = Error::from(error);
                 match error.code {
-                    ErrorCode::ResourceExhausted => self.ask_again(now, id),
+                    ErrorCode::ResourceExhausted => self.ask_again(now, id, error.retry_after()),
                     code if super::is_not_leading(code) => self.rejected_stateless(error, out),
                     _ => self.answer_ask(id, Err(error), out),
                 }
             }
             // The same place as before: an answer without news.
-            (_, Some(Answer::PlaceChanged(_))) => self.ask_again(now, id),
+            (_, Some(Answer::PlaceChanged(_))) => self.ask_again(now, id, Duration::ZERO),
             _ => self.leave(Vec::new(), out),
         }
     }
 
-    fn ask_again(&mut self, now: ClientTime, id: AskId) {
+    fn ask_again(&mut self, now: ClientTime, id: AskId, named: Duration) {
         if let Some(waiting) = self.asks.all.get_mut(&id) {
             waiting.sent = false;
         }
         if self.asks.retry.is_none() {
-            let at = now + RETRY.mul_f64(0.5 + self.random.f64());
+            let at = now + named + RETRY.mul_f64(0.5 + self.random.f64());
             self.asks.retry = Some(at);
             self.timers.insert((at, Timer::Asks));
         }

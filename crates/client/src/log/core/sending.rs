@@ -139,13 +139,13 @@ impl Core {
         self.timers.insert((next, Timer::KeepAlive(id)));
     }
 
-    /// Retries later because of load, with growing pauses.
-    pub(super) fn retry_later(&mut self, now: ClientTime, id: LaneId) {
+    /// Retries later because of load, with growing pauses, and not before the time that the node named (AU20).
+    pub(super) fn retry_later(&mut self, now: ClientTime, id: LaneId, named: Duration) {
         let lane = self.lane_mut(id);
         if lane.retry_at.is_none() {
             let pause = (RETRY_BASE * 2_u32.saturating_pow(lane.retries.min(10))).min(RETRY_CAP);
             lane.retries += 1;
-            let at = now + pause.mul_f64(0.5 + self.random.f64() / 2.0);
+            let at = now + named + pause.mul_f64(0.5 + self.random.f64() / 2.0);
             self.lane_mut(id).retry_at = Some(at);
             self.timers.insert((at, Timer::Retry(id)));
         }

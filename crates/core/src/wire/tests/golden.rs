@@ -70,11 +70,15 @@ fn reject() {
         (RejectReason::Incarnations, "06"),
     ];
     for (reason, code) in reasons {
-        assert_golden(&Sample::Plain(Plain::Reject(reason, None)), &format!("02 {code} 0172 00"));
+        assert_golden(&Sample::Plain(Plain::Reject(reason, None, String::new())), &format!("02 {code} 0172 00"));
     }
     assert_golden(
-        &Sample::Plain(Plain::Reject(RejectReason::Identity, known_incarnation)),
+        &Sample::Plain(Plain::Reject(RejectReason::Identity, known_incarnation, String::new())),
         "02 02 0172 01 ac02 0100000000000000",
+    );
+    assert_golden(
+        &Sample::Plain(Plain::Reject(RejectReason::Identity, known_incarnation, "h:1".to_owned())),
+        "02 07 0172 01 ac02 0100000000000000 03683a31",
     );
 }
 

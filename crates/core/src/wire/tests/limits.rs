@@ -89,7 +89,7 @@ fn counters_of_messages_are_bounded() {
     assert_bound("age", COUNTER_MAX, |n| ping(&|p| p.evidence[0].age_ms = n));
     assert_bound("incarnation", COUNTER_MAX, |n| ping(&|p| p.ask = vec![numbered(n)]));
     assert_bound("incarnation", COUNTER_MAX, |n| {
-        Sample::Plain(Plain::Reject(RejectReason::Identity, Some(numbered(n).incarnation)))
+        Sample::Plain(Plain::Reject(RejectReason::Identity, Some(numbered(n).incarnation), String::new()))
     });
     let push =
         |from, to| Sample::Push { origin: samples::origin("a"), from, to, contents: Vec::new(), evidence: Vec::new() };

@@ -16,8 +16,8 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
         (Message::Hello(found), Plain::Hello(sent)) | (Message::Welcome(found), Plain::Welcome(sent)) => {
             assert_eq!(found, sent);
         }
-        (Message::Reject { reason, known_incarnation, .. }, Plain::Reject(sent, of)) => {
-            assert_eq!((reason, known_incarnation), (sent, of));
+        (Message::Reject { reason, known_incarnation, address, .. }, Plain::Reject(sent, of, at)) => {
+            assert_eq!((reason, known_incarnation, address), (sent, of, at));
         }
         (Message::Ping(found), Plain::Ping(sent)) => assert_eq!(found, sent),
         (Message::Want { exchange, context, evidence }, Plain::Want(number, sent, expected)) => {

@@ -39,7 +39,7 @@ pub(super) enum Sample {
 pub(super) enum Plain {
     Hello(Hello),
     Welcome(Hello),
-    Reject(RejectReason, Option<Incarnation>),
+    Reject(RejectReason, Option<Incarnation>, String),
     Ping(Ping),
     Want(u64, Context, Vec<EvidenceItem>),
     ChunkAck(u64, u64),
@@ -65,7 +65,9 @@ impl Plain {
         match self.clone() {
             Plain::Hello(hello) => Message::Hello(hello),
             Plain::Welcome(hello) => Message::Welcome(hello),
-            Plain::Reject(reason, known_incarnation) => Message::Reject { reason, node: node("r"), known_incarnation },
+            Plain::Reject(reason, known_incarnation, address) => {
+                Message::Reject { reason, node: node("r"), known_incarnation, address }
+            }
             Plain::Ping(ping) => Message::Ping(ping),
             Plain::Want(exchange, context, evidence) => Message::Want { exchange, context, evidence },
             Plain::ChunkAck(exchange, index) => Message::ChunkAck { exchange, index },
@@ -377,7 +379,10 @@ pub(super) fn plain() -> impl Strategy<Value = Plain> {
         hello().prop_map(Plain::Hello),
         hello().prop_map(Plain::Welcome),
         (prop::sample::select(reasons.to_vec()), option::of(incarnation()))
-            .prop_map(|(reason, known_incarnation)| Plain::Reject(reason, known_incarnation)),
+            .prop_map(|(reason, known_incarnation)| Plain::Reject(reason, known_incarnation, String::new())),
+        (option::of(incarnation()), "[a-z.]{1,20}:[0-9]{1,5}").prop_map(|(known_incarnation, address)| {
+            Plain::Reject(RejectReason::Identity, known_incarnation, address)
+        }),
         ping().prop_map(Plain::Ping),
         (any::<u64>(), context(), vec(evidence(), 0..4)).prop_map(|(e, c, v)| Plain::Want(e, c, v)),
         (any::<u64>(), any::<u64>()).prop_map(|(exchange, index)| Plain::ChunkAck(exchange, index)),

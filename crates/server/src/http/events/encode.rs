@@ -82,6 +82,7 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::PeerLeft { node }
         | RegistryEvent::Diverged { node }
         | RegistryEvent::DivergenceEnded { node }
+        | RegistryEvent::IdDisputed { by: node, .. }
         | RegistryEvent::Joined { node: Some(node) }
         | RegistryEvent::PeerRejected { node: Some(node), .. }
         | RegistryEvent::ClaimRejected { node: Some(node), .. } => node.as_str(),

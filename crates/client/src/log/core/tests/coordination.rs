@@ -189,6 +189,18 @@ fn a_busy_leader_is_asked_again_after_a_pause() {
     assert_eq!(client.receive(1.1, out.sends[0].tag, changed(0)).asked, [(id, Ok(Asked::Place { fence: 0 }))]);
 }
 
+/// A node above its rate limits names the time after which it accepts requests again (AU20).
+#[test]
+fn a_busy_leader_is_not_asked_before_the_time_that_it_has_named() {
+    let mut client = Client::linked();
+    let (id, out) = client.ask(0.0, place(4));
+    let busy = Error { retry_after_ms: Some(5_000), ..Error::new(ErrorCode::ResourceExhausted, "no") };
+    client.receive(0.0, out.sends[0].tag, Message::Rejected(busy.into()));
+    assert_eq!(client.tick(4.9).sends.len(), 0);
+    let out = client.tick(7.0);
+    assert_eq!(client.receive(7.1, out.sends[0].tag, changed(0)).asked, [(id, Ok(Asked::Place { fence: 0 }))]);
+}
+
 #[test]
 fn a_place_belongs_to_its_log() {
     let mut client = Client::linked();
