@@ -94,6 +94,7 @@ async fn lose_a_node(end: End) {
     let back = ended.elapsed();
     let busy = busy.stop();
     measured(&format!("all {count} were back after {:.1} s", back.as_secs_f64()));
+    assert!(back < timeout, "{back:.1?}: a member whose client is not back by then is down");
     for (name, quiet, busy) in [("p50", quiet[0], busy[0]), ("p99", quiet[1], busy[1])] {
         let times = busy.as_secs_f64() / quiet.as_secs_f64();
         println!(

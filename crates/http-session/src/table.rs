@@ -2,8 +2,8 @@
 
 use crate::secret::Key;
 use convoke_core::{ErrorCode, Rejection, Time};
-use std::collections::BTreeMap;
 use std::collections::btree_map;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// An idle session is removed after this many of its timeouts. The node's own timers do not depend on this.
@@ -15,6 +15,8 @@ const ATTACHING: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct SessionTable<S> {
     rows: BTreeMap<Key, Row<S>>,
+    /// The sessions of each connection; only with `fast` liveness. A session is in it as long as it has a row.
+    bound: BTreeMap<u64, BTreeSet<Key>>,
     limit: usize,
     /// Number of the last entry that was made.
     number: u64,
@@ -40,7 +42,7 @@ pub struct EntryRef<S> {
 
 impl<S: Clone> SessionTable<S> {
     pub fn new(limit: usize) -> Self {
-        SessionTable { rows: BTreeMap::new(), limit, number: 0 }
+        SessionTable { rows: BTreeMap::new(), bound: BTreeMap::new(), limit, number: 0 }
     }
 
     pub fn len(&self) -> usize {
@@ -82,7 +84,7 @@ impl<S: Clone> SessionTable<S> {
     #[must_use = "drop the removed entry after the table is unlocked"]
     pub fn remove(&mut self, key: &Key, number: u64) -> Option<S> {
         self.rows.get(key).filter(|row| row.number == number)?;
-        self.rows.remove(key).map(|row| row.entry)
+        self.take(key)
     }
 
     /// Records that the session in an entry was attached with this timeout.
@@ -94,21 +96,42 @@ impl<S: Clone> SessionTable<S> {
 
     /// Binds a session to a connection: it ends with the connection, unless it is used on another one first.
     pub fn bind(&mut self, key: &Key, number: u64, connection: u64) {
-        if let Some(row) = self.rows.get_mut(key).filter(|row| row.number == number) {
-            row.connection = Some(connection);
+        let Some(row) = self.rows.get_mut(key).filter(|row| row.number == number) else { return };
+        let earlier = row.connection.replace(connection);
+        if earlier != Some(connection) {
+            self.unbind(key, earlier);
+            self.bound.entry(connection).or_default().insert(*key);
         }
     }
 
-    /// Removes the entry of a session that was last used on this connection, which has ended.
-    #[must_use = "drop the removed entry after the table is unlocked"]
-    pub fn disconnected(&mut self, key: &Key, connection: u64) -> Option<S> {
-        self.rows.get(key).filter(|row| row.connection == Some(connection))?;
-        self.rows.remove(key).map(|row| row.entry)
+    /// Removes the entries of sessions that were last used on this connection, which has ended.
+    #[must_use = "drop the removed entries after the table is unlocked"]
+    pub fn disconnected(&mut self, connection: u64) -> Vec<S> {
+        let keys = self.bound.remove(&connection).unwrap_or_default();
+        keys.iter().filter_map(|key| self.take(key)).collect()
+    }
+
+    fn take(&mut self, key: &Key) -> Option<S> {
+        let row = self.rows.remove(key)?;
+        self.unbind(key, row.connection);
+        Some(row.entry)
+    }
+
+    fn unbind(&mut self, key: &Key, connection: Option<u64>) {
+        let Some(btree_map::Entry::Occupied(mut keys)) = connection.map(|connection| self.bound.entry(connection))
+        else {
+            return;
+        };
+        keys.get_mut().remove(key);
+        if keys.get().is_empty() {
+            keys.remove();
+        }
     }
 
     /// Removes all entries.
     #[must_use = "drop the removed entry after the table is unlocked"]
     pub fn clear(&mut self) -> Vec<S> {
+        self.bound.clear();
         std::mem::take(&mut self.rows).into_values().map(|row| row.entry).collect()
     }
 
@@ -117,7 +140,7 @@ impl<S: Clone> SessionTable<S> {
     pub fn sweep(&mut self, now: Time) -> Vec<S> {
         let idle = |row: &Row<S>| now.since(row.used) >= row.timeout.saturating_mul(IDLE_TIMEOUTS);
         let idle: Vec<Key> = self.rows.iter().filter(|(_, row)| idle(row)).map(|(key, _)| *key).collect();
-        idle.iter().filter_map(|key| self.rows.remove(key)).map(|row| row.entry).collect()
+        idle.iter().filter_map(|key| self.take(key)).collect()
     }
 }
 
@@ -171,8 +194,31 @@ mod tests {
         let found = table.find_or_make(Time::ZERO, key(1), || ()).unwrap();
         table.bind(&key(1), found.number, 7);
         table.bind(&key(1), found.number, 8);
-        assert!(table.disconnected(&key(1), 7).is_none());
-        assert!(table.disconnected(&key(1), 8).is_some());
+        assert!(table.disconnected(7).is_empty());
+        assert_eq!(table.disconnected(8).len(), 1);
+    }
+
+    /// A proxy keeps its connections for days, and its clients create and end sessions all the time.
+    #[test]
+    fn a_connection_keeps_nothing_of_sessions_that_ended() {
+        let mut table = SessionTable::new(10);
+        let timeout = Duration::from_secs(20);
+        for round in 0..3 {
+            let found = table.find_or_make(Time::ZERO, key(round), || ()).unwrap();
+            table.bind(&key(round), found.number, 7);
+            table.attached(&key(round), found.number, timeout);
+            match round {
+                0 => assert!(table.remove(&key(0), found.number).is_some()),
+                1 => assert_eq!(table.sweep(Time::ZERO + 2 * timeout).len(), 1),
+                _ => assert_eq!(table.clear().len(), 1),
+            }
+            assert!(table.bound.is_empty(), "round {round}");
+        }
+        for number in 0..2 {
+            let found = table.find_or_make(Time::ZERO, key(number), || ()).unwrap();
+            table.bind(&key(number), found.number, 7);
+        }
+        assert_eq!((table.disconnected(7).len(), table.len(), table.bound.len()), (2, 0, 0));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub(crate) struct AcknowledgementTable {
     stalled: AtomicBool,
     /// Replicas that the leader does not reach.
     unreachable: Mutex<BTreeSet<u64>>,
+    /// Replicas to which this leader could not connect at the last attempt.
+    refused: Mutex<BTreeSet<u64>>,
     pub(crate) hashes: Arc<StateHashes>,
 }
 
@@ -125,6 +127,25 @@ impl AcknowledgementTable {
 
     pub(crate) fn unreachable(&self) -> BTreeSet<u64> {
         self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records whether the last attempt to connect to a replica failed.
+    pub(crate) fn set_refused(&self, replica: u64, is_refused: bool) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_refused {
+            refused.insert(replica);
+        } else {
+            refused.remove(&replica);
+        }
+    }
+
+    pub(crate) fn refused(&self) -> BTreeSet<u64> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets these attempts: this replica does not lead.
+    pub(crate) fn clear_refused(&self) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn is_stalled(&self) -> bool {

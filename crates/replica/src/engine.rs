@@ -194,10 +194,10 @@ impl Engine {
         *self.lock_group_after_removal() = None;
     }
 
-    /// Returns whether a leader was in contact recently. The engine itself keeps the last leader indefinitely, because
-    /// a replica that would lose an election does not start one.
+    /// Returns whether a leader was in contact recently, and this replica has no evidence that it has ended (M7). The
+    /// engine itself keeps the last leader indefinitely, because a replica that would lose an election does not start one.
     pub(crate) fn is_led(&self) -> bool {
-        self.lock_led().is_some_and(|at| at.elapsed() < self.contact_timeout())
+        self.lost.borrow().is_none() && self.lock_led().is_some_and(|at| at.elapsed() < self.contact_timeout())
     }
 
     /// Records the answer of the other replicas. Returns true if it newly establishes that this replica was removed.

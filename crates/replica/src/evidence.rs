@@ -123,6 +123,7 @@ impl Engine {
         let metrics = metrics.borrow_watched();
         if !metrics.state.is_leader() {
             *stall = Stall::default();
+            self.acknowledgements.clear_refused();
             return;
         }
         let index = |log_id: Option<u64>| log_id.map_or(0, |index| index + 1);
@@ -135,7 +136,9 @@ impl Engine {
         let heartbeats = metrics.heartbeat.iter().flatten();
         let unreachable = heartbeats
             .filter(|(id, acked)| **id != me && acked.as_ref().map_or(!is_new, |acked| acked.elapsed() >= timeout));
-        let unreachable = unreachable.map(|(id, _)| *id).collect();
+        // A process that has ended refuses connections long before it counts as silent.
+        let refused = self.acknowledgements.refused();
+        let unreachable = unreachable.map(|(id, _)| *id).chain(refused).collect();
         self.acknowledgements.set_unreachable(unreachable);
         for (replica, matched) in metrics.replication.iter().flatten() {
             let matched = index(matched.map(|log_id| log_id.index));

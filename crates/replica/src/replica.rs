@@ -346,7 +346,7 @@ impl Plane {
             if tokio::time::timeout(CLOSE_TIMEOUT, engine.raft.shutdown()).await.is_err() {
                 tracing::warn!(node = %self.config.node, timeout = ?CLOSE_TIMEOUT, "log engine stop timed out");
             }
-            engine.state.end_term_unless(None);
+            engine.state.end_term();
             // Wake tasks that wait for an index which will not come.
             engine.state.wake_waiting();
         }

@@ -23,7 +23,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
             (metrics.vote, metrics.state.is_leader(), fault)
         };
         let epoch = (vote.committed && leads).then(|| raft::epoch(&vote.leader_id));
-        if engine.state.end_term_unless(epoch) {
+        if engine.state.end_term_if_over(&vote, leads) {
             tracing::info!(node = %plane.config.node, "leadership lost");
         }
         if epoch.is_some() && epoch != led {
@@ -31,7 +31,7 @@ pub(crate) async fn watch(plane: Arc<Plane>, engine: Arc<Engine>) {
         }
         led = epoch.or(led);
         if let Some(fault) = fault {
-            engine.state.end_term_unless(None);
+            engine.state.end_term();
             engine.state.wake_waiting();
             if !plane.is_stopped() {
                 plane.fail(fault);

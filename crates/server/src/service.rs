@@ -8,17 +8,15 @@ use ::http::{HeaderMap, Request, Response, header};
 use axum::Router;
 use bytes::Bytes;
 use convoke_access::{CertificateIdentity, CertificateRole};
-use convoke_http_session::Key;
 use convoke_proto::ErrorCode;
 use convoke_tls::{Identity, Role, Stream};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -37,7 +35,7 @@ pub(crate) struct Service {
     connection: Arc<ClientConnection>,
 }
 
-/// A client's connection: its address and the sessions with `fast` liveness that depend on it.
+/// A client's connection. Sessions with `fast` liveness depend on it.
 #[derive(Debug, Default)]
 pub(crate) struct ClientConnection {
     /// Address of the client.
@@ -52,7 +50,8 @@ pub(crate) struct ClientConnection {
     known: Mutex<Option<KnownCaller>>,
     /// The latest caller of each principal that has shown a token here (AU21).
     renewals: Mutex<Vec<Caller>>,
-    sessions: Mutex<HashSet<Key>>,
+    /// Whether a session with `fast` liveness was ever bound to it.
+    has_bound: AtomicBool,
     /// Calls that are not complete: until the last byte of the response.
     open_calls: AtomicUsize,
     /// All calls so far.
@@ -145,14 +144,14 @@ impl ClientConnection {
         renewals.iter().find(|known| known.may_continue_as(caller)).cloned()
     }
 
-    /// Binds a session: it is lost with this connection, unless it is used on another one first.
-    pub(crate) fn bind(&self, key: Key) {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+    /// Records that the session table has bound a session to this connection.
+    pub(crate) fn set_bound(&self) {
+        self.has_bound.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the sessions bound to this connection.
-    pub(crate) fn take(&self) -> HashSet<Key> {
-        std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Whether a session may depend on this connection.
+    pub(crate) fn has_bound(&self) -> bool {
+        self.has_bound.load(Ordering::Relaxed)
     }
 }
 

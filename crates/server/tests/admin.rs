@@ -68,6 +68,10 @@ async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
     admin.drain(drain_member("a")).await.unwrap();
     eventually("it is drained everywhere", async || drained("a", true)).await;
     assert_eq!(cluster[0].node.member("a").unwrap().status().as_str(), "up");
+    let explained = admin.explain(v1::ExplainRequest { id: "a".into() }).await.unwrap().into_inner();
+    assert!(explained.drained);
+    let since = explained.sentences.iter().any(|sentence| sentence.starts_with("It is drained since "));
+    assert!(since, "{:?}", explained.sentences);
     admin.undrain(undrain_member("a")).await.unwrap();
     eventually("it is undrained everywhere", async || drained("a", false)).await;
     for (node, id) in [("", "convoke.n1"), ("n1", "convoke.n1"), ("n0", "convoke.n0")] {

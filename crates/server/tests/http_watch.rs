@@ -224,6 +224,31 @@ async fn a_resumed_watch_reports_no_members_outside_of_its_filter() {
     assert_eq!(watch.until("caught-up").await, ["caught-up"]);
 }
 
+/// A position names up to 64 members. A reader of more members gets every departure of one that it has, and may get
+/// departures of members that it never had (docs/http.md). No member that matches is reported as gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_watch_of_many_members_misses_no_departure() {
+    let served = Served::alone().await;
+    let ids: Vec<String> = (0..65).map(|number| format!("m{number:02}")).collect();
+    let session = served.session("").await;
+    for id in &ids {
+        register(&served, &session, id).await;
+    }
+    served.put(&format!("{session}/members/web"), r#"{"service":"web"}"#).await.ok();
+    let mut watch = Sse::open(&served, ORDERS, "").await;
+    watch.until("caught-up").await;
+    let last_id = watch.last_id.clone();
+    assert!(last_id.len() < 600, "the size of a position does not grow with the members: {}", last_id.len());
+    drop(watch);
+    served.delete(&format!("{session}/members/m07")).await.ok();
+    served.patch(&format!("{session}/members/m08"), r#"{"k":"v"}"#).await.ok();
+    served.delete(&format!("{session}/members/web")).await.ok();
+    let mut reported = Sse::open(&served, ORDERS, &last_id).await.until("caught-up").await;
+    reported.sort();
+    // The last one is the price of a bounded position.
+    assert_eq!(reported, ["caught-up", "snapshot m08", "unregister m07", "unregister web"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_that_cannot_be_resumed_start_with_a_reset() {
     let served = Served::alone().await;

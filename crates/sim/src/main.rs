@@ -199,7 +199,7 @@ fn summary(total: &Stats, seconds: f64) {
     for (invariant, count) in &total.checks {
         println!("  {invariant:<28} {count}");
     }
-    println!("HTTP writes lost    {} (docs/known-violations.md)", total.http_writes_lost);
+    println!("HTTP writes lost    {} (docs/consistency.md)", total.http_writes_lost);
     let ms = |q| total.quantile(q) / 1000;
     println!("convergence         p50 {} ms, p99 {} ms, max {} ms", ms(0.5), ms(0.99), ms(1.0));
     println!("wall time           {seconds:.1} s");

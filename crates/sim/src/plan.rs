@@ -253,7 +253,7 @@ fn swarm(rng: &mut fastrand::Rng) -> Faults {
 }
 
 /// One in three plans has clients over HTTP. The number is drawn apart from the rest of the plan. The constant is chosen so that
-/// the seeds of `tests/seeds.rs` and of docs/known-violations.md keep their meaning: they have none.
+/// the seeds of `tests/seeds.rs` keep their meaning: they have none.
 pub(crate) fn http_clients(seed: u64) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed ^ HTTP_SALT);
     if rng.u32(..3) == 0 { rng.usize(1..=4) } else { 0 }

@@ -255,11 +255,32 @@ impl<'a> Cluster<'a> {
         Some(self.shared.handle(place)?.status().applied)
     }
 
-    /// Restarts a node with an earlier image of its disk.
+    /// Returns whether all other replicas have evidence that a replica acknowledged a committed index (M6).
+    pub(crate) fn is_known_to_have(&self, place: usize, index: u64) -> bool {
+        let Some(replica) = self.shared.handle(place).and_then(|handle| handle.status().replica) else { return false };
+        let others = self.members.iter().filter(|other| **other != place);
+        others.into_iter().all(|other| {
+            let evidence = self.shared.handle(*other).and_then(|handle| handle.evidence_of(replica));
+            evidence.is_some_and(|known| known >= index)
+        })
+    }
+
+    /// Stops a node and replaces its disk by an earlier image of it.
     pub(crate) fn roll_back(&mut self, place: usize, image: DiskImage) {
         self.record_fault(Fault::Rollback, &name(place));
-        self.turn_off(place, Duration::from_millis(500));
+        self.turn_off(place, UNTIL_HEALED);
         self.shared.disks[place].roll_back(image);
+    }
+
+    /// Starts a node that was stopped, after a moment.
+    pub(crate) fn start_again(&mut self, place: usize) {
+        self.down.insert(place, self.elapsed() + Duration::from_millis(500));
+    }
+
+    /// Returns whether the leader has purged its log beyond an index.
+    pub(crate) fn has_purged(&self, index: u64) -> bool {
+        let leader = self.leader().and_then(|leader| self.shared.handle(leader));
+        leader.is_some_and(|leader| leader.status().purged > index)
     }
 
     pub(crate) fn is_excluded(&self, place: usize) -> bool {

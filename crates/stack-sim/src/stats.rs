@@ -7,9 +7,6 @@ use std::time::Duration;
 /// Every kind of fault occurs at least once in this many seeds, on average.
 const SEEDS_PER_FAULT: u64 = 10;
 
-/// Name of the count of rolled back disks that the other replicas did not notice.
-pub(crate) const ROLLBACK_MISSED: &str = "a disk that went back is NOT excluded";
-
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     pub seeds: u64,
@@ -37,12 +34,6 @@ impl Stats {
         self.recoveries.extend(&other.recoveries);
         self.leader_losses.extend(&other.leader_losses);
         self.leader_cuts.extend(&other.leader_cuts);
-    }
-
-    /// Returns how many disks that went back in time were not noticed, of how many.
-    pub fn missed_rollbacks(&self) -> (u64, u64) {
-        let missed = self.checks.get(ROLLBACK_MISSED).copied().unwrap_or(0);
-        (missed, self.faults.get(&Fault::Rollback).copied().unwrap_or(0))
     }
 
     pub fn hours(&self) -> f64 {

@@ -95,10 +95,9 @@ impl LogHandle {
         }
     }
 
-    /// Returns the highest index that a replica is known to have stored (M6).
+    /// Returns the highest committed index that a replica is known to have stored (M6).
     pub fn evidence_of(&self, replica: ReplicaId) -> Option<u64> {
-        let seen = self.engine().ok()?.acknowledgements.of(replica.0)?;
-        Some(seen.matched.max(seen.committed))
+        Some(self.engine().ok()?.acknowledgements.of(replica.0)?.committed)
     }
 
     /// Returns the last index at which this replica compared its state with that of its leader (LH6).

@@ -6,6 +6,7 @@ use super::message::{self, Append, AppendExtras, Appended, Ballot, Hello, Target
 use crate::acknowledgements::AcknowledgementTable;
 use crate::config::Config;
 use crate::counters::{Counting, add};
+use crate::mutant::seam;
 use crate::raft::{EngineSnapshot, Types, Vote};
 use crate::state::Image;
 use convoke_log::codec::CodecError;
@@ -126,7 +127,7 @@ impl RaftNetworkV2<Types> for Client {
     where
         S: Stream<Item = Append> + OptionalSend + Unpin + 'static,
     {
-        let (link, acknowledgements) = (&self.link, &self.network.acknowledgements);
+        let (link, acknowledgements, replica) = (&self.link, &self.network.acknowledgements, self.to.replica);
         let answers = input
             .map(move |append| {
                 // Queued before the next message is created, so the order of messages is that of the log.
@@ -134,7 +135,9 @@ impl RaftNetworkV2<Types> for Client {
                     link.send(kind::APPEND, message::encode_append(&append, &AppendExtras::of(acknowledgements)));
                 let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
                 async move {
-                    let answer = link.answer(pending).await.map_err(|error| rpc_error(&error))?;
+                    let answer = link.answer(pending).await;
+                    acknowledgements.set_refused(replica, matches!(answer, Err(LinkError::Unreachable { .. })));
+                    let answer = answer.map_err(|error| rpc_error(&error))?;
                     let appended = message::decode_appended(&answer).map_err(garbled)?;
                     Ok(appended.into_stream_result(append.prev_log_id, last))
                 }
@@ -201,6 +204,9 @@ impl Client {
     }
 
     /// Sends a snapshot frame by frame on its own connection, as fast as the other side reads.
+    ///
+    /// The evidence about the receiver precedes it (M6): the snapshot could otherwise replace what a disk that went back
+    /// in time has lost, before any other message shows the loss.
     async fn send_snapshot(
         &mut self,
         vote: Vote,
@@ -208,7 +214,13 @@ impl Client {
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let stall = self.network.config.timers.snapshot_stall;
         let failed = |error: LinkError| StreamingError::from(rpc_error(&error));
+        // An append without entries and without a position conflicts with nothing.
+        let nothing = Append { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
+        let mut extras = AppendExtras::of(&self.network.acknowledgements);
+        seam!(in self.network.config.mutation, SnapshotFirst => extras.seen.clear());
+        let checked = self.link.send(kind::APPEND, message::encode_append(&nothing, &extras));
         let begun = self.link.send(kind::SNAPSHOT, message::encode_snapshot(&vote, &snapshot.meta));
+        self.link.answer_within(checked, stall).await.map_err(failed)?;
         self.link.answer_within(begun, stall).await.map_err(failed)?;
         let image = snapshot.snapshot.machine.snapshot();
         for frame in image.frames() {
@@ -227,3 +239,63 @@ impl Client {
 pub(crate) const ANSWER_TIMEOUTS: u32 = 3;
 /// Number of stall timeouts that installing a snapshot may take.
 const INSTALL_STALLS: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acknowledgements::Seen;
+    use crate::net::LOG_PREAMBLE;
+    use crate::net::dial::Duplex;
+    use crate::net::frame::Frames;
+    use crate::raft::{LeaderId, SnapshotMeta};
+    use convoke_log::{LogLimits, Machine};
+    use std::io;
+    use std::sync::Mutex;
+    use tokio::io::{AsyncReadExt, DuplexStream};
+
+    /// Opens one connection.
+    #[derive(Debug)]
+    struct Once(Mutex<Option<DuplexStream>>);
+
+    impl Dial for Once {
+        fn dial<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Duplex>>> {
+            let stream = self.0.lock().unwrap().take();
+            Box::pin(async move {
+                let stream = stream.ok_or(io::ErrorKind::ConnectionRefused)?;
+                Ok(Box::new(stream) as Box<dyn Duplex>)
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn m6_evidence_precedes_a_snapshot() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let vote = Vote { leader_id: LeaderId { term: 3, node_id: 1 }, committed: true };
+        let seen = Seen { leader: vote.leader_id, matched: 20, committed: 15 };
+        let acknowledgements = Arc::new(AcknowledgementTable::default());
+        acknowledgements.record(2, seen);
+        let network = Network {
+            config: Arc::new(Config::new("a", "127.0.0.1:1")),
+            dialer: Arc::new(Once(Mutex::new(Some(ours)))),
+            log: 7,
+            counting: Arc::default(),
+            acknowledgements,
+        };
+        let location = ReplicaLocation { node: "b".into(), address: "127.0.0.1:2".into() };
+        let mut client = network.client(2, &location, Duration::from_secs(1));
+        let machine = Arc::new(Machine::new(LogLimits::default()).unwrap());
+        let image = Image { meta: SnapshotMeta::default(), machine };
+        let sending = tokio::spawn(async move { client.send_snapshot(vote, image.into_engine()).await });
+        let mut preamble = [0; LOG_PREAMBLE.len()];
+        theirs.read_exact(&mut preamble).await.unwrap();
+        let mut frames = Frames::new(theirs, 1 << 20);
+        assert_eq!(frames.next().await.unwrap().unwrap().kind, kind::HELLO);
+        let first = frames.next().await.unwrap().unwrap();
+        assert_eq!(first.kind, kind::APPEND);
+        let (append, extras) = message::decode_append(&first.content).unwrap();
+        assert_eq!((append.vote, append.prev_log_id, append.entries.len()), (vote, None, 0));
+        assert_eq!(extras.seen, [(2, seen)]);
+        assert_eq!(frames.next().await.unwrap().unwrap().kind, kind::SNAPSHOT);
+        sending.abort();
+    }
+}

@@ -271,7 +271,8 @@ impl InboundConnection {
             kind::SNAPSHOT => {
                 let (vote, meta) = message::decode_snapshot(&content).map_err(malformed)?;
                 let sender = self.check_sender(engine, &vote);
-                let answer = match sender.and_then(|()| self.plane.arrival(vote).ok_or_else(later_leader)) {
+                let checked = sender.and_then(|()| engine.excluded().map_or(Ok(()), Err));
+                let answer = match checked.and_then(|()| self.plane.arrival(vote).ok_or_else(later_leader)) {
                     Ok(number) => {
                         let index = meta.last_log_id.as_ref().map_or(0, |id| raft::position(id).index);
                         tracing::info!(from = %self.node, index, "receiving snapshot");
@@ -292,8 +293,10 @@ impl InboundConnection {
                 let incoming =
                     self.incoming.take().ok_or_else(|| malformed("a snapshot frame without a snapshot header"))?;
                 let counting = self.plane.counting.clone();
+                let checked = engine.excluded().map_or(Ok(()), Err);
                 let installing = self.plane.installing.clone().try_acquire_owned();
                 async move {
+                    checked?;
                     let _permit = installing.map_err(|_| "another snapshot is being installed".to_owned())?;
                     let installed = install(raft, incoming).await?;
                     add(&counting.snapshots_installed, 1);
@@ -456,6 +459,28 @@ mod tests {
         let mut later = Peer::connect(&handle).await;
         assert!(later.begin(6).await);
         assert!(next.frames.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn m6_a_replica_that_lost_data_takes_no_snapshot() {
+        let replica = Replica::start(Config::new("a", "127.0.0.1:1")).await.unwrap();
+        let handle = replica.handle();
+        let mut peer = Peer::connect(&handle).await;
+        assert!(peer.begin(5).await, "nothing shows a loss yet");
+        let vote = Vote { leader_id: LeaderId { term: 5, node_id: 2 }, committed: true };
+        let seen = crate::acknowledgements::Seen { leader: vote.leader_id, matched: 1_000, committed: 1_000 };
+        let me = handle.status().replica.unwrap().0;
+        let extras = message::AppendExtras { seen: vec![(me, seen)], ..message::AppendExtras::default() };
+        let append = message::Append { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
+        peer.send(kind::APPEND, 2, &message::encode_append(&append, &extras)).await;
+        assert_eq!(peer.frames.next().await.unwrap().unwrap().kind, kind::REJECTED);
+        assert!(handle.status().excluded);
+        // The transfer that had begun is not installed, and no other one begins.
+        peer.send(kind::SNAPSHOT_END, 3, &[]).await;
+        let answer = peer.frames.next().await.unwrap().unwrap();
+        assert_eq!(answer.kind, kind::REJECTED);
+        assert!(String::from_utf8_lossy(&answer.content).contains("went back in time"), "{answer:?}");
+        assert!(!peer.begin(6).await);
     }
 
     #[tokio::test]

@@ -12,7 +12,9 @@ pub(crate) use snapshots::Snapshots;
 pub(crate) use term::{Term, deposed};
 
 use crate::counters::add;
-use crate::raft::{self, AppliedEntry, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types};
+use crate::raft::{
+    self, AppliedEntry, EngineSnapshot, Entry, LogId, Payload, SnapshotMeta, StoredMembership, Types, Vote,
+};
 use crate::state_hashes::StateHashes;
 use convoke_base::Time;
 use convoke_log::command::Body;
@@ -101,12 +103,25 @@ impl State {
         self.progress.send_modify(|_| {});
     }
 
-    /// Ends the term in memory unless it has this epoch, and wakes tasks that wait for it. Returns whether a term
-    /// ended.
-    pub(crate) fn end_term_unless(&self, epoch: Option<Epoch>) -> bool {
+    /// Ends the term in memory, and wakes tasks that wait for it.
+    pub(crate) fn end_term(&self) -> bool {
+        self.end_term_if(|_| true)
+    }
+
+    /// Ends the term in memory if the engine's vote shows that it is over: a later vote, or the committed vote of this
+    /// term although this replica does not lead. Returns whether a term ended.
+    ///
+    /// An earlier vote proves nothing. The first entry of a term begins it when it is applied, and the engine may
+    /// publish its vote later. If a replica ended such a term, it would lead without a term until the next election.
+    pub(crate) fn end_term_if_over(&self, vote: &Vote, leads: bool) -> bool {
+        let seen = raft::epoch(&vote.leader_id);
+        self.end_term_if(|current| current < seen || (current == seen && vote.committed && !leads))
+    }
+
+    fn end_term_if(&self, is_over: impl FnOnce(Epoch) -> bool) -> bool {
         let over = {
             let mut term = self.term();
-            let over = term.epoch().is_some() && term.epoch() != epoch;
+            let over = term.epoch().is_some_and(is_over);
             if over {
                 term.end();
             }
@@ -302,5 +317,35 @@ impl RaftSnapshotBuilder<Types> for Builder {
     async fn build_snapshot(&mut self) -> io::Result<EngineSnapshot> {
         self.snapshots.save(&self.image).await?;
         Ok(self.image.clone().into_engine())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::LeaderId;
+    use convoke_log::{LogLimits, Position};
+
+    /// A task that reads the engine's vote can be delayed while the first entry of the next term is applied.
+    #[test]
+    fn e1_a_vote_from_before_a_term_does_not_end_it() {
+        let state = State::new(ReplicaId(1), 0, Machine::new(LogLimits::default()).unwrap());
+        let begin = || {
+            let position = Position { index: 2, epoch: Epoch::new(3, 1) };
+            state.term().begin(state.now(), position, LogTime::ZERO, &state.machine());
+        };
+        let vote = |term, node_id, committed| Vote { leader_id: LeaderId { term, node_id }, committed };
+        begin();
+        for earlier in [vote(0, 1, true), vote(2, 5, true), vote(3, 1, false)] {
+            assert!(!state.end_term_if_over(&earlier, false), "{earlier:?}");
+        }
+        assert!(!state.end_term_if_over(&vote(3, 1, true), true), "it leads");
+        for later in [vote(3, 1, true), vote(3, 2, false), vote(4, 1, false)] {
+            assert!(state.end_term_if_over(&later, false), "{later:?}");
+            assert_eq!(state.term().epoch(), None);
+            begin();
+        }
+        assert!(state.end_term());
+        assert!(!state.end_term());
     }
 }

@@ -195,6 +195,39 @@ async fn m7_a_leader_whose_process_ended_is_replaced_without_waiting() {
     assert_eq!(get(&hosts, "k").await.as_deref(), Some("after"));
 }
 
+/// With these timers, silence counts after three minutes. The address of a process that has ended refuses connections, so
+/// nobody shows it as an ordinary voter, or as the leader, for so long.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_process_is_shown_as_unreachable_without_waiting() {
+    let disks = Disks::new();
+    let mut hosts = together(&disks, &["a", "b", "c"]).await;
+    let mut client = Client::open(&hosts).await;
+    client.put(&hosts, "k", "v").await;
+    let leads = leader(&hosts).await;
+    hosts.swap(0, leads);
+    for place in 1..3 {
+        let mut config = hosts.remove(place).stop().await;
+        config.timers.election_timeout_min = Duration::from_secs(60);
+        config.timers.election_timeout_max = Duration::from_secs(90);
+        hosts.insert(place, Host::start(config).await);
+        agree(&hosts).await;
+    }
+    let shows = |host: &Host, node: &str| {
+        let status = host.handle().status();
+        status.group.replicas.iter().any(|member| member.node == node && member.unreachable)
+    };
+    let ended = hosts.remove(0).stop().await.node;
+    let leads = leader(&hosts).await;
+    hosts.swap(0, leads);
+    eventually("both replicas show it as unreachable", async || hosts.iter().all(|host| shows(host, &ended))).await;
+    let ended = hosts.remove(0).stop().await.node;
+    eventually("the last replica shows no leader", async || {
+        let status = hosts[0].handle().status();
+        status.group.leader.is_none() && !status.available && shows(&hosts[0], &ended)
+    })
+    .await;
+}
+
 /// Dials like TCP, until it is cut from some addresses: their connections end, and new ones are refused.
 #[derive(Debug, Default)]
 struct Scissors {

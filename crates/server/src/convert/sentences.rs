@@ -6,9 +6,17 @@ use convoke_core::node::{Departure, Explanation};
 use convoke_core::version::NodeId;
 use std::time::Duration;
 
-/// Returns the explanation as a list of sentences. `own` is the id of this node, `since` the time in UNIX milliseconds
-/// from which on it shows the status, if it still keeps that change.
-pub(super) fn sentences(explanation: &Explanation, own: &NodeId, since: Option<u64>) -> Vec<String> {
+/// When this node received the changes that still hold, in UNIX milliseconds; `None` if it no longer keeps them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Since {
+    /// The status that it shows.
+    pub(super) shown: Option<u64>,
+    /// The drain mark.
+    pub(super) drained: Option<u64>,
+}
+
+/// Returns the explanation as a list of sentences. `own` is the id of this node.
+pub(super) fn sentences(explanation: &Explanation, own: &NodeId, since: Since) -> Vec<String> {
     let owner = &explanation.written.origin.node;
     let mut sentences = vec![report(explanation)];
     let shown = match explanation.shown {
@@ -16,9 +24,13 @@ pub(super) fn sentences(explanation: &Explanation, own: &NodeId, since: Option<u
         Status::Down => "down",
         Status::Left => "left",
     };
-    sentences.extend(since.map(|since| format!("This node shows it as {shown} since {}.", date_time(since))));
+    sentences.extend(since.shown.map(|since| format!("This node shows it as {shown} since {}.", date_time(since))));
     if explanation.drained {
-        sentences.push("It is drained: it stays listed and gets no traffic.".to_owned());
+        sentences.push(match since.drained {
+            Some(since) => format!("It is drained since {}: it stays listed and gets no traffic.", date_time(since)),
+            None => "It is drained: it stays listed and gets no traffic.".to_owned(),
+        });
+        sentences.push("The audit log of the node that took the request names the operator.".to_owned());
     }
     sentences.extend(client(explanation));
     let evidence = &explanation.evidence;
@@ -130,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_member_that_is_up_at_its_owner() {
-        let found = sentences(&up(), &node("n1"), None);
+        let found = sentences(&up(), &node("n1"), Since::default());
         assert_eq!(
             found,
             [
@@ -141,14 +153,15 @@ mod tests {
             ]
         );
         let away = Explanation { session: None, ..up() };
-        let found = sentences(&away, &node("n2"), None);
+        let found = sentences(&away, &node("n2"), Since::default());
         assert_eq!(found[1], "It was registered by client shop.");
         assert_eq!(found[2], "Node n1 is alive: last evidence 0.0 s ago, received directly.");
     }
 
     #[test]
     fn the_reason_of_a_lost_member_is_named() {
-        let first = |explanation: &Explanation, own: &str| sentences(explanation, &node(own), None).swap_remove(0);
+        let first =
+            |explanation: &Explanation, own: &str| sentences(explanation, &node(own), Since::default()).swap_remove(0);
         let left = |expired| Explanation {
             shown: Status::Left,
             stated: Status::Left,
@@ -173,13 +186,17 @@ mod tests {
     #[test]
     fn drains_and_times_are_mentioned() {
         let drained = Explanation { drained: true, ..up() };
+        let since = Since { shown: Some(1_794_895_854_999), drained: Some(1_794_895_914_999) };
         assert_eq!(
-            sentences(&drained, &node("n1"), Some(1_794_895_854_999))[1..3],
+            sentences(&drained, &node("n1"), since)[1..4],
             [
                 "This node shows it as up since 2026-11-17 06:10:54 UTC.",
-                "It is drained: it stays listed and gets no traffic.",
+                "It is drained since 2026-11-17 06:11:54 UTC: it stays listed and gets no traffic.",
+                "The audit log of the node that took the request names the operator.",
             ]
         );
+        let forgotten = &sentences(&drained, &node("n1"), Since::default())[1];
+        assert_eq!(forgotten, "It is drained: it stays listed and gets no traffic.");
     }
 
     #[test]
@@ -194,7 +211,7 @@ mod tests {
             ..up()
         };
         assert_eq!(
-            sentences(&silent, &node("n2"), None)[2..6],
+            sentences(&silent, &node("n2"), Since::default())[2..6],
             [
                 "Node n1 is silent: last evidence 400.0 s ago, relayed by n2.",
                 "The last report of n1 no longer counts.",
@@ -205,6 +222,6 @@ mod tests {
         let returned = InferredView { by: node("n3"), liveness_counter: 9, applies: false };
         let back = Explanation { inferred: Some(returned), ..up() };
         let expected = "Node n3 expired the members of n1, but n1 has returned since.";
-        assert!(sentences(&back, &node("n2"), None).iter().any(|sentence| sentence == expected));
+        assert!(sentences(&back, &node("n2"), Since::default()).iter().any(|sentence| sentence == expected));
     }
 }

@@ -1,7 +1,7 @@
 //! Conversion of the node's status, peers and services for operators.
 
 use super::millis;
-use super::sentences::sentences;
+use super::sentences::{Since, sentences};
 use convoke_core::member::{ChangeKind, NODE_ID_PREFIX, Status};
 use convoke_core::node::{DegradedReason, Explanation, PeerState, PeerView, ServiceView};
 use convoke_core::version::NodeId;
@@ -173,6 +173,10 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId, history: &[Me
     let since = history.iter().take_while(|change| status(change) == explanation.shown).last();
     // The oldest kept change need not be the one that brought the status.
     let since = since.filter(|change| !matches!(change.kind, ChangeKind::Updated | ChangeKind::OwnerChanged));
+    let drained = history.iter().take_while(|change| change.member.drained());
+    // Without an earlier change, the mark may be older.
+    let drained = drained.last().filter(|_| history.last().is_some_and(|oldest| !oldest.member.drained()));
+    let since = Since { shown: since.map(|change| change.wall_ms), drained: drained.map(|change| change.wall_ms) };
     let text = |node: &Option<NodeId>| node.as_ref().map(ToString::to_string).unwrap_or_default();
     v1::ExplainResponse {
         id: explanation.id.clone(),
@@ -202,7 +206,7 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId, history: &[Me
             superseded: session.superseded,
             cut: session.cut,
         }),
-        sentences: sentences(explanation, own, since.map(|change| change.wall_ms)),
+        sentences: sentences(explanation, own, since),
         drained: explanation.drained,
         departure: explanation
             .departure

@@ -14,10 +14,10 @@ use convoke_core::node::{ClientOperation, ConnId, Notice, OperationResult, Repli
 use convoke_core::version::{Dot, Version};
 use convoke_core::{ErrorCode, Rejection, Time};
 use convoke_http_session::{
-    ClientOrder, EntryRef, Forwarded, Key, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError,
-    SessionPosition, SessionTable, Settings, Step,
+    ClientOrder, EntryRef, Forwarded, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError, SessionPosition,
+    SessionTable, Settings, Step,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The default of the server.
@@ -36,8 +36,6 @@ pub(crate) struct HttpNode {
     /// The entry to which a connection of the core belongs.
     connections: BTreeMap<u64, u64>,
     tasks: BTreeMap<u64, Task>,
-    /// Sessions with `fast` liveness, by the client's connection that they were used on.
-    bound: BTreeMap<u64, BTreeSet<Key>>,
     /// When sessions were attached.
     attached_at: VecDeque<Micros>,
 }
@@ -88,7 +86,6 @@ impl HttpNode {
             entries: BTreeMap::new(),
             connections: BTreeMap::new(),
             tasks: BTreeMap::new(),
-            bound: BTreeMap::new(),
             attached_at: VecDeque::new(),
         }
     }
@@ -396,15 +393,12 @@ impl World {
         let Some(connection) = task.message.connection.filter(|_| secret.liveness == Liveness::Fast) else { return };
         let node = self.http_node(host);
         node.table.bind(&secret.key, found.number, connection);
-        node.bound.entry(connection).or_default().insert(secret.key);
     }
 
     /// Ends the sessions that are bound to a client's connection.
     pub(crate) fn http_disconnected(&mut self, host: usize, connection: u64) {
         let node = self.http_node(host);
-        let bound = node.bound.remove(&connection).unwrap_or_default();
-        let ended: Vec<u64> = bound.iter().filter_map(|key| node.table.disconnected(key, connection)).collect();
-        for entry in ended {
+        for entry in node.table.disconnected(connection) {
             self.http_removed(host, entry);
         }
     }

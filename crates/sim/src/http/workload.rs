@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Counts acknowledged writes that are not shown any more. The documented promise allows them
-    /// (docs/known-violations.md).
+    /// (docs/consistency.md#requests-without-these-headers).
     fn count_lost_writes(&mut self) {
         let mut lost = Vec::new();
         let Some((_, node)) = crate::invariants::serving(self).next() else { return };

@@ -93,7 +93,7 @@ impl HttpNoFalseDown {
 
 /// Whether another node wrote a record that outranks the one of the node that executes the client's requests, which has
 /// not received it yet. On two sides of a partition the session, or the session before it, can be attached twice, and the
-/// claims do not say which attachment is the later one. Documented in `docs/known-violations.md`.
+/// claims do not say which attachment is the later one. `docs/consistency.md` states it.
 fn is_unknown_to_the_owner(world: &World, client: &HttpClient, id: &str, shown: Version) -> bool {
     let Some((_, host)) = client.beats.back() else { return false };
     let own = world.hosts[*host].node.as_ref().and_then(|node| node.member(id)).map(|member| member.version());

@@ -161,7 +161,7 @@ pub(crate) fn settled_since(world: &World) -> Micros {
 
 /// Whether a removal belongs to an earlier registration and arrived late. Either the node is catching up, or the tombstone
 /// of an earlier process of the client arrives from the other side of a partition and outranks the current record. Its
-/// owner claims the member again as soon as it receives the tombstone (C9, docs/known-violations.md).
+/// owner claims the member again as soon as it receives the tombstone (C9, docs/consistency.md).
 pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: &StreamEvent) -> bool {
     let StreamEvent::Unregistered { id, version } = event else { return false };
     let given_up = world.truth.get(id).is_some_and(|claimed| claimed.freed_at > 0);
@@ -181,7 +181,7 @@ pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: 
 /// Whether another node than the client's shows the record of an earlier process of the client that outranks the current
 /// one. A client that restarts on one side of a split cannot know the last claim of its earlier process on the other
 /// side. The owner claims the member again as soon as it receives that record (C9); until then other nodes show it.
-/// Documented in `docs/known-violations.md`.
+/// `docs/consistency.md` states the bound.
 pub(crate) fn is_of_an_earlier_process(world: &World, host: usize, client: usize, member: &Member) -> bool {
     let client = &world.clients[client];
     let acknowledged = client.members.get(member.id()).and_then(|holding| holding.acknowledged);

@@ -76,8 +76,8 @@ impl Sessions {
     /// Ends the sessions that are bound to a client's connection, after the connection has ended. A session that was used on
     /// another connection since continues.
     pub(crate) fn disconnected(&self, connection: &ClientConnection) {
-        for key in connection.take() {
-            let removed = self.lock().disconnected(&key, connection.number);
+        if connection.has_bound() {
+            let removed = self.lock().disconnected(connection.number);
             drop(removed);
         }
     }
@@ -106,7 +106,7 @@ fn bind(
 ) {
     if let Some(connection) = bound {
         table.bind(&key, found.number, connection.number);
-        connection.bind(key);
+        connection.set_bound();
     }
 }
 
