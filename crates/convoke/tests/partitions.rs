@@ -160,3 +160,44 @@ fn a_client_that_loses_the_path_to_its_node_uses_another() {
     seen.assert_undisturbed();
     drop(client);
 }
+
+/// A watch of keys over HTTP, on the host of a node.
+fn watch_keys(cluster: &ProcessCluster, index: usize, query: &str) -> Process {
+    let (host, port) = cluster.clients(index).rsplit_once(':').unwrap();
+    let request = format!("GET /api/v1/kv-watch?{query} HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n");
+    let script = format!("exec 3<>/dev/tcp/{host}/{port}; printf '{request}' >&3; exec cat <&3");
+    let process = Process::spawn(cluster.network().command(index, "bash").args(["-c", &script]));
+    process.line("the start of the watch", |line| line == "event: progress");
+    process
+}
+
+/// H7: a replica that is cut off from the leader ends its watches, unless they accept stale state. The others go on.
+#[test]
+fn a_replica_that_is_cut_off_from_the_leader_ends_its_watches() {
+    let Some(network) = network("a_replica_that_is_cut_off_from_the_leader_ends_its_watches", 3) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = plan(dir.path()).on(network).start_at_once(3).unwrap();
+    let leader = || {
+        let status = cluster.ask(0, &["log", "status"]).unwrap();
+        (0..3).find(|index| status["leader"] == cluster.id(*index))
+    };
+    until("the log has a leader", || leader().is_some());
+    let put = |value: &str| {
+        let mut command = cluster.command(leader().unwrap_or(0), ["kv", "put", "k", value, "--timeout", "30s", "--addr"]);
+        assert!(command.arg(cluster.all_clients()).output().unwrap().status.success());
+    };
+    put("first");
+    let cut = (leader().unwrap() + 1) % 3;
+    let [ended, stale] = ["prefix=", "prefix=&stale"].map(|query| watch_keys(&cluster, cut, query));
+    let other = watch_keys(&cluster, (cut + 1) % 3, "prefix=");
+    let began = Instant::now();
+    cluster.network().split(&[cut]);
+    ended.line("the end of the watch", |line| line.starts_with("data: ") && line.contains("NO_QUORUM"));
+    measured(&format!("watch at a replica that is cut off: ended after {:.1} s", began.elapsed().as_secs_f64()));
+    let mut command = cluster.command((cut + 1) % 3, ["kv", "put", "k", "second", "--timeout", "30s", "--addr"]);
+    assert!(command.arg(cluster.clients((cut + 1) % 3)).output().unwrap().status.success());
+    other.line("the change", |line| line == "event: put");
+    assert!(!stale.stdout().contains("event: end") && !stale.stdout().contains("event: put"), "{}", stale.stdout());
+    cluster.network().heal();
+    stale.line("the change after the partition", |line| line == "event: put");
+}

@@ -148,7 +148,7 @@ impl Random {
     }
 
     fn watch(&mut self, id: u64) -> v1::KeyWatch {
-        let which = match self.0.u8(..3) {
+        let which = match self.0.u8(..4) {
             0 => key_watch::Which::Key(self.bytes()),
             1 => key_watch::Which::Range(self.range()),
             2 => {
