@@ -5,9 +5,10 @@
 mod support;
 
 use convoke_client::{Client, MemberSpec, Registration, Update};
-use convoke_testkit::until;
+use convoke_testkit::{Process, measured, until};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::fleet::Fleet;
 use support::plan;
 use support::seen::Seen;
@@ -103,4 +104,41 @@ fn resident_kib(process: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A watch of keys over HTTP.
+fn watch_keys(address: &str, query: &str) -> Process {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let request = format!("GET /api/v1/kv-watch?{query} HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n");
+    let script = format!("exec 3<>/dev/tcp/{host}/{port}; printf '{request}' >&3; exec cat <&3");
+    let process = Process::spawn(Command::new("bash").args(["-c", &script]));
+    process.line("the start of the watch", |line| line == "event: progress");
+    process
+}
+
+/// H7: a replica that loses the leader and the majority ends its watches, unless they accept stale state.
+#[test]
+fn a_replica_that_loses_the_leader_ends_its_watches() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = plan(dir.path()).start_at_once(3).unwrap();
+    let put = |value: &str| {
+        let mut command = cluster.command(0, ["kv", "put", "k", value, "--timeout", "30s", "--addr"]);
+        command.arg(cluster.all_clients()).output().unwrap().status.success()
+    };
+    until("the log accepts writes", || put("first"));
+    let status = cluster.ask(0, &["log", "status"]).unwrap();
+    let leader = (0..3).find(|index| status["leader"] == cluster.id(*index)).unwrap();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let [ended, stale] = ["prefix=", "prefix=&stale"].map(|query| watch_keys(cluster.clients(follower), query));
+    let began = Instant::now();
+    cluster.pause(leader);
+    cluster.pause(third);
+    ended.line("the end of the watch", |line| line.starts_with("data: ") && line.contains("NO_QUORUM"));
+    measured(&format!("watch at a replica without a leader: ended after {:.1} s", began.elapsed().as_secs_f64()));
+    assert!(!stale.stdout().contains("event: end"), "{}", stale.stdout());
+    cluster.resume(leader);
+    cluster.resume(third);
+    until("the log accepts writes again", || put("second"));
+    stale.line("the change", |line| line == "event: put");
+    assert!(!ended.stdout().contains("event: put"), "{}", ended.stdout());
 }

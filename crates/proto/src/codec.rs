@@ -2,7 +2,7 @@
 //! limit of elements that applies before a message is decoded.
 
 use crate::elements::TXN_ELEMENTS_MAX;
-use crate::{ELEMENTS_MAX, Error, ErrorCode, KEY_WATCHES_MAX, elements, v1};
+use crate::{ELEMENTS_MAX, Error, ErrorCode, KEY_WATCHES_MAX, UNION_MAX, elements, v1};
 use prost::Message;
 use prost::bytes::Buf;
 use std::any::TypeId;
@@ -101,9 +101,12 @@ fn check_elements(message: TypeId, bytes: &[u8]) -> Result<(), Error> {
         return Ok(());
     }
     if message == TypeId::of::<v1::KeyWatchRequest>() {
-        return match elements::in_key_watch_request(bytes, KEY_WATCHES_MAX) {
+        if elements::in_key_watch_request(bytes, KEY_WATCHES_MAX).is_none() {
+            return too_many("one stream has too many watches; open another one", "watches", KEY_WATCHES_MAX);
+        }
+        return match elements::in_key_watch_unions(bytes, UNION_MAX) {
             Some(_) => Ok(()),
-            None => too_many("one stream has too many watches; open another one", "watches", KEY_WATCHES_MAX),
+            None => too_many("one stream selects too many ranges and locks; open another one", "union", UNION_MAX),
         };
     }
     let operations = if message == TypeId::of::<v1::SubmitRequest>() {

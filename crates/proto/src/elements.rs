@@ -41,9 +41,14 @@ const LOG_REQUEST: &[Element] = &[message(10, 0, TXN)];
 const SUBMIT_REQUEST: &[Element] = &[message(3, 0, LOG_REQUEST)];
 const READ_REQUEST: &[Element] = &[message(7, 0, TXN)];
 const KEY_WATCH_REQUEST: &[Element] = &[leaf(2)];
+const KEY_WATCH_UNION: &[Element] = &[leaf(1), leaf(2)];
+const KEY_WATCH: &[Element] = &[message(9, 0, KEY_WATCH_UNION)];
+const KEY_WATCH_SELECTIONS: &[Element] = &[message(2, 0, KEY_WATCH)];
 
 /// Largest number of watches of keys on one stream.
 pub const KEY_WATCHES_MAX: usize = 128;
+/// Largest number of ranges and locks in the union of several watches.
+pub const UNION_MAX: usize = 1_024;
 
 /// Largest number of compares and operations that are decoded. A transaction may have fewer; the log rejects the others
 /// with the reason.
@@ -68,6 +73,11 @@ pub(crate) fn in_read_request(bytes: &[u8], max: usize) -> Option<usize> {
 /// The same for the watches in an encoded `KeyWatchRequest`.
 pub(crate) fn in_key_watch_request(bytes: &[u8], max: usize) -> Option<usize> {
     count(bytes, KEY_WATCH_REQUEST, max)
+}
+
+/// The same for the ranges and locks of all unions in an encoded `KeyWatchRequest`.
+pub(crate) fn in_key_watch_unions(bytes: &[u8], max: usize) -> Option<usize> {
+    count(bytes, KEY_WATCH_SELECTIONS, max)
 }
 
 fn count(mut bytes: &[u8], elements: &[Element], max: usize) -> Option<usize> {
@@ -197,6 +207,20 @@ mod tests {
             assert_eq!(in_read_request(&read(count), TXN_ELEMENTS_MAX), expected);
         }
         assert_eq!(in_submit_request(&submitted(10).repeat(100), TXN_ELEMENTS_MAX), None, "prost merges them");
+    }
+
+    #[test]
+    fn selections_of_unions_are_counted() {
+        let union = |count| {
+            let ranges = vec![v1::KeyRange::default(); count];
+            let union = v1::KeyWatchUnion { ranges, locks: vec![v1::LockGuard::default()] };
+            let which = Some(v1::key_watch::Which::Union(union));
+            let watches = vec![v1::KeyWatch { id: 7, which, ..v1::KeyWatch::default() }];
+            v1::KeyWatchRequest { watches, stale: true, ..v1::KeyWatchRequest::default() }.encode_to_vec()
+        };
+        assert_eq!(in_key_watch_unions(&union(1_023), UNION_MAX), Some(UNION_MAX));
+        assert_eq!(in_key_watch_unions(&union(1_024), UNION_MAX), None);
+        assert_eq!(in_key_watch_unions(&union(600).repeat(2), UNION_MAX), None, "of all watches");
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod status;
 
 #[cfg(feature = "grpc")]
 pub use codec::{BoundedDecoder, LowMemoryCodec, LowMemoryEncoder};
-pub use elements::{ELEMENTS_MAX, KEY_WATCHES_MAX, PART_ELEMENTS, of_register, of_request};
+pub use elements::{ELEMENTS_MAX, KEY_WATCHES_MAX, PART_ELEMENTS, UNION_MAX, of_register, of_request};
 pub use error::{Error, ErrorCode, LogContext};
 #[cfg(feature = "grpc")]
 pub use status::grpc_code;

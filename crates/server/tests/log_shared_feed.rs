@@ -18,6 +18,7 @@ use support::Served;
 use support::access::Keys;
 use support::http::{Sse, SseEvent};
 use support::log::LogCluster;
+use tonic::Streaming;
 use tonic::transport::Channel;
 
 async fn metric(served: &Served, name: &str) -> u64 {
@@ -270,19 +271,103 @@ async fn not_progress(watch: &mut Sse) -> SseEvent {
     }
 }
 
-/// A node follows replicas only, so that no two nodes follow each other. Watches of locks need a replica.
+/// A node follows replicas only, so that no two nodes follow each other.
 #[tokio::test(flavor = "multi_thread")]
-async fn h9_a_node_without_a_replica_rejects_what_it_cannot_serve() {
+async fn h9_a_node_without_a_replica_rejects_what_only_a_replica_may_serve() {
     let mut cluster = LogCluster::start(1).await;
     let outside = cluster.outsider().await;
     let mut client = log_client(cluster.served(outside)).await;
-    let lock = v1::LockGuard { name: "l".into(), ..v1::LockGuard::default() };
-    let lock = v1::KeyWatch { which: Some(Which::Lock(lock)), ..v1::KeyWatch::default() };
-    for wanted in [v1::KeyWatchRequest { replica_only: true, ..request(prefix("")) }, request(lock)] {
-        let error = Error::from(client.watch(wanted).await.unwrap_err());
-        assert_eq!(error.code, ErrorCode::NotReady, "{error}");
-        assert_eq!(error.log.unwrap().replicas[0].address, cluster.served(0).address().to_string());
+    let wanted = v1::KeyWatchRequest { replica_only: true, ..request(prefix("")) };
+    let error = Error::from(client.watch(wanted).await.unwrap_err());
+    assert_eq!(error.code, ErrorCode::NotReady, "{error}");
+    assert_eq!(error.log.unwrap().replicas[0].address, cluster.served(0).address().to_string());
+}
+
+/// Returns the next events of a stream.
+async fn events(stream: &mut Streaming<v1::KeyWatchResponse>) -> v1::KeyEvents {
+    loop {
+        if let Message::Events(events) = stream.message().await.unwrap().unwrap().message.unwrap() {
+            return events;
+        }
     }
+}
+
+/// The stream from the replica has the changes that somebody watches, and previous records only if somebody asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn h8_the_stream_carries_only_what_is_watched() {
+    let mut cluster = LogCluster::start(1).await;
+    let outside = cluster.outsider().await;
+    let (kv, served) = (cluster.ambassador().kv(), cluster.served(outside));
+    let mut client = log_client(served).await;
+    let mut some = client.watch(request(prefix("w/"))).await.unwrap().into_inner();
+    for number in 0..30 {
+        kv.put(format!("x/{number}"), "v").await.unwrap();
+    }
+    kv.put("w/1", "v").await.unwrap();
+    assert_eq!(events(&mut some).await.events.len(), 1);
+    assert_eq!(metric(served, "convoke_log_watch_upstream_events_total").await, 1);
+    // A part of what is watched already, then previous records, then other keys.
+    let mut part = client.watch(request(prefix("w/1"))).await.unwrap().into_inner();
+    let mut before = client.watch(request(v1::KeyWatch { previous: true, ..prefix("w/") })).await.unwrap().into_inner();
+    let from = Some(v1::EventPosition { revision: 1, index: 0 });
+    let mut others = client.watch(request(v1::KeyWatch { from, ..prefix("x/") })).await.unwrap().into_inner();
+    kv.put("w/1", "w").await.unwrap();
+    kv.put("x/0", "w").await.unwrap();
+    kv.put("y/0", "w").await.unwrap();
+    for stream in [&mut some, &mut part] {
+        assert!(events(stream).await.events[0].previous.is_none());
+    }
+    assert_eq!(events(&mut before).await.events[0].previous.as_ref().unwrap().value, "v");
+    let mut revisions = Vec::new();
+    while revisions.len() < 31 {
+        let page = events(&mut others).await.events;
+        revisions.extend(page.iter().map(|event| event.position.unwrap().revision));
+    }
+    assert_eq!(revisions, (1..=30).chain([33]).collect::<Vec<u64>>(), "each once, across the change of the stream");
+    eventually("one stream carries both", async || {
+        metric(served, "convoke_log_watch_upstream_events_total").await == 3
+            && metric(served, "convoke_log_watch_upstreams").await == 1
+    })
+    .await;
+}
+
+/// Watches of locks and elections share the stream, also those that the node itself makes for HTTP clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn h8_locks_and_elections_are_watched_without_a_replica() {
+    let mut cluster = LogCluster::start(1).await;
+    let outside = cluster.outsider().await;
+    let (kv, served) = (cluster.ambassador().kv(), cluster.served(outside));
+    let mut client = log_client(served).await;
+    let lock = |name: &'static str, election| {
+        let which = Some(Which::Lock(v1::LockGuard { name: name.into(), fence: 0, election }));
+        request(v1::KeyWatch { which, ..v1::KeyWatch::default() })
+    };
+    let mut locks = client.watch(lock("jobs", false)).await.unwrap().into_inner();
+    let mut keys = client.watch(request(prefix("w/"))).await.unwrap().into_inner();
+    let mut elections = client.watch(lock("jobs", true)).await.unwrap().into_inner();
+    let mut observed = Sse::open_at(served, "/api/v1/elections/jobs/watch", "").await;
+    assert_eq!(observed.next().await.unwrap().data["leader"], json!(null));
+    let guard = kv.locks().lock("jobs").await.unwrap();
+    let leadership = kv.elections().campaign("jobs", "me").await.unwrap();
+    kv.put("w/1", "v").await.unwrap();
+    let seen = |page: v1::KeyEvents| match page.events[0].change.clone() {
+        Some(v1::key_event::Change::Lock(event)) => event,
+        other => panic!("{other:?}"),
+    };
+    let granted = seen(events(&mut locks).await);
+    assert_eq!((granted.kind(), granted.fence), (v1::lock_event::Kind::Granted, guard.fence()));
+    assert!(granted.name.is_empty(), "as at a replica: {granted:?}");
+    let elected = seen(events(&mut elections).await);
+    assert_eq!((elected.fence, &elected.value[..]), (leadership.fence(), &b"me"[..]));
+    assert_eq!(events(&mut keys).await.events.len(), 1);
+    assert_eq!(observed.next().await.unwrap().data["leader"]["fence"], leadership.fence());
+    guard.release().await.unwrap();
+    assert_eq!(seen(events(&mut locks).await).kind(), v1::lock_event::Kind::Released);
+    leadership.resign().await.unwrap();
+    assert_eq!(seen(events(&mut elections).await).kind(), v1::lock_event::Kind::Released);
+    assert_eq!(observed.next().await.unwrap().data["leader"], json!(null));
+    assert_eq!(metric(served, "convoke_log_watch_upstreams").await, 1);
+    assert_eq!(metric(cluster.served(0), "convoke_log_watch_streams").await, 1);
 }
 
 /// The node reads everything with its own credentials. Each watcher gets only what its own grants allow.

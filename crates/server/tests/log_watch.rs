@@ -91,7 +91,7 @@ async fn a_watch_from_now_has_only_later_changes() {
 async fn invalid_watches_are_rejected_with_the_field() {
     let cluster = LogCluster::start(1).await;
     for (path, field) in
-        [("?key=a&prefix=b", "prefix"), ("?from=0", "from"), ("?from=x", "from"), ("?nonsense", "nonsense")]
+        [("?key=a&prefix=b", "prefix"), ("?key=a&until_key=b", "first_key"), ("?events=all", "events"), ("?from=0", "from"), ("?from=x", "from"), ("?nonsense", "nonsense")]
     {
         let answer = cluster.http(0, "GET", &format!("/api/v1/kv-watch{path}"), "").await;
         assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some(field), "{path}");
@@ -103,6 +103,10 @@ async fn invalid_watches_are_rejected_with_the_field() {
     let mut client = LogClient::new(channel);
     let all =
         v1::KeyWatch { which: Some(v1::key_watch::Which::Range(v1::KeyRange::prefix(""))), ..v1::KeyWatch::default() };
+    let union = |count| {
+        let union = v1::KeyWatchUnion { ranges: vec![v1::KeyRange::prefix("a"); count], locks: vec![] };
+        v1::KeyWatch { which: Some(v1::key_watch::Which::Union(union)), ..v1::KeyWatch::default() }
+    };
     let silent = v1::KeyWatch { no_puts: true, no_deletes: true, ..all.clone() };
     for (watches, code, field) in [
         (vec![], ErrorCode::InvalidArgument, "watches"),
@@ -110,6 +114,8 @@ async fn invalid_watches_are_rejected_with_the_field() {
         (vec![v1::KeyWatch::default()], ErrorCode::InvalidArgument, "watches[0].which"),
         (vec![all.clone(), all.clone()], ErrorCode::InvalidArgument, "watches[1].id"),
         (vec![silent], ErrorCode::InvalidArgument, "watches[0].no_deletes"),
+        (vec![union(0)], ErrorCode::InvalidArgument, "watches[0].union"),
+        (vec![union(1_025)], ErrorCode::TooLarge, "union"),
     ] {
         let request = v1::KeyWatchRequest { watches, ..v1::KeyWatchRequest::default() };
         let error = Error::from(client.watch(request).await.err().unwrap());
@@ -150,6 +156,82 @@ async fn one_stream_has_several_watches() {
     }
     seen.sort_unstable();
     assert_eq!(seen, [(7, 1), (7, 3), (9, 2)]);
+}
+
+/// Watches with the same selection and options share the messages; one that differs, or has another position, does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn h5_equal_watches_of_a_stream_share_their_messages() {
+    let cluster = LogCluster::start(1).await;
+    let kv = cluster.ambassador().kv();
+    for value in ["1", "2"] {
+        kv.put("a", value).await.unwrap();
+    }
+    let address = format!("http://{}", cluster.served(0).address());
+    let channel = tonic::transport::Channel::from_shared(address).unwrap().connect().await.unwrap();
+    let watch = |id, revision, previous| v1::KeyWatch {
+        id,
+        which: Some(v1::key_watch::Which::Key("a".into())),
+        from: Some(v1::EventPosition { revision, index: 0 }),
+        previous,
+        ..v1::KeyWatch::default()
+    };
+    let watches = vec![watch(1, 1, false), watch(2, 2, false), watch(3, 1, true), watch(4, 1, false)];
+    let request = v1::KeyWatchRequest { watches, ..v1::KeyWatchRequest::default() };
+    let mut stream = LogClient::new(channel).watch(request).await.unwrap().into_inner();
+    let mut seen: [Vec<(u64, bool)>; 4] = Default::default();
+    let (mut messages, mut written) = (0, false);
+    while seen.iter().map(Vec::len).sum::<usize>() < 11 {
+        let Message::Events(events) = stream.message().await.unwrap().unwrap().message.unwrap() else { continue };
+        messages += 1;
+        for id in [events.watch].iter().chain(&events.same) {
+            let found = events.events.iter().map(|event| (event.position.unwrap().revision, event.previous.is_some()));
+            seen[*id as usize - 1].extend(found);
+        }
+        if seen.iter().map(Vec::len).sum::<usize>() == 7 && !std::mem::replace(&mut written, true) {
+            assert_eq!(messages, 3, "1 and 4 share one");
+            kv.put("a", "3").await.unwrap();
+        }
+    }
+    let plain = vec![(1, false), (2, false), (3, false)];
+    assert_eq!(seen, [plain.clone(), plain[1..].to_vec(), vec![(1, false), (2, true), (3, true)], plain]);
+    assert_eq!(messages, 5, "all but 3 have the same position now");
+}
+
+/// A range, and one kind of changes, over HTTP and in the SDK.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_selects_a_range_and_a_kind_of_changes() {
+    let mut cluster = LogCluster::start(1).await;
+    let outside = cluster.outsider().await;
+    let kv = cluster.ambassador().kv();
+    for key in ["a", "b", "c", "d"] {
+        kv.put(key, "1").await.unwrap();
+    }
+    kv.delete_prefix("").await.unwrap();
+    kv.put("b", "2").await.unwrap();
+    for index in [0, outside] {
+        for (query, expected) in [
+            ("first_key=b&until_key=d", vec![("put", "b", 2), ("put", "c", 3), ("delete", "b", 5), ("delete", "c", 5)]),
+            ("first_key=c&events=put", vec![("put", "c", 3), ("put", "d", 4)]),
+            ("until_key=c&events=delete", vec![("delete", "a", 5), ("delete", "b", 5)]),
+            ("prefix=b&events=put", vec![("put", "b", 2), ("put", "b", 6)]),
+        ] {
+            let path = format!("/api/v1/kv-watch?{query}&from=1");
+            let mut watch = Sse::open_at(cluster.served(index), &path, "").await;
+            for (kind, key, revision) in expected {
+                let found = event(&mut watch).await;
+                let at = found.data["revision"].as_u64().unwrap();
+                assert_eq!((&*found.event, found.data["key"].as_str().unwrap(), at), (kind, key, revision), "{query}");
+            }
+        }
+    }
+    let mut deletes = kv.watch(WatchKeys::range("b", Some("d".into())).only_deletes().from(1));
+    let mut puts = kv.watch(WatchKeys::key("b").only_puts().from(1));
+    for (watch, revisions) in [(&mut deletes, [5, 5]), (&mut puts, [2, 6])] {
+        for revision in revisions {
+            let KeyWatchEvent::Change(change) = change(watch).await else { panic!("a change") };
+            assert_eq!(change.revision, revision);
+        }
+    }
 }
 
 async fn change(watch: &mut KeyWatch) -> KeyWatchEvent {

@@ -1,6 +1,7 @@
 //! Checks of locks, elections and watches of a completed run, against the history of the log.
 
 use crate::lockers::{Belief, ELECTION, GuardedWrite, LEASE_TTL, LOCKS, lock_name};
+use crate::outsiders;
 use crate::record::Record;
 use convoke_log::command::LockName;
 use convoke_log::history::{EventChange, EventPosition, LockChange, LockEvent};
@@ -54,6 +55,7 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<Vec<(&'static 
     let changes = leaders(machine);
     observed(&record.observed, &changes).map_err(|what| format!("observers receive each change once: {what}"))?;
     done.push(("observers receive each change once", changes.len() as u64));
+    done.push(("watches at nodes without a replica", outsiders::check(record, machine)?));
     Ok(done)
 }
 
@@ -139,13 +141,13 @@ pub(crate) fn key_revisions(machine: &Machine) -> u64 {
     revisions.len() as u64
 }
 
-/// Returns whether the watch and the observer have received everything.
+/// Returns whether the watches and the observer have received everything.
 pub(crate) fn caught_up(record: &Record, machine: &Machine) -> bool {
     let watched = record.watched.last().map(|(revision, ..)| *revision);
     let keys = key_events(machine).last().map(|(revision, ..)| *revision);
     let observed = record.observed.last().map(|(revision, _)| *revision);
     let leader = leaders(machine).last().map(|(revision, _)| *revision);
-    watched >= keys && observed >= leader
+    watched >= keys && observed >= leader && outsiders::caught_up(record, machine)
 }
 
 fn same(watched: &[Watched], expected: &[Watched]) -> Result<(), String> {

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::record::micros;
 use crate::stats::Stats;
 use crate::world::Shared;
-use crate::{node, operator};
+use crate::{node, operator, outsiders};
 use convoke_harness::seeds::panics;
 use convoke_log::machine::Machine;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -126,6 +126,13 @@ impl Run<'_> {
         #[allow(clippy::disallowed_methods, reason = "one driver, which waits for its orders")]
         let (orders, taken) = unbounded_channel();
         sim.client("probe_writer", probe_writer(shared.clone()));
+        for number in 0..outsiders::WATCHES.len() {
+            let shared = shared.clone();
+            sim.client(format!("w{number}"), async move {
+                outsiders::watch(shared, number).await;
+                Ok(())
+            });
+        }
         sim.client("operator", operator::work(shared.clone(), taken));
         Run { cluster: Cluster::new(sim, shared.clone(), orders), shared }
     }

@@ -15,6 +15,7 @@ mod lockers;
 mod net;
 mod node;
 mod operator;
+mod outsiders;
 mod plan;
 mod record;
 pub mod stats;

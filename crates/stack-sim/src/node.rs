@@ -1,8 +1,10 @@
 //! A simulated node: its replica, its peer port and its client port.
 
+use crate::clients::ambassador;
 use crate::net::{CLIENT_PORT, PEER_PORT, ReplicaDial};
 use crate::plan::Mutant;
 use crate::world::Shared;
+use convoke_client::log::Ambassador;
 use convoke_proto::Error;
 use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Mutation, Replica};
 use convoke_server::Directory;
@@ -92,7 +94,7 @@ pub(crate) async fn run(shared: Arc<Shared>, place: usize) -> turmoil::Result {
         node.jump = Some(jump);
     }
     tokio::spawn(take_peers(peers, replica.handle()));
-    tokio::spawn(take_clients(clients, replica.handle(), name(place)));
+    tokio::spawn(take_clients(clients, replica.handle(), name(place), ambassador(&shared)?));
     let jumping = async {
         while let Some(by) = jumps.recv().await {
             tokio::time::advance(by).await;
@@ -120,9 +122,10 @@ async fn take_peers(listener: TcpListener, handle: LogHandle) {
     }
 }
 
-async fn take_clients(listener: TcpListener, handle: LogHandle, node: String) {
+/// The node follows a replica as a client while it has none.
+async fn take_clients(listener: TcpListener, handle: LogHandle, node: String, ambassador: Ambassador) {
     let config = convoke_server::Config::default();
-    let log = convoke_server::log_service(handle, Arc::new(Names(node)), &config);
+    let log = convoke_server::log_service(handle, Arc::new(Names(node)), &config, ambassador);
     while let Ok((stream, _)) = listener.accept().await {
         let service = TowerToHyperService::new(log.clone());
         tokio::spawn(async move {

@@ -3,6 +3,7 @@
 use crate::coordination::{Observed, Watched};
 use crate::faults::Fault;
 use crate::lockers::{Belief, GuardedWrite};
+use crate::outsiders::Received;
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
 use convoke_harness::history::coordination::{CoordinationHistory, Reply, Request};
@@ -52,6 +53,8 @@ pub(crate) struct Record {
     /// Changes that the watch of all keys and the observer of the election received.
     pub(crate) watched: Vec<Watched>,
     pub(crate) observed: Vec<Observed>,
+    /// Events that watches at nodes without a replica received.
+    pub(crate) outside: Received,
     /// Times at which the clock of a node jumped.
     pub(crate) jumps: Vec<u64>,
     pub(crate) stats: Stats,

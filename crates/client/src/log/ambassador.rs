@@ -418,6 +418,11 @@ impl Shared {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Returns whether a node runs in this process.
+    pub(super) fn is_local(&self, address: &str) -> bool {
+        self.connect.local(address).is_some()
+    }
+
     /// Returns a connection to a node, whether it leads or not.
     pub(super) async fn channel(&self, address: &str) -> Result<LogChannel, Error> {
         let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned();

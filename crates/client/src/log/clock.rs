@@ -24,7 +24,11 @@ impl Clock {
     /// Returns the time since the start. Tokio's clock stops while the machine is suspended, and simulations advance it;
     /// so the time of suspends is added to it.
     pub(super) fn now(&self) -> Duration {
-        let found = suspended();
+        self.at(suspended())
+    }
+
+    /// The same if the machine has been suspended for `found` microseconds since its start.
+    fn at(&self, found: u64) -> Duration {
         let counted = self.counted.load(Ordering::Acquire);
         let counted =
             if found > counted + NOISE { self.counted.fetch_max(found, Ordering::AcqRel).max(found) } else { counted };
@@ -56,14 +60,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_follows_simulated_time_and_adds_suspends() {
-        let mut clock = Clock::start();
+        let clock = Clock::start();
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(clock.now(), Duration::from_secs(5), "the machine was not suspended meanwhile");
-        // As if the machine had been suspended for 7 s since the start.
-        clock.base = clock.base.saturating_sub(7_000_000);
-        *clock.counted.get_mut() = clock.base;
-        if suspended() >= 7_000_000 {
-            assert!(clock.now() >= Duration::from_secs(12) - Duration::from_millis(50), "{:?}", clock.now());
-        }
+        let base = clock.base;
+        assert_eq!(clock.at(base + NOISE), Duration::from_secs(5), "two readings are not simultaneous");
+        assert_eq!(clock.at(base + 7_000_000), Duration::from_secs(12), "suspended for 7 s");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(clock.at(base), Duration::from_secs(13), "a lower reading does not take a suspend back");
+        assert_eq!(clock.at(base + 7_000_000 + 2 * NOISE), Duration::from_millis(13_020), "small ones add up");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_time_of_suspends_is_the_difference_of_two_clocks() {
+        use rustix::time::{ClockId, clock_gettime};
+        let seconds = |clock| clock_gettime(clock).tv_sec;
+        let found = i64::try_from(suspended() / 1_000_000).unwrap_or(i64::MAX);
+        assert!((seconds(ClockId::Boottime) - seconds(ClockId::Monotonic) - found).abs() <= 1);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::ambassador::Shared;
 use super::elections::{Elections, Leader};
-use super::following::{Ended, Follower, next_message, open_stream, run, send};
+use super::following::{Ended, Follower, Place, Report, Reports, send};
 use super::read::Consistency;
-use crate::{Error, ErrorCode};
+use super::watch::ResetReason;
+use crate::Error;
 use convoke_proto::v1::key_event::Change;
-use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::v1::lock_event::Kind;
 use convoke_proto::v1::{self, key_watch::Which};
 use prost::bytes::Bytes;
@@ -42,54 +42,28 @@ pub struct ElectionPosition {
 /// A stream of changes of an election. Dropping it ends it.
 #[derive(Debug)]
 #[must_use = "dropping an observer ends it"]
-pub struct Observer {
-    reports: mpsc::Receiver<Report>,
-    position: Option<ElectionPosition>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-/// What happened, and where the observer continues after it.
-#[derive(Debug)]
-struct Report {
-    /// `None`: nothing until this position.
-    change: Option<Result<LeaderChange, Error>>,
-    position: Option<ElectionPosition>,
-}
+pub struct Observer(Reports<LeaderChange, Option<ElectionPosition>>);
 
 impl Observer {
     pub(super) fn start(elections: Elections, name: Bytes, position: Option<ElectionPosition>) -> Observer {
-        let (sender, reports) = mpsc::channel(CHANGES_MAX);
-        let next = position.map(|at| (at.log, v1::EventPosition { revision: at.revision.saturating_add(1), index: 0 }));
+        let place = position.map_or_else(Place::default, |at| {
+            let next = v1::EventPosition { revision: at.revision.saturating_add(1), index: 0 };
+            Place { log: Some(at.log), next: Some(next) }
+        });
         let fold = position.map_or_else(Fold::default, |at| Fold::resumed(at.leader));
-        let follower = ElectionFollower { elections, name, next, fold, sender };
-        Observer { reports, position, task: tokio::spawn(run(follower)) }
+        let follower = |sender| ElectionFollower { elections, name, place, fold, sender };
+        Observer(Reports::start(position, CHANGES_MAX, follower))
     }
 
     /// Returns the next change; `None` after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<LeaderChange, Error>> {
-        std::future::poll_fn(|context| self.poll_change(context)).await
+        self.0.next().await
     }
 
     /// Returns where an observer continues after the last returned change, for [`Elections::resume`]. `None` before the
     /// first one. It also moves while nothing changes and [`next`](Self::next) waits.
     pub fn position(&self) -> Option<ElectionPosition> {
-        self.position
-    }
-
-    fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<LeaderChange, Error>>> {
-        loop {
-            let Some(report) = std::task::ready!(self.reports.poll_recv(context)) else { return Poll::Ready(None) };
-            self.position = report.position.or(self.position);
-            if let Some(change) = report.change {
-                return Poll::Ready(Some(change));
-            }
-        }
-    }
-}
-
-impl Drop for Observer {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.position()
     }
 }
 
@@ -97,7 +71,7 @@ impl Stream for Observer {
     type Item = Result<LeaderChange, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_change(context)
+        self.0.poll(context)
     }
 }
 
@@ -158,10 +132,9 @@ impl Fold {
 struct ElectionFollower {
     elections: Elections,
     name: Bytes,
-    /// Where the watch continues; `None` to start with the current state.
-    next: Option<(v1::LogId, v1::EventPosition)>,
+    place: Place,
     fold: Fold,
-    sender: mpsc::Sender<Report>,
+    sender: mpsc::Sender<Report<LeaderChange, Option<ElectionPosition>>>,
 }
 
 impl Follower for ElectionFollower {
@@ -169,86 +142,56 @@ impl Follower for ElectionFollower {
         self.elections.locks.leases.handle.shared()
     }
 
-    fn position(&self) -> Option<v1::EventPosition> {
-        self.next.map(|(_, next)| next)
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
     }
 
-    async fn follow(&mut self, address: &str) -> Ended {
-        match self.try_follow(address).await {
-            Ok(never) => match never {},
-            Err(ended) => ended,
+    fn wanted(&self) -> (v1::KeyWatch, bool) {
+        let guard = v1::LockGuard { name: self.name.clone(), fence: 0, election: true };
+        (v1::KeyWatch { which: Some(Which::Lock(guard)), ..v1::KeyWatch::default() }, false)
+    }
+
+    /// Reads the current state. The events after its revision follow.
+    async fn prepare(&mut self) -> Result<(), Ended> {
+        if self.place.next.is_some() {
+            return Ok(());
+        }
+        let page = self.elections.all().one(self.name.clone(), Consistency::Linearizable).await?;
+        // The leader that answered has this log.
+        let log = Some(self.shared().log().unwrap_or_default());
+        let change = self.fold.reset(page.locks.first().and_then(Leader::of), page.revision);
+        self.place = Place { log, next: Some(v1::EventPosition { revision: page.revision + 1, index: 0 }) };
+        self.report(Some(change), page.revision).await
+    }
+
+    async fn event(&mut self, event: v1::KeyEvent) -> Result<(), Ended> {
+        let revision = event.position.unwrap_or_default().revision;
+        let Some(Change::Lock(change)) = event.change else { return Ok(()) };
+        match self.fold.apply(change, revision, event.last) {
+            Some(change) => self.report(Some(change), revision).await,
+            None => Ok(()),
         }
     }
 
+    async fn marked(&mut self, next: v1::EventPosition) -> Result<(), Ended> {
+        // Inside of a revision there is nothing to continue at.
+        if next.index == 0 { self.report(None, next.revision.saturating_sub(1)).await } else { Ok(()) }
+    }
+
+    fn start_again(&mut self, _: ResetReason) {}
+
     async fn failed(self, error: Error) {
-        let _ = self.sender.send(Report { change: Some(Err(error)), position: None }).await;
+        let _ = self.sender.send(Report { event: Some(Err(error)), position: None }).await;
     }
 }
 
 impl ElectionFollower {
-    async fn try_follow(&mut self, address: &str) -> Result<std::convert::Infallible, Ended> {
-        let (log, from) = match self.next {
-            Some(next) => next,
-            None => self.start().await?,
-        };
-        let guard = v1::LockGuard { name: self.name.clone(), fence: 0, election: true };
-        let watch =
-            v1::KeyWatch { id: 1, which: Some(Which::Lock(guard)), from: Some(from), ..v1::KeyWatch::default() };
-        let mut stream = match open_stream(self.shared(), address, watch, Some(log), false).await {
-            Err(error) if matches!(error.code, ErrorCode::SessionGone | ErrorCode::Compacted) => {
-                return Err(self.start_again());
-            }
-            opened => opened?.1,
-        };
-        loop {
-            match next_message(&mut stream, address).await? {
-                Message::Started(_) => {}
-                Message::Progress(progress) => {
-                    self.next = progress.next.map(|next| (log, next)).or(self.next);
-                    // Inside of a revision there is nothing to continue at.
-                    if let Some(next) = progress.next.filter(|next| next.index == 0) {
-                        self.report(None, log, next.revision.saturating_sub(1)).await?;
-                    }
-                }
-                Message::Events(events) => {
-                    for event in events.events {
-                        let at = event.position.unwrap_or_default();
-                        if let Some(Change::Lock(change)) = event.change
-                            && let Some(change) = self.fold.apply(change, at.revision, event.last)
-                        {
-                            self.report(Some(change), log, at.revision).await?;
-                        }
-                        self.next = Some((log, v1::EventPosition { index: at.index + 1, ..at }));
-                    }
-                    self.next = events.next.map(|next| (log, next)).or(self.next);
-                }
-                Message::Compacted(_) => return Err(self.start_again()),
-            }
-        }
-    }
-
-    /// Forgets the position: the next stream starts with the current leader.
-    fn start_again(&mut self) -> Ended {
-        self.next = None;
-        Ended::start_again()
-    }
-
-    /// Reads the current state. The events after its revision follow.
-    async fn start(&mut self) -> Result<(v1::LogId, v1::EventPosition), Ended> {
-        let page = self.elections.all().one(self.name.clone(), Consistency::Linearizable).await?;
-        // The leader that answered has this log.
-        let log = self.shared().log().unwrap_or_default();
-        let change = self.fold.reset(page.locks.first().and_then(Leader::of), page.revision);
-        self.report(Some(change), log, page.revision).await?;
-        let next = (log, v1::EventPosition { revision: page.revision + 1, index: 0 });
-        self.next = Some(next);
-        Ok(next)
-    }
-
     /// Reports a change, or that there was none, up to a revision.
-    async fn report(&self, change: Option<LeaderChange>, log: v1::LogId, revision: u64) -> Result<(), Ended> {
-        let position = Some(ElectionPosition { log, revision, leader: self.fold.known() });
-        send(self.shared(), &self.sender, Report { change: change.map(Ok), position }).await
+    async fn report(&self, change: Option<LeaderChange>, revision: u64) -> Result<(), Ended> {
+        let log = self.place.log.unwrap_or_default();
+        let position = ElectionPosition { log, revision, leader: self.fold.known() };
+        let report = Report { event: change.map(Ok), position: Some(Some(position)) };
+        send(self.elections.locks.leases.handle.shared(), &self.sender, report).await
     }
 }
 
@@ -257,7 +200,7 @@ mod tests {
     use super::*;
 
     fn event(kind: Kind, fence: u64, value: &'static str) -> v1::LockEvent {
-        v1::LockEvent { kind: kind.into(), fence, lease: fence + 100, value: value.into() }
+        v1::LockEvent { kind: kind.into(), fence, lease: fence + 100, value: value.into(), ..v1::LockEvent::default() }
     }
 
     fn leader(fence: u64, value: &'static str) -> Option<Leader> {

@@ -1,13 +1,13 @@
 //! Watches of keys. They continue at any replica, exactly where they were.
 
 use super::ambassador::Shared;
-use super::following::{Ended, Follower, next_message, open_stream, run, send};
+use super::following::{Ended, Follower, Place, Report, Reports, send};
 use super::kv::Handle;
 use super::read::client;
 use super::{KeyValue, Kv};
-use crate::{Error, ErrorCode};
+use crate::Error;
+use crate::connect::LogChannel;
 use convoke_proto::v1::key_event::Change;
-use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::v1::{self, key_watch::Which};
 use prost::bytes::Bytes;
 use std::pin::Pin;
@@ -24,11 +24,20 @@ const EVENTS_MAX: usize = 256;
 #[must_use]
 pub struct WatchKeys {
     which: Which,
-    log: Option<v1::LogId>,
-    next: Option<v1::EventPosition>,
+    place: Place,
+    kinds: Kinds,
     previous: bool,
     stale: bool,
     records: bool,
+}
+
+/// The kinds of changes that a watch returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kinds {
+    #[default]
+    All,
+    Puts,
+    Deletes,
 }
 
 impl WatchKeys {
@@ -47,25 +56,44 @@ impl WatchKeys {
     }
 
     fn of(which: Which) -> WatchKeys {
-        WatchKeys { which, log: None, next: None, previous: false, stale: false, records: false }
+        WatchKeys {
+            which,
+            place: Place::default(),
+            kinds: Kinds::All,
+            previous: false,
+            stale: false,
+            records: false,
+        }
     }
 
     /// Starts with the changes of this revision. Without it, the watch starts with the first change after the current
     /// state.
     pub fn from(mut self, revision: u64) -> WatchKeys {
-        self.next = Some(v1::EventPosition { revision, index: 0 });
+        self.place.next = Some(v1::EventPosition { revision, index: 0 });
         self
     }
 
     /// Continues at a [position](KeyWatch::position) of an earlier watch.
     pub fn resume(mut self, log: v1::LogId, revision: u64, index: u64) -> WatchKeys {
-        (self.log, self.next) = (Some(log), Some(v1::EventPosition { revision, index }));
+        self.place = Place { log: Some(log), next: Some(v1::EventPosition { revision, index }) };
         self
     }
 
     /// Starts with a [`Reset`](KeyWatchEvent::Reset) that contains the current records.
     pub fn with_records(mut self) -> WatchKeys {
         self.records = true;
+        self
+    }
+
+    /// Returns only puts. [Resets](KeyWatchEvent::Reset) are returned in any case.
+    pub fn only_puts(mut self) -> WatchKeys {
+        self.kinds = Kinds::Puts;
+        self
+    }
+
+    /// Returns only deletes. [Resets](KeyWatchEvent::Reset) are returned in any case.
+    pub fn only_deletes(mut self) -> WatchKeys {
+        self.kinds = Kinds::Deletes;
         self
     }
 
@@ -139,30 +167,18 @@ type Position = (Option<v1::LogId>, u64, u64);
 /// can accept it. Dropping it ends it.
 #[derive(Debug)]
 #[must_use = "dropping a watch ends it"]
-pub struct KeyWatch {
-    events: mpsc::Receiver<(Result<KeyWatchEvent, Error>, Position)>,
-    position: Position,
-    task: tokio::task::JoinHandle<()>,
-}
+pub struct KeyWatch(Reports<KeyWatchEvent, Position>);
 
 impl KeyWatch {
-    /// Returns the next event; `None` after an error.
+    /// Returns the next event; `None` after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<KeyWatchEvent, Error>> {
-        let (event, position) = self.events.recv().await?;
-        self.position = position;
-        Some(event)
+        self.0.next().await
     }
 
     /// Returns where the watch continues after the last returned event: the log, the revision and the place in it, for
     /// [`WatchKeys::resume`]. The log is `None` before the first event.
     pub fn position(&self) -> Position {
-        self.position
-    }
-}
-
-impl Drop for KeyWatch {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.position()
     }
 }
 
@@ -170,22 +186,21 @@ impl Stream for KeyWatch {
     type Item = Result<KeyWatchEvent, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.events.poll_recv(context).map(|next| {
-            let (event, position) = next?;
-            self.position = position;
-            Some(event)
-        })
+        self.0.poll(context)
     }
+}
+
+fn position(place: Place) -> Position {
+    let next = place.next.unwrap_or_default();
+    (place.log, next.revision, next.index)
 }
 
 impl Kv {
     /// Watches keys. Every change is returned exactly once, in the order of the revisions.
     pub fn watch(&self, keys: WatchKeys) -> KeyWatch {
-        let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let position = (keys.log, keys.next.map_or(0, |at| at.revision), keys.next.map_or(0, |at| at.index));
         let reset = keys.records.then_some(ResetReason::Start);
-        let follower = KeyFollower { handle: self.handle().clone(), keys, reset, sender };
-        KeyWatch { events, position, task: tokio::spawn(run(follower)) }
+        let handle = self.handle().clone();
+        KeyWatch(Reports::start(position(keys.place), EVENTS_MAX, |sender| KeyFollower { handle, keys, reset, sender }))
     }
 }
 
@@ -194,7 +209,7 @@ struct KeyFollower {
     keys: WatchKeys,
     /// The watch starts again at the next replica, with the current records.
     reset: Option<ResetReason>,
-    sender: mpsc::Sender<(Result<KeyWatchEvent, Error>, Position)>,
+    sender: mpsc::Sender<Report<KeyWatchEvent, Position>>,
 }
 
 impl Follower for KeyFollower {
@@ -202,98 +217,67 @@ impl Follower for KeyFollower {
         self.handle.shared()
     }
 
-    fn position(&self) -> Option<v1::EventPosition> {
-        self.keys.next
+    fn place(&mut self) -> &mut Place {
+        &mut self.keys.place
     }
 
-    async fn follow(&mut self, address: &str) -> Ended {
-        match self.try_follow(address).await {
-            Ok(never) => match never {},
-            Err(ended) => ended,
-        }
+    fn wanted(&self) -> (v1::KeyWatch, bool) {
+        let WatchKeys { which, kinds, previous, stale, .. } = &self.keys;
+        let watch = v1::KeyWatch {
+            which: Some(which.clone()),
+            previous: *previous,
+            no_puts: *kinds == Kinds::Deletes,
+            no_deletes: *kinds == Kinds::Puts,
+            ..v1::KeyWatch::default()
+        };
+        (watch, *stale)
+    }
+
+    async fn started(&mut self, replica: &LogChannel, revision: u64) -> Result<(), Ended> {
+        let Some(reason) = self.reset else { return Ok(()) };
+        let records = self.records(replica, revision).await?;
+        self.reset = None;
+        self.keys.place.next = Some(v1::EventPosition { revision: revision + 1, index: 0 });
+        self.send(KeyWatchEvent::Reset { reason, revision, records }).await
+    }
+
+    async fn event(&mut self, event: v1::KeyEvent) -> Result<(), Ended> {
+        let (key, record) = match event.change {
+            Some(Change::Put(record)) => (record.key.clone(), Some(record)),
+            Some(Change::Delete(key)) => (key, None),
+            // A watch of keys selects no locks.
+            Some(Change::Lock(_)) | None => return Ok(()),
+        };
+        let (revision, last, previous) = (event.position.unwrap_or_default().revision, event.last, event.previous);
+        self.send(KeyWatchEvent::Change(KeyChange { revision, last, key, record, previous })).await
+    }
+
+    async fn marked(&mut self, next: v1::EventPosition) -> Result<(), Ended> {
+        self.send(KeyWatchEvent::Progress { revision: next.revision.saturating_sub(1) }).await
+    }
+
+    fn start_again(&mut self, reason: ResetReason) {
+        self.reset = Some(reason);
     }
 
     async fn failed(self, error: Error) {
-        let reached = self.reached();
-        let _ = self.sender.send((Err(error), reached)).await;
+        let _ = self.sender.send(Report { event: Some(Err(error)), position: None }).await;
     }
 }
 
 impl KeyFollower {
-    fn reached(&self) -> Position {
-        let next = self.keys.next.unwrap_or_default();
-        (self.keys.log, next.revision, next.index)
-    }
-
     async fn send(&self, event: KeyWatchEvent) -> Result<(), Ended> {
-        send(self.shared(), &self.sender, (Ok(event), self.reached())).await
-    }
-
-    /// Forgets the position: the next stream starts with the current records.
-    fn start_again(&mut self, reason: ResetReason) -> Ended {
-        (self.reset, self.keys.next, self.keys.log) = (Some(reason), None, None);
-        Ended::start_again()
-    }
-
-    async fn try_follow(&mut self, address: &str) -> Result<std::convert::Infallible, Ended> {
-        let watch = v1::KeyWatch {
-            id: 1,
-            which: Some(self.keys.which.clone()),
-            from: self.keys.next,
-            previous: self.keys.previous,
-            ..v1::KeyWatch::default()
-        };
-        let opened = open_stream(self.shared(), address, watch, self.keys.log, self.keys.stale).await;
-        let (channel, mut stream) = match opened {
-            Err(error) if error.code == ErrorCode::SessionGone => return Err(self.start_again(ResetReason::OtherLog)),
-            Err(error) if error.code == ErrorCode::Compacted => return Err(self.start_again(ResetReason::Compacted)),
-            opened => opened?,
-        };
-        loop {
-            match next_message(&mut stream, address).await? {
-                Message::Started(started) => {
-                    self.keys.log = started.log;
-                    if let Some(reason) = self.reset {
-                        let records = self.records(&channel, started.revision).await?;
-                        self.reset = None;
-                        self.keys.next = Some(v1::EventPosition { revision: started.revision + 1, index: 0 });
-                        self.send(KeyWatchEvent::Reset { reason, revision: started.revision, records }).await?;
-                    }
-                }
-                Message::Progress(progress) => {
-                    let next = progress.next.unwrap_or_default();
-                    self.keys.next = Some(next);
-                    self.send(KeyWatchEvent::Progress { revision: next.revision.saturating_sub(1) }).await?;
-                }
-                Message::Events(events) => {
-                    let (count, after) = (events.events.len(), events.next);
-                    for (at, event) in events.events.into_iter().enumerate() {
-                        let position = event.position.unwrap_or_default();
-                        let next = v1::EventPosition { index: position.index + 1, ..position };
-                        self.keys.next = if at + 1 == count { after.or(Some(next)) } else { Some(next) };
-                        let (key, record) = match event.change {
-                            Some(Change::Put(record)) => (record.key.clone(), Some(record)),
-                            Some(Change::Delete(key)) => (key, None),
-                            // A watch of keys selects no locks.
-                            Some(Change::Lock(_)) | None => continue,
-                        };
-                        let (revision, last, previous) = (position.revision, event.last, event.previous);
-                        let change = KeyChange { revision, last, key, record, previous };
-                        self.send(KeyWatchEvent::Change(change)).await?;
-                    }
-                }
-                Message::Compacted(_) => return Err(self.start_again(ResetReason::Compacted)),
-            }
-        }
+        let report = Report { event: Some(Ok(event)), position: Some(position(self.keys.place)) };
+        send(self.handle.shared(), &self.sender, report).await
     }
 
     /// Reads all watched keys at a revision, at the replica that serves the stream.
-    async fn records(&self, channel: &crate::connect::LogChannel, revision: u64) -> Result<Vec<KeyValue>, Ended> {
+    async fn records(&self, replica: &LogChannel, revision: u64) -> Result<Vec<KeyValue>, Ended> {
         let mut query = match self.keys.which.clone() {
             Which::Key(key) => super::Query::key(key),
             Which::Range(range) => super::Query::range(range.from, range.until),
-            // A lock has no keys.
-            Which::Lock(_) => return Ok(Vec::new()),
+            // A watch of keys selects no others.
+            Which::Lock(_) | Which::Union(_) => return Ok(Vec::new()),
         };
         let mut records = Vec::new();
         loop {
@@ -303,7 +287,7 @@ impl KeyFollower {
                 what: Some(v1::read_request::What::Query(query.clone().into())),
                 ..v1::ReadRequest::default()
             };
-            let page = client(self.shared(), channel.clone()).read(request).await.map_err(Error::from)?.into_inner();
+            let page = client(self.shared(), replica.clone()).read(request).await.map_err(Error::from)?.into_inner();
             if let Some(last) = page.records.last() {
                 query = query.after(&last.key);
             }

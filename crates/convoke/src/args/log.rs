@@ -91,6 +91,12 @@ pub(crate) enum KvCommand {
         /// Watch this key only, not a prefix
         #[arg(long = "only", value_name = "KEY", conflicts_with = "prefix")]
         key: Option<String>,
+        /// Watch the keys from PREFIX on and before this one
+        #[arg(long, value_name = "KEY", conflicts_with = "key")]
+        until: Option<String>,
+        /// Show only changes of this kind
+        #[arg(long, value_name = "KIND")]
+        events: Option<ChangeKind>,
         /// First revision to show [default: after the current one]
         #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(u64).range(1..))]
         from: Option<u64>,
@@ -109,6 +115,13 @@ pub(crate) enum KvCommand {
         /// File with the transaction as text or JSON; stdin if missing or -
         file: Option<PathBuf>,
     },
+}
+
+/// A kind of changes of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ChangeKind {
+    Put,
+    Delete,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -18,7 +18,9 @@ pub(crate) use client::{
 pub(crate) use coordination::{
     ElectArgs, ElectCommand, ElectRun, LeaseArgs, LeaseCommand, LeaseOf, LockArgs, LockCommand, LockRun,
 };
-pub(crate) use log::{Consistency, Guard, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand};
+pub(crate) use log::{
+    ChangeKind, Consistency, Guard, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand,
+};
 pub(crate) use node::{DevArgs, StartArgs};
 pub(crate) use security::{CertificateArgs, InitArgs, RenewArgs, TlsCommand};
 

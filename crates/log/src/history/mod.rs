@@ -4,10 +4,12 @@
 //! reads at an older revision have the same answer everywhere. A copy is cheap (LH5).
 
 mod event;
+mod union;
 mod view;
 mod watch;
 
 pub use event::{EVENT_BYTES, Event, EventChange, EventPosition, LockChange, LockEvent};
+pub use union::WatchUnion;
 pub use view::{ReadError, View};
 pub use watch::{WatchEvent, WatchFilter, WatchPage, WatchScope};
 

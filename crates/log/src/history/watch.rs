@@ -1,5 +1,6 @@
 //! Reading history in order, from a position (H5).
 
+use super::union::WatchUnion;
 use super::{Compacted, Event, EventChange, EventPosition, History};
 use crate::command::LockName;
 use crate::keys::Selection;
@@ -22,6 +23,8 @@ pub enum WatchScope {
     Keys(Selection),
     /// Grants, values and releases of a lock or election.
     Lock(LockName),
+    /// Everything that several watches select.
+    Union(Arc<WatchUnion>),
 }
 
 impl WatchFilter {
@@ -35,6 +38,11 @@ impl WatchFilter {
         WatchFilter { scope: WatchScope::Lock(name), puts: true, deletes: true }
     }
 
+    /// Creates a filter for all changes of a union.
+    pub fn union(union: WatchUnion) -> Self {
+        WatchFilter { scope: WatchScope::Union(Arc::new(union)), puts: true, deletes: true }
+    }
+
     pub fn matches(&self, change: &EventChange) -> bool {
         match (&self.scope, change) {
             (WatchScope::Keys(selection), EventChange::Put { record, .. }) => {
@@ -44,7 +52,14 @@ impl WatchFilter {
                 self.deletes && selection.contains(previous.key())
             }
             (WatchScope::Lock(name), EventChange::Lock(event)) => event.name == *name,
-            _ => false,
+            (WatchScope::Union(union), EventChange::Put { record, .. }) => {
+                self.puts && union.contains_key(record.key())
+            }
+            (WatchScope::Union(union), EventChange::Delete { previous }) => {
+                self.deletes && union.contains_key(previous.key())
+            }
+            (WatchScope::Union(union), EventChange::Lock(event)) => union.contains_lock(&event.name),
+            (WatchScope::Keys(_), EventChange::Lock(_)) | (WatchScope::Lock(_), _) => false,
         }
     }
 }

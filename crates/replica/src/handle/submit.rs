@@ -9,7 +9,7 @@ use crate::state::deposed;
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
 use convoke_log::machine::{Applied, ApplyRejection, Opened, Reply, RequestAnswer};
-use convoke_log::{Command, Epoch, LogSessionId, LogTime};
+use convoke_log::{Command, Epoch, LogSessionId, LogTime, Machine};
 use openraft::error::ClientWriteError;
 
 /// The answer to a request that was applied.
@@ -34,7 +34,16 @@ impl LogHandle {
     ///
     /// There is no time limit: without a quorum the answer may take arbitrarily long.
     pub async fn submit(&self, request: Request) -> Result<Answered, SubmitError> {
-        let applied = self.engine()?.decide(&Command::Request(request)).await?;
+        self.submit_command(&Command::Request(request)).await
+    }
+
+    /// The same for a request that the caller still needs afterwards.
+    ///
+    /// # Panics
+    ///
+    /// If the command is not a request.
+    pub async fn submit_command(&self, command: &Command) -> Result<Answered, SubmitError> {
+        let applied = self.engine()?.decide(command).await?;
         match applied.reply {
             Reply::Request(answer) => Ok(Answered { answer, log_time: applied.log_time }),
             other => unreachable!("a request is answered as one, not with {other:?}"),
@@ -82,9 +91,10 @@ impl LogHandle {
     /// Rejects a message whose sender did not open the session (LS9). A session that is not open here has no owner: its
     /// requests are rejected, whoever sent them.
     pub fn check_owner(&self, session: LogSessionId, owner: u128) -> Result<(), LogRejection> {
-        let machine = self.engine()?.state.machine();
+        let engine = self.engine()?;
         seam!(in self.plane.config.mutation, OwnerUnchecked => return Ok(()));
-        let foreign = machine.session(session).is_some_and(|open| open.owner != owner);
+        let is_foreign = |machine: &Machine| machine.session(session).is_some_and(|open| open.owner != owner);
+        let foreign = engine.state.look(is_foreign);
         if foreign { Err(LogRejection::NotOwner) } else { Ok(()) }
     }
 

@@ -71,6 +71,12 @@ impl State {
         self.lock_machine().clone()
     }
 
+    /// Looks at the state after the last applied entry without holding it afterwards. A reader that holds the state makes
+    /// apply copy it, so requests must look this way. `look` must be short, because apply waits for it.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Machine) -> T) -> T {
+        look(&self.lock_machine())
+    }
+
     pub(crate) fn now(&self) -> Time {
         let micros = self.started.elapsed().as_micros();
         Time::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

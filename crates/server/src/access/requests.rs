@@ -147,5 +147,10 @@ pub(crate) fn authorize_watch(caller: &Caller, watches: &[v1::KeyWatch]) -> Resu
         Some(key_watch::Which::Key(name)) => key(caller, &[Verb::Read], name),
         Some(key_watch::Which::Range(wanted)) => range(caller, &[Verb::Read], wanted),
         Some(key_watch::Which::Lock(lock)) => caller.check(Verb::Read, lock_resource(&lock.name, lock.election)),
+        Some(key_watch::Which::Union(union)) => {
+            union.ranges.iter().try_for_each(|wanted| range(caller, &[Verb::Read], wanted))?;
+            let mut locks = union.locks.iter();
+            locks.try_for_each(|lock| caller.check(Verb::Read, lock_resource(&lock.name, lock.election)))
+        }
     })
 }

@@ -19,7 +19,7 @@ pub(super) async fn watch(
     request: v1::KeyWatchRequest,
 ) -> Result<KeyWatchStream, Error> {
     let (wanted, progress) = (wanted(request.watches)?, Duration::from_millis(request.progress_ms));
-    let source = Source::of(service, feeds.filter(|_| !request.replica_only), request.stale).await?;
+    let source = Source::of(service, feeds.filter(|_| !request.replica_only), request.stale, &wanted).await?;
     source.check_named(service, request.log)?;
     let feed = Feed::open(service, source, wanted, progress).await?;
     let started = v1::WatchStarted { log: Some(feed.log().into()), revision: feed.revision() };

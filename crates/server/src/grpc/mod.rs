@@ -25,6 +25,7 @@ use convoke_access::{Kind, Verb};
 use convoke_proto::v1::admin_server::AdminServer;
 use convoke_proto::v1::log_server::LogServer;
 use convoke_proto::v1::registry_server::RegistryServer;
+use convoke_client::log::Ambassador;
 use convoke_proto::{Error, FILE_DESCRIPTOR_SET, MESSAGE_BYTES_MAX};
 use convoke_replica::LogHandle;
 use hyper::body::Incoming;
@@ -106,14 +107,18 @@ fn authorize(path: &str, extensions: &::http::Extensions) -> Result<(), Error> {
     }
 }
 
-/// The log service of a replica without the rest of a node, for simulations with their own network.
+/// The log service of a replica without the rest of a node, for simulations with their own network. While the node has no
+/// replica, it follows one with the ambassador.
 pub fn log_service(
     log: LogHandle,
     directory: Arc<dyn Directory>,
     config: &Config,
+    ambassador: Ambassador,
 ) -> LogServer<impl convoke_proto::v1::log_server::Log> {
     let rates = Arc::new(RateLimiter::new(config.rates));
-    log_server(Some(Arc::new(LogService::new(log, directory, config, None, rates))), None, Callers::Trusted)
+    let service = Arc::new(LogService::new(log, directory, config, None, rates));
+    let feeds = Arc::new(SharedFeeds::new(service.clone(), ambassador));
+    log_server(Some(service), Some(feeds), Callers::Trusted)
 }
 
 /// `service` is `None` if this node runs no log plane. Without `feeds`, a node without a replica rejects watches.

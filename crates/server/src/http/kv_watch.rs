@@ -36,6 +36,9 @@ const ID: u64 = 1;
 pub(crate) struct KvWatchQuery {
     key: Option<String>,
     prefix: Option<String>,
+    first_key: Option<String>,
+    until_key: Option<String>,
+    events: Option<String>,
     from: Option<u64>,
     prev: Switch,
     stale: Switch,
@@ -55,30 +58,21 @@ pub(crate) async fn watch(
     _: NamedLog,
 ) -> Result<Response, HttpError> {
     let log = surface.log()?;
-    let range = match (query.key, query.prefix) {
-        (Some(_), Some(_)) => return Err(invalid("prefix", "key and prefix exclude each other").into()),
-        (Some(key), None) => {
-            caller.check(Verb::Read, Resource::Key(key.as_bytes()))?;
-            Selection::Key(key.into())
-        }
-        (None, prefix) => {
-            let named = Resource::KeyPrefix(prefix.as_deref().unwrap_or_default().as_bytes());
-            caller.check(Verb::Read, named)?;
-            Selection::Range(KeyRange::prefix(prefix.unwrap_or_default()))
-        }
-    };
+    let filter = filter(&caller, &query)?;
     let resumed = Id::resumed(&headers)?;
     if query.from == Some(0) {
         return Err(invalid("from", "revisions start at 1; omit from to watch from now on").into());
     }
-    let source = Source::of(&log.service, Some(&log.feeds), query.stale.0).await?;
+    let wanted = WantedWatch { id: ID, filter, from: None, previous: query.prev.0 };
+    let source =
+        Source::of(&log.service, Some(&log.feeds), query.stale.0, std::slice::from_ref(&wanted)).await?;
     let other_log = resumed.is_some_and(|resumed| resumed.log != source.log());
     let from = match resumed {
         Some(Id { numbers: [revision, index], .. }) => Some(EventPosition { revision, index }).filter(|_| !other_log),
         None => query.from.map(EventPosition::start_of),
     };
-    let wanted = vec![WantedWatch { id: ID, filter: WatchFilter::keys(range), from, previous: query.prev.0 }];
-    let mut feed = Feed::open(&log.service, source, wanted, surface.config.timeouts.keep_alive).await?;
+    let wanted = WantedWatch { from, ..wanted };
+    let mut feed = Feed::open(&log.service, source, vec![wanted], surface.config.timeouts.keep_alive).await?;
     // A client that resumes gets a reset instead.
     if resumed.is_none() && from.is_some() {
         feed.check_start().await?;
@@ -86,6 +80,40 @@ pub(crate) async fn watch(
     let reset = other_log.then(|| WatchReset { reason: "log".to_owned(), revision: feed.revision() });
     let events = Events { next: EventPosition::start_of(feed.revision() + 1), feed, reset };
     Ok(event_stream(stream::unfold(Some(events), next)))
+}
+
+/// Returns what the query selects, if the caller may read it.
+fn filter(caller: &Caller, query: &KvWatchQuery) -> Result<WatchFilter, Error> {
+    let KvWatchQuery { key, prefix, first_key, until_key, .. } = query;
+    let is_range = first_key.is_some() || until_key.is_some();
+    let selection = match (key, prefix) {
+        (Some(_), Some(_)) => return Err(invalid("prefix", "key and prefix exclude each other")),
+        (Some(_), None) | (None, Some(_)) if is_range => {
+            return Err(invalid("first_key", "a range excludes key and prefix"));
+        }
+        (Some(key), None) => {
+            caller.check(Verb::Read, Resource::Key(key.as_bytes()))?;
+            Selection::Key(key.clone().into())
+        }
+        (None, None) if is_range => {
+            let (from, until) = (first_key.clone().unwrap_or_default(), until_key.clone());
+            let named = Resource::KeyRange { from: from.as_bytes(), until: until.as_ref().map(String::as_bytes) };
+            caller.check(Verb::Read, named)?;
+            Selection::Range(KeyRange { from: from.into(), until: until.map(Into::into) })
+        }
+        (None, prefix) => {
+            let prefix = prefix.clone().unwrap_or_default();
+            caller.check(Verb::Read, Resource::KeyPrefix(prefix.as_bytes()))?;
+            Selection::Range(KeyRange::prefix(prefix))
+        }
+    };
+    let all = WatchFilter::keys(selection);
+    match query.events.as_deref() {
+        None => Ok(all),
+        Some("put") => Ok(WatchFilter { deletes: false, ..all }),
+        Some("delete") => Ok(WatchFilter { puts: false, ..all }),
+        Some(_) => Err(invalid("events", "events is put or delete; omit it to watch both")),
+    }
 }
 
 struct Events {

@@ -148,9 +148,15 @@ impl Random {
     }
 
     fn watch(&mut self, id: u64) -> v1::KeyWatch {
-        let which = match self.0.u8(..3) {
+        let which = match self.0.u8(..4) {
             0 => key_watch::Which::Key(self.bytes()),
             1 => key_watch::Which::Range(self.range()),
+            2 => {
+                let ranges = (0..self.0.usize(..4)).map(|_| self.range()).collect();
+                let name = self.bytes();
+                let locks = vec![v1::LockGuard { name, ..v1::LockGuard::default() }; self.0.usize(..3)];
+                key_watch::Which::Union(v1::KeyWatchUnion { ranges, locks })
+            }
             _ => key_watch::Which::Lock(v1::LockGuard { name: self.bytes(), ..v1::LockGuard::default() }),
         };
         let from = self.0.bool().then(|| v1::EventPosition { revision: self.number(), index: self.0.u64(..9) });

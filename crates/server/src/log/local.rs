@@ -1,6 +1,6 @@
 //! Connections of the node's own ambassador: requests to this node stay in the process, those to others use TCP.
 
-use super::{LogService, Sender, SubmitStream};
+use super::{LogService, Sender, SharedFeeds, SubmitStream};
 use crate::grpc;
 use crate::net::NodeConnector;
 use convoke_client::TokenSource;
@@ -8,7 +8,7 @@ use convoke_client::log::{Answers, Connect, Connecting, InProcessNode, Respondin
 use convoke_proto::v1;
 use convoke_tls::NodeTls;
 use futures_util::stream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::body::Body;
@@ -25,16 +25,22 @@ pub(super) struct ConnectLocally {
 }
 
 #[derive(Debug)]
-struct OwnNode(Arc<LogService>);
+struct OwnNode {
+    service: Arc<LogService>,
+    /// The feeds use the ambassador that uses this node.
+    feeds: Arc<OnceLock<Weak<SharedFeeds>>>,
+}
 
 impl ConnectLocally {
     pub(super) fn new(
         addresses: [String; 2],
         service: &Arc<LogService>,
+        feeds: Arc<OnceLock<Weak<SharedFeeds>>>,
         token: Option<TokenSource>,
         tls: Option<NodeTls>,
     ) -> Self {
-        ConnectLocally { addresses, node: Arc::new(OwnNode(service.clone())), token, connector: NodeConnector(tls) }
+        let node = Arc::new(OwnNode { service: service.clone(), feeds });
+        ConnectLocally { addresses, node, token, connector: NodeConnector(tls) }
     }
 }
 
@@ -54,7 +60,8 @@ impl Connect for ConnectLocally {
 
 impl InProcessNode for OwnNode {
     fn call(&self, request: http::Request<Body>) -> Responding {
-        let mut log = grpc::log_server(Some(self.0.clone()), None, grpc::Callers::Trusted);
+        let feeds = self.feeds.get().and_then(Weak::upgrade);
+        let mut log = grpc::log_server(Some(self.service.clone()), feeds, grpc::Callers::Trusted);
         let responding = tower::Service::call(&mut log, request);
         Box::pin(async {
             let Ok(response) = responding.await;
@@ -64,6 +71,7 @@ impl InProcessNode for OwnNode {
 
     fn submit(&self, mut requests: mpsc::UnboundedReceiver<v1::SubmitRequest>) -> Result<Answers, Status> {
         let incoming = stream::poll_fn(move |context| requests.poll_recv(context).map(|request| request.map(Ok)));
-        Ok(Box::pin(SubmitStream::open(&self.0, Box::pin(incoming), Sender::own_node(), self.0.handle.log().ok())?))
+        let log = self.service.handle.log().ok();
+        Ok(Box::pin(SubmitStream::open(&self.service, Box::pin(incoming), Sender::own_node(), log)?))
     }
 }

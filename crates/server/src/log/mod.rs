@@ -44,7 +44,7 @@ use convoke_node::NodeHandle;
 use convoke_proto::{Error, v1};
 use convoke_replica::{Consistency, LogHandle};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -60,7 +60,7 @@ pub(crate) struct LogPlane {
     pub(crate) ambassador: Ambassador,
     /// The log session of HTTP clients without a principal. Reads of all clients use it, too.
     pub(crate) kv: Kv,
-    /// Serves watches of keys while this node has no replica.
+    /// Serves watches while this node has no replica.
     pub(crate) feeds: Arc<SharedFeeds>,
     /// The log sessions of principals.
     principals: Mutex<Principals<Kv>>,
@@ -86,7 +86,10 @@ impl LogPlane {
         let registry = node.clone();
         let service = Arc::new(LogService::new(handle.clone(), Arc::new(node), config, Some(stage), rates));
         let token = config.auth.as_ref().and_then(|auth| auth.node_token.clone()).map(TokenSource::file);
-        let connect = Arc::new(ConnectLocally::new(addresses, &service, token, config.tls.clone()));
+        // Observers of elections at this node share its feed, too.
+        let own_feeds = Arc::new(OnceLock::new());
+        let connect =
+            Arc::new(ConnectLocally::new(addresses, &service, own_feeds.clone(), token, config.tls.clone()));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let options = Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request);
@@ -98,6 +101,7 @@ impl LogPlane {
             tokio::spawn(members::watch(handle.clone(), registry)),
         ];
         let feeds = Arc::new(SharedFeeds::new(service.clone(), ambassador.clone()));
+        let _ = own_feeds.set(Arc::downgrade(&feeds));
         let principals = Mutex::new(Principals::new(PRINCIPALS_MAX));
         LogPlane { handle, service, ambassador, kv, feeds, principals, options, started: Instant::now(), tasks }
     }

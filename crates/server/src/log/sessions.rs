@@ -28,8 +28,8 @@ impl LogService {
     /// Rejects a message that names another log (LS10), or a session of another client (LS9) or principal (AU15).
     pub(crate) fn check(&self, caller: &Caller, log: u128, session: LogSessionId, owner: u128) -> Result<(), Error> {
         let checked = self.handle.check_log(log).and_then(|()| self.handle.check_owner(session, owner));
-        let checked = checked.and_then(|()| match self.handle.local() {
-            Ok(machine) if caller.is_bound() && !is_own(caller, machine.opener(session)) => Err(LogRejection::NotOwner),
+        let checked = checked.and_then(|()| match caller.is_bound().then(|| self.handle.local()) {
+            Some(Ok(machine)) if !is_own(caller, machine.opener(session)) => Err(LogRejection::NotOwner),
             _ => Ok(()),
         });
         checked.map_err(|why| self.rejected(&why))

@@ -13,10 +13,10 @@ use crate::rates::{RateLimiter, Used};
 use crate::service::ClientConnection;
 use crate::traces;
 use convoke_access::{Resource, Verb};
-use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open};
+use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open, Request};
 use convoke_log::leader::{KeepAlive, PlaceState};
 use convoke_log::machine::Fate;
-use convoke_log::{Epoch, LogSessionId};
+use convoke_log::{Command, Epoch, LogSessionId};
 use convoke_proto::v1::submit_request::Message as ClientRequest;
 use convoke_proto::v1::submit_response::Message;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -333,15 +333,17 @@ async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) 
     {
         return Err(not_registered(&*service.directory, bound));
     }
-    let txn = if let Body::Txn(txn) = &request.body { Some(txn.clone()) } else { None };
-    match service.handle.submit(request).await {
+    let command = Command::Request(request);
+    match service.handle.submit_command(&command).await {
         Ok(answered) => Ok(answer(&answered)),
         // The fate is final at this replica: no request of this session can take effect any more (LS8).
         Err(SubmitError::Rejected(LogRejection::SessionNotOpen)) => {
             let machine = service.handle.read(Consistency::Linearizable).await.map_err(|why| service.rejected(&why))?;
             let fate = machine.peek(id);
-            let found = match (&txn, &fate) {
-                (Some(txn), Fate::Done(outcome)) => machine.txn_results(txn, outcome),
+            let found = match (&command, &fate) {
+                (Command::Request(Request { body: Body::Txn(txn), .. }), Fate::Done(outcome)) => {
+                    machine.txn_results(txn, outcome)
+                }
                 _ => None,
             };
             let found = found.map(|found| results(found.as_deref().map_err(|compacted| *compacted)));

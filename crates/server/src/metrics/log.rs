@@ -34,6 +34,11 @@ pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Resu
         plane.feeds.streams(),
     )?;
     families.counter(
+        "convoke_log_watch_upstream_events",
+        "Events that shared streams from replicas carried.",
+        plane.feeds.events(),
+    )?;
+    families.counter(
         "convoke_log_watch_catch_ups",
         "Reads of events for watches that were behind the shared feed of this node.",
         plane.feeds.catch_ups(),

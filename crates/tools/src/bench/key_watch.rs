@@ -125,9 +125,12 @@ impl Watches {
             Watches::Convoke(events) => {
                 let response = events.message().await?.ok_or_else(etcd::ended)?;
                 let Some(Message::Events(events)) = response.message else { return Ok(()) };
-                for event in events.events {
-                    if let Some(Change::Put(record)) = event.change {
-                        arrived(tally, &record.value);
+                // The message carries the events of all watches that it names.
+                for _ in 0..=events.same.len() {
+                    for event in &events.events {
+                        if let Some(Change::Put(record)) = &event.change {
+                            arrived(tally, &record.value);
+                        }
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! `convoke kv`
 
 use super::{ambassador, or_explain, txn, watch};
-use crate::args::{Consistency, Guard, KvArgs, KvCommand};
+use crate::args::{ChangeKind, Consistency, Guard, KvArgs, KvCommand};
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_bytes, print_json};
 use convoke_cli::{CommandError, ConnectArgs, Result};
 use convoke_client::log::{self, KeyValue, Kv, Options, Query, WatchKeys, Write, Written};
@@ -74,10 +74,16 @@ async fn execute(arguments: &KvArgs, kv: &Kv) -> Result {
                 (false, false) => self::list(connect, kv, list, *limit, json).await,
             }
         }
-        KvCommand::Watch { prefix, key, from, prev, stale, command } => {
-            let mut keys = match key {
-                Some(key) => WatchKeys::key(key.clone()),
-                None => WatchKeys::prefix(prefix.clone()),
+        KvCommand::Watch { prefix, key, until, events, from, prev, stale, command } => {
+            let mut keys = match (key, until) {
+                (Some(key), _) => WatchKeys::key(key.clone()),
+                (None, Some(until)) => WatchKeys::range(prefix.clone(), Some(until.clone().into())),
+                (None, None) => WatchKeys::prefix(prefix.clone()),
+            };
+            keys = match events {
+                None => keys,
+                Some(ChangeKind::Put) => keys.only_puts(),
+                Some(ChangeKind::Delete) => keys.only_deletes(),
             };
             keys = from.iter().fold(keys, |keys, from| keys.from(*from));
             keys = if *prev { keys.previous() } else { keys };

@@ -2,7 +2,7 @@
 
 use super::reference::{Model, ModelChange};
 use super::{Difference, same, steps};
-use convoke_log::history::{EventPosition, WatchFilter, WatchScope};
+use convoke_log::history::{EventPosition, WatchFilter, WatchScope, WatchUnion};
 use convoke_log::keys::{KeyRange, Selection};
 use convoke_log::{Level, Machine};
 use fastrand::Rng;
@@ -19,8 +19,11 @@ impl Watchers {
         let prefix = WatchFilter::keys(Selection::Range(KeyRange::prefix("a")));
         let puts = WatchFilter { deletes: false, ..WatchFilter::keys(Selection::Key("b".into())) };
         let deletes = WatchFilter { puts: false, ..WatchFilter::keys(Selection::Range(KeyRange::all())) };
+        let [_, semaphore, election] = steps::names();
+        let ranges = [KeyRange::prefix("b"), KeyRange::new("a", "ab")];
+        let union = WatchFilter::union(WatchUnion::new(ranges, [semaphore, election], 2));
         let [lock, semaphore, election] = steps::names().map(WatchFilter::lock);
-        let all = [prefix, puts, deletes, lock, semaphore, election].map(|filter| (filter, None));
+        let all = [prefix, puts, deletes, lock, semaphore, election, union].map(|filter| (filter, None));
         Watchers { all: all.into(), count: 0, compacted: 0 }
     }
 
@@ -82,6 +85,11 @@ fn matches(filter: &WatchFilter, change: &ModelChange) -> bool {
             wanted && selection.contains(key)
         }
         (WatchScope::Lock(name), ModelChange::Lock(event)) => event.name == *name,
+        (WatchScope::Union(union), ModelChange::Key { after, before }) => {
+            let key = &after.as_ref().or(before.as_ref()).unwrap().0;
+            union.contains_key(key)
+        }
+        (WatchScope::Union(union), ModelChange::Lock(event)) => union.contains_lock(&event.name),
         _ => false,
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Following {
     log: Option<u128>,
     /// `None`: the next stream starts with the current state of its replica.
     next: Option<EventPosition>,
-    /// Start of the present stream.
+    /// Start of the present stream. A stream with another selection at the same replica continues it.
     opened_at: Option<Duration>,
     /// Since when no stream has lasted.
     cut_off_since: Option<Duration>,
@@ -62,7 +62,8 @@ impl Following {
 
     /// Records the start of a stream. Returns the position at which the feed begins, if it does not continue.
     pub(super) fn started(&mut self, now: Duration, log: u128, revision: u64) -> Option<EventPosition> {
-        (self.log, self.opened_at, self.pause) = (Some(log), Some(now), PAUSE_BASE);
+        (self.log, self.pause) = (Some(log), PAUSE_BASE);
+        self.opened_at.get_or_insert(now);
         if self.next.is_some() {
             return None;
         }
@@ -148,6 +149,17 @@ mod tests {
         assert_eq!(feed.start(), (Some(7), Some(inside)), "an earlier position is ignored");
         assert_eq!(feed.started(at(2), 7, 20), None, "the window stays");
         assert_eq!(feed.ended(at(60), error(ErrorCode::NotReady)), After::All, "all replicas may have changed");
+    }
+
+    #[test]
+    fn h9_a_stream_that_is_opened_again_with_another_selection_lasts() {
+        let mut feed = Following::new(false, ELECTION);
+        feed.ended(at(0), error(ErrorCode::NotReady));
+        for now in 1..60 {
+            feed.started(at(now), 7, 4);
+        }
+        assert_eq!(feed.ended(at(60), error(ErrorCode::NotReady)), After::All);
+        assert_eq!(feed.round_failed(at(61)), Ok(PAUSE_BASE), "it was not cut off since the first error");
     }
 
     #[test]

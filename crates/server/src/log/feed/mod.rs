@@ -1,12 +1,14 @@
-//! Watches of keys, served from the applied state of the own replica (H5, H7), or from the shared feed of a node without
+//! Watches of keys and locks, served from the applied state of the own replica (H5, H7), or from the shared feed of a node without
 //! one (H8).
 //!
 //! A feed reads events only when its reader asks for more, so a slow reader costs the memory of one page.
 
+mod follower;
 mod following;
 mod replica;
 mod shared;
 mod wanted;
+mod wants;
 mod window;
 
 pub(crate) use shared::SharedFeeds;
@@ -25,6 +27,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wanted::wire_position;
+use window::Behind;
 
 /// Events in one page.
 const EVENTS_MAX: usize = 1_000;
@@ -40,15 +43,17 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Returns the replica of this node. Without one, joins the shared feed of the node, if `feeds` is given.
+    /// Returns the replica of this node. Without one, joins the shared feed of the node with what the watches want, if
+    /// `feeds` is given.
     pub(crate) async fn of(
         service: &Arc<LogService>,
         feeds: Option<&Arc<SharedFeeds>>,
         stale: bool,
+        wanted: &[WantedWatch],
     ) -> Result<Source, Error> {
         match (service.handle.log(), feeds) {
             (Ok(log), _) => Ok(Source::Replica(ReplicaSource::new(service, log, stale))),
-            (Err(LogRejection::NotLeader(_)), Some(feeds)) => Ok(Source::Shared(feeds.join(stale).await?)),
+            (Err(LogRejection::NotLeader(_)), Some(feeds)) => Ok(Source::Shared(feeds.join(stale, wanted).await?)),
             (Err(why), _) => Err(service.rejected(&no_replica(why))),
         }
     }
@@ -94,6 +99,8 @@ impl Source {
 #[derive(Debug)]
 struct Watch {
     wanted: WantedWatch,
+    /// Index of the first watch of the stream with the same events.
+    like: usize,
     next: EventPosition,
     ended: bool,
 }
@@ -163,14 +170,14 @@ impl Feed {
         progress: Duration,
     ) -> Result<Feed, Error> {
         let permit = service.enter_watch()?;
-        if matches!(source, Source::Shared(_)) && !wanted.iter().all(WantedWatch::is_of_keys) {
-            return Err(service.rejected(&LogRejection::NoReplica(service.handle.group())));
-        }
         let ahead = wanted.iter().filter_map(|watch| watch.from).map(|from| from.revision).max().unwrap_or(0);
         let revision = source.reached(service, ahead).await?;
         let now = EventPosition::start_of(revision + 1);
-        let watches = wanted.into_iter().map(|wanted| Watch { next: wanted.from.unwrap_or(now), wanted, ended: false });
-        let watches: Vec<Watch> = watches.collect();
+        let mut watches: Vec<Watch> = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            let like = watches.iter().position(|watch| watch.wanted.is_like(&wanted)).unwrap_or(watches.len());
+            watches.push(Watch { next: wanted.from.unwrap_or(now), like, wanted, ended: false });
+        }
         Ok(Feed {
             service: service.clone(),
             source,
@@ -248,11 +255,15 @@ impl Feed {
                 let seen = Seen::Applied(machine.applied().index);
                 Ok(take(watches, turn, seen, |watch, from| replica::page(&machine, watch, from)))
             }
-            Source::Shared(shared) => shared.read(|window| {
-                take(watches, turn, Seen::Marked, |watch, from| {
-                    window.page(watch, from, shared::PAGE).map_err(|window::Behind| Miss::Behind)
+            Source::Shared(shared) => {
+                let since = shared.since;
+                shared.read(|window| {
+                    take(watches, turn, Seen::Marked, |watch, from| {
+                        let page = if from < since { Err(Behind) } else { window.page(watch, from, shared::PAGE) };
+                        page.map_err(|Behind| Miss::Behind)
+                    })
                 })
-            }),
+            }
         }
     }
 
@@ -307,7 +318,8 @@ fn stopping() -> Error {
     Error::new(ErrorCode::NotReady, "this node is stopping; continue at another node")
 }
 
-/// Returns the next page of the first watch that has one, beginning with the watch whose turn it is.
+/// Returns the next page of the first watch that has one, beginning with the watch whose turn it is. Watches with the same
+/// events that continue at the same position share the page, so that it is read and encoded once.
 fn take(
     watches: &mut [Watch],
     turn: &mut usize,
@@ -320,14 +332,20 @@ fn take(
         if watch.ended {
             continue;
         }
-        let id = watch.wanted.id;
-        match page(&watch.wanted, watch.next) {
+        let (id, like, from) = (watch.wanted.id, watch.like, watch.next);
+        match page(&watch.wanted, from) {
             Ok(page) => {
-                watch.next = page.next;
+                let mut same = Vec::new();
+                for other in watches.iter_mut().filter(|other| other.like == like && other.next == from) {
+                    other.next = page.next;
+                    if other.wanted.id != id && !other.ended {
+                        same.push(other.wanted.id);
+                    }
+                }
                 if !page.events.is_empty() {
                     *turn = (at + 1) % count;
                     let (events, next) = (page.events, Some(wire_position(page.next)));
-                    return Taken::Message(Message::Events(v1::KeyEvents { watch: id, events, next }));
+                    return Taken::Message(Message::Events(v1::KeyEvents { watch: id, events, next, same }));
                 }
                 more |= page.more;
             }

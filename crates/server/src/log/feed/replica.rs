@@ -4,7 +4,8 @@ use super::wanted::{WantedWatch, wire_position};
 use super::{EVENTS_MAX, Miss, Page};
 use crate::log::txn::check_level;
 use crate::log::{LogService, lock_event, record};
-use convoke_log::history::{EventChange, EventPosition, WatchEvent};
+use convoke_log::command::LockSpace;
+use convoke_log::history::{EventChange, EventPosition, LockEvent, WatchEvent, WatchScope};
 use convoke_log::{Level, Machine};
 use convoke_proto::v1::key_event::Change;
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
@@ -104,10 +105,21 @@ fn event(watch: &WantedWatch, WatchEvent { event, last }: &WatchEvent) -> v1::Ke
     let (change, previous) = match &event.change {
         EventChange::Put { record: found, previous } => (Change::Put(record(found)), previous.as_ref()),
         EventChange::Delete { previous } => (Change::Delete(previous.key().to_vec().into()), Some(previous)),
-        EventChange::Lock(event) => (Change::Lock(lock_event(event)), None),
+        EventChange::Lock(event) => (Change::Lock(shown_lock(watch, event)), None),
     };
     let previous = previous.filter(|_| watch.previous).map(|found| record(found));
     v1::KeyEvent { position: Some(wire_position(event.position)), last: *last, change: Some(change), previous }
+}
+
+/// A watch of one lock knows its name.
+fn shown_lock(watch: &WantedWatch, event: &LockEvent) -> v1::LockEvent {
+    match watch.filter.scope {
+        WatchScope::Union(_) => {
+            let election = event.name.space == LockSpace::Election;
+            v1::LockEvent { name: event.name.name.clone(), election, ..lock_event(event) }
+        }
+        WatchScope::Keys(_) | WatchScope::Lock(_) => lock_event(event),
+    }
 }
 
 /// The error of a watch whose position was not reached in time.

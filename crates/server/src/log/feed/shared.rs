@@ -1,15 +1,16 @@
-//! The shared feed of a node without a replica: one stream of all changes of keys from a replica, for all watchers of
-//! this node (H8).
+//! The shared feed of a node without a replica: one stream from a replica with everything that the watchers of this node
+//! want together (H8).
 //!
 //! The node reads with its own credentials. What a watcher may see is decided before it joins (AU12).
 
-use super::following::{After, Following};
-use super::wanted::{WantedWatch, event_position, wire_position};
+use super::follower::Follower;
+use super::following::Following;
+use super::wanted::{WantedWatch, event_position};
+use super::wants::{Want, Wants};
 use super::window::Window;
 use super::{EVENTS_MAX, LogService};
 use convoke_client::log::Ambassador;
 use convoke_log::history::EventPosition;
-use convoke_proto::v1::key_watch::Which;
 use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,12 +19,11 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Size of the window of recent events.
-const WINDOW_BYTES: usize = 16 * 1024 * 1024;
 /// Watchers that read missing events from replicas at the same time. Others wait.
 const CATCH_UPS_MAX: usize = 16;
-/// Interval of the progress marks of replicas.
-const PROGRESS: Duration = Duration::from_secs(5);
+/// Interval of the progress marks of replicas. A watch at a position that the window has not reached waits for the next
+/// mark, because the stream does not carry the changes that nobody watches.
+const PROGRESS: Duration = Duration::from_millis(100);
 /// Pause before a read of missing events is tried again at all replicas.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Events and bytes of one page.
@@ -36,8 +36,15 @@ pub(crate) struct SharedFeeds {
     ambassador: Ambassador,
     feeds: Mutex<[Weak<SharedFeed>; 2]>,
     catching_up: Semaphore,
-    streams: Arc<AtomicUsize>,
+    upstream: Arc<Upstream>,
     catch_ups: AtomicU64,
+}
+
+/// Counters of the streams from replicas.
+#[derive(Debug, Default)]
+pub(super) struct Upstream {
+    streams: AtomicUsize,
+    pub(super) events: AtomicU64,
 }
 
 /// A feed with at least one watcher.
@@ -54,13 +61,21 @@ impl Drop for SharedFeed {
 }
 
 #[derive(Debug)]
-struct State {
-    progress: RwLock<Progress>,
+pub(super) struct State {
+    inner: RwLock<Inner>,
     changes: watch::Sender<()>,
+    /// Reports that the wants have changed, to the task of the feed.
+    wanted: watch::Sender<()>,
 }
 
 #[derive(Debug)]
-enum Progress {
+pub(super) struct Inner {
+    pub(super) progress: Progress,
+    pub(super) wants: Wants,
+}
+
+#[derive(Debug)]
+pub(super) enum Progress {
     /// No replica has accepted a stream yet. With the reason, if one is known.
     Starting(Option<Error>),
     Open {
@@ -70,14 +85,48 @@ enum Progress {
     Ended(Error),
 }
 
+impl Progress {
+    fn reached(&self) -> Option<EventPosition> {
+        if let Progress::Open { window, .. } = self { Some(window.next()) } else { None }
+    }
+}
+
 impl State {
-    fn update(&self, update: impl FnOnce(&mut Progress)) {
-        update(&mut self.progress.write().unwrap_or_else(PoisonError::into_inner));
-        self.changes.send_replace(());
+    fn new() -> State {
+        let inner = Inner { progress: Progress::Starting(None), wants: Wants::default() };
+        State { inner: RwLock::new(inner), changes: watch::Sender::new(()), wanted: watch::Sender::new(()) }
     }
 
-    fn read<T>(&self, read: impl FnOnce(&Progress) -> T) -> T {
-        read(&self.progress.read().unwrap_or_else(PoisonError::into_inner))
+    /// Changes the state. Watchers look at it again if it has reached another position, or `update` returns true.
+    pub(super) fn update(&self, update: impl FnOnce(&mut Inner) -> bool) {
+        let notable = {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let before = inner.progress.reached();
+            update(&mut inner) || inner.progress.reached() != before
+        };
+        if notable {
+            self.changes.send_replace(());
+        }
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Inner) -> T) -> T {
+        read(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn enter(&self, wants: &[Want]) -> Result<(), Error> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let reached = inner.progress.reached();
+        inner.wants.enter(wants, reached)?;
+        let missing = inner.wants.is_missing();
+        drop(inner);
+        if missing {
+            self.wanted.send_replace(());
+        }
+        Ok(())
+    }
+
+    fn leave(&self, wants: &[Want]) {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).wants.leave(wants);
     }
 }
 
@@ -88,14 +137,19 @@ impl SharedFeeds {
             ambassador,
             feeds: Mutex::default(),
             catching_up: Semaphore::new(CATCH_UPS_MAX),
-            streams: Arc::default(),
+            upstream: Arc::default(),
             catch_ups: AtomicU64::new(0),
         }
     }
 
     /// Returns the number of streams from replicas.
     pub(crate) fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
+        self.upstream.streams.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of events that shared streams have carried.
+    pub(crate) fn events(&self) -> u64 {
+        self.upstream.events.load(Ordering::Relaxed)
     }
 
     /// Returns how often a watcher read events that the shared feed no longer had.
@@ -103,27 +157,33 @@ impl SharedFeeds {
         self.catch_ups.load(Ordering::Relaxed)
     }
 
-    /// Joins the feed, and starts it if nobody watches. Waits until a replica serves it.
-    pub(super) async fn join(self: &Arc<Self>, stale: bool) -> Result<SharedSource, Error> {
+    /// Joins the feed, and starts it if nobody watches. Waits until a replica serves it with what the watches want.
+    pub(super) async fn join(self: &Arc<Self>, stale: bool, watches: &[WantedWatch]) -> Result<SharedSource, Error> {
         let feed = self.feed(stale);
-        let mut source =
-            SharedSource { feeds: self.clone(), changes: feed.state.changes.subscribe(), feed, stale, log: 0 };
+        let mut wants: Vec<Want> = watches.iter().flat_map(WantedWatch::wants).collect();
+        wants.sort();
+        wants.dedup();
+        feed.state.enter(&wants)?;
+        let changes = feed.state.changes.subscribe();
+        let since = EventPosition::default();
+        let mut source = SharedSource { feeds: self.clone(), changes, feed, wants, since, stale, log: 0 };
         let started = async {
             loop {
-                let known = source.feed.state.read(|progress| match progress {
+                source.changes.mark_unchanged();
+                let known = source.feed.state.read(|inner| match &inner.progress {
                     Progress::Starting(_) => None,
-                    Progress::Open { log, .. } => Some(Ok(*log)),
+                    Progress::Open { log, .. } => inner.wants.since(&source.wants).map(|since| Ok((*log, since))),
                     Progress::Ended(error) => Some(Err(error.clone())),
                 });
                 match known {
-                    Some(log) => return log,
+                    Some(known) => return known,
                     None => source.changed().await,
                 }
             }
         };
-        source.log = match tokio::time::timeout(self.service.timeout, started).await {
-            Ok(log) => log?,
-            Err(_) => return Err(source.feed.state.read(not_started)),
+        (source.log, source.since) = match tokio::time::timeout(self.service.timeout, started).await {
+            Ok(known) => known?,
+            Err(_) => return Err(source.feed.state.read(|inner| not_started(&inner.progress))),
         };
         Ok(source)
     }
@@ -131,17 +191,17 @@ impl SharedFeeds {
     fn feed(self: &Arc<Self>, stale: bool) -> Arc<SharedFeed> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
         let running = feeds[usize::from(stale)].upgrade();
-        if let Some(feed) = running.filter(|feed| !feed.state.read(|state| matches!(state, Progress::Ended(_)))) {
+        let has_ended = |feed: &SharedFeed| feed.state.read(|inner| matches!(inner.progress, Progress::Ended(_)));
+        if let Some(feed) = running.filter(|feed| !has_ended(feed)) {
             return feed;
         }
-        let state =
-            Arc::new(State { progress: RwLock::new(Progress::Starting(None)), changes: watch::Sender::new(()) });
-        let following = Following::new(stale, self.service.handle.election_timeout());
+        let state = Arc::new(State::new());
         let follower = Follower {
             ambassador: self.ambassador.clone(),
-            streams: self.streams.clone(),
+            upstream: self.upstream.clone(),
             state: state.clone(),
-            following,
+            wanted: state.wanted.subscribe(),
+            following: Following::new(stale, self.service.handle.election_timeout()),
             stale,
             begun: Instant::now(),
         };
@@ -176,7 +236,7 @@ impl SharedFeeds {
         from: EventPosition,
     ) -> Result<Message, Error> {
         let mut stream = self.ambassador.watch_at(address, request).await?;
-        let _counted = Counted::new(&self.streams);
+        let _counted = Counted::new(&self.upstream);
         loop {
             match stream.next().await? {
                 Message::Started(_) => {}
@@ -209,24 +269,24 @@ fn not_started(progress: &Progress) -> Error {
     Error::new(ErrorCode::NotReady, message)
 }
 
-fn request(log: Option<u128>, watch: v1::KeyWatch, stale: bool) -> v1::KeyWatchRequest {
+pub(super) fn request(log: Option<u128>, watch: v1::KeyWatch, stale: bool) -> v1::KeyWatchRequest {
     let progress_ms = u64::try_from(PROGRESS.as_millis()).unwrap_or(u64::MAX);
     v1::KeyWatchRequest { log: log.map(Into::into), watches: vec![watch], stale, progress_ms, replica_only: true }
 }
 
 /// Counts a stream while it exists.
-struct Counted(Arc<AtomicUsize>);
+pub(super) struct Counted(Arc<Upstream>);
 
 impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Counted {
-        count.fetch_add(1, Ordering::Relaxed);
-        Counted(count.clone())
+    pub(super) fn new(upstream: &Arc<Upstream>) -> Counted {
+        upstream.streams.fetch_add(1, Ordering::Relaxed);
+        Counted(upstream.clone())
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -236,8 +296,17 @@ pub(crate) struct SharedSource {
     feeds: Arc<SharedFeeds>,
     feed: Arc<SharedFeed>,
     changes: watch::Receiver<()>,
+    wants: Vec<Want>,
+    /// The window has all events of the watches from here on.
+    pub(super) since: EventPosition,
     stale: bool,
     pub(super) log: u128,
+}
+
+impl Drop for SharedSource {
+    fn drop(&mut self) {
+        self.feed.state.leave(&self.wants);
+    }
 }
 
 impl SharedSource {
@@ -245,7 +314,7 @@ impl SharedSource {
     pub(super) fn read<T>(&mut self, read: impl FnOnce(&Window) -> T) -> Result<T, Error> {
         // Changes after this are seen by `changed`.
         self.changes.mark_unchanged();
-        self.feed.state.read(|progress| match progress {
+        self.feed.state.read(|inner| match &inner.progress {
             Progress::Open { window, .. } => Ok(read(window)),
             Progress::Ended(error) => Err(error.clone()),
             starting @ Progress::Starting(_) => Err(not_started(starting)),
@@ -262,7 +331,7 @@ impl SharedSource {
         let mut changes = self.changes.clone();
         loop {
             changes.mark_unchanged();
-            let current = self.feed.state.read(|progress| match progress {
+            let current = self.feed.state.read(|inner| match &inner.progress {
                 Progress::Open { window, .. } => Ok(window.revision()),
                 Progress::Ended(error) => Err(error.clone()),
                 starting @ Progress::Starting(_) => Err(not_started(starting)),
@@ -275,7 +344,7 @@ impl SharedSource {
     }
 
     pub(super) fn revision(&self) -> u64 {
-        self.feed.state.read(|progress| match progress {
+        self.feed.state.read(|inner| match &inner.progress {
             Progress::Open { window, .. } => window.revision(),
             Progress::Starting(_) | Progress::Ended(_) => 0,
         })
@@ -286,7 +355,7 @@ impl SharedSource {
         let mut changes = self.changes.clone();
         let ended = async {
             loop {
-                if let Some(error) = self.feed.state.read(|progress| match progress {
+                if let Some(error) = self.feed.state.read(|inner| match &inner.progress {
                     Progress::Ended(error) => Some(error.clone()),
                     Progress::Starting(_) | Progress::Open { .. } => None,
                 }) {
@@ -299,84 +368,6 @@ impl SharedSource {
             biased;
             message = self.feeds.read(watch, from, self.log, self.stale) => message,
             error = ended => Err(error),
-        }
-    }
-}
-
-/// The task of a feed.
-struct Follower {
-    ambassador: Ambassador,
-    streams: Arc<AtomicUsize>,
-    state: Arc<State>,
-    following: Following,
-    stale: bool,
-    begun: Instant,
-}
-
-impl Follower {
-    async fn run(mut self) {
-        let error = loop {
-            match self.round().await {
-                Ok(pause) => tokio::time::sleep(pause).await,
-                Err(error) => break error,
-            }
-        };
-        tracing::info!(%error, "shared feed of watches ended");
-        self.state.update(|progress| *progress = Progress::Ended(error));
-    }
-
-    /// Follows the replicas one after the other. Returns the pause before the next round, or the end of the feed.
-    async fn round(&mut self) -> Result<Duration, Error> {
-        for address in self.ambassador.replica_addresses() {
-            let Err(error) = self.follow(&address).await;
-            tracing::debug!(address, %error, "stream of watches ended");
-            self.state.update(|progress| {
-                if let Progress::Starting(why) = progress {
-                    *why = Some(error.clone());
-                }
-            });
-            match self.following.ended(self.begun.elapsed(), error) {
-                After::Another => {}
-                After::All => return Ok(Duration::ZERO),
-                After::End(error) => return Err(error),
-            }
-        }
-        self.following.round_failed(self.begun.elapsed())
-    }
-
-    async fn follow(&mut self, address: &str) -> Result<std::convert::Infallible, Error> {
-        let (log, from) = self.following.start();
-        let watch = v1::KeyWatch {
-            id: 1,
-            which: Some(Which::Range(v1::KeyRange::prefix(""))),
-            from: from.map(wire_position),
-            previous: true,
-            ..v1::KeyWatch::default()
-        };
-        let mut stream = self.ambassador.watch_at(address, request(log, watch, self.stale)).await?;
-        let _counted = Counted::new(&self.streams);
-        loop {
-            let (events, next) = match stream.next().await? {
-                Message::Started(started) => {
-                    let log = started.log.unwrap_or_default().into();
-                    if let Some(next) = self.following.started(self.begun.elapsed(), log, started.revision) {
-                        let window = Window::new(next, WINDOW_BYTES);
-                        self.state.update(|progress| *progress = Progress::Open { log, window });
-                    }
-                    continue;
-                }
-                Message::Events(events) => (events.events, event_position(events.next)),
-                Message::Progress(progress) => (Vec::new(), event_position(progress.next)),
-                Message::Compacted(_) => {
-                    return Err(Error::new(ErrorCode::Compacted, "the history no longer has the position of the feed"));
-                }
-            };
-            self.following.advanced(next);
-            self.state.update(|progress| {
-                if let Progress::Open { window, .. } = progress {
-                    window.extend(events, next);
-                }
-            });
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The watches that a stream asks for.
 
+use super::wants::Want;
 use crate::error::invalid;
 use crate::log::convert::key_range;
 use crate::log::coordination::lock_name;
-use convoke_log::history::{EventPosition, WatchFilter, WatchScope};
-use convoke_log::keys::Selection;
+use convoke_log::command::{LockName, LockSpace};
+use convoke_log::history::{EventPosition, WatchFilter, WatchScope, WatchUnion};
+use convoke_log::keys::{KeyRange, Selection};
 use convoke_proto::v1::key_watch::Which;
-use convoke_proto::{Error, KEY_WATCHES_MAX, v1};
+use convoke_proto::{Error, KEY_WATCHES_MAX, UNION_MAX, v1};
 
 /// What a watch wants.
 #[derive(Clone, Debug)]
@@ -19,9 +21,21 @@ pub(crate) struct WantedWatch {
 }
 
 impl WantedWatch {
-    /// Whether a node without a replica can serve the watch: its feed has events of keys only.
-    pub(super) fn is_of_keys(&self) -> bool {
-        matches!(self.filter.scope, WatchScope::Keys(_))
+    /// Whether another watch has the same events.
+    pub(super) fn is_like(&self, other: &WantedWatch) -> bool {
+        self.filter == other.filter && self.previous == other.previous
+    }
+
+    /// Returns what a node without a replica must follow to serve the watch.
+    pub(super) fn wants(&self) -> Vec<Want> {
+        let keys = |range: &KeyRange| Want::keys(range.clone(), self.previous);
+        match &self.filter.scope {
+            WatchScope::Keys(selection) => vec![keys(&selection.range())],
+            WatchScope::Lock(lock) => vec![Want::Lock(lock.clone())],
+            WatchScope::Union(union) => {
+                union.ranges().iter().map(keys).chain(union.locks().cloned().map(Want::Lock)).collect()
+            }
+        }
     }
 
     /// Returns the watch as a request to a replica, at a position.
@@ -31,11 +45,8 @@ impl WantedWatch {
             WatchScope::Keys(Selection::Range(range)) => {
                 Which::Range(v1::KeyRange { from: range.from.clone(), until: range.until.clone() })
             }
-            WatchScope::Lock(lock) => Which::Lock(v1::LockGuard {
-                name: lock.name.clone(),
-                fence: 0,
-                election: lock.space == convoke_log::command::LockSpace::Election,
-            }),
+            WatchScope::Lock(lock) => Which::Lock(wire_lock(lock)),
+            WatchScope::Union(union) => Which::Union(wire_union(union)),
         };
         v1::KeyWatch {
             id: self.id,
@@ -46,6 +57,29 @@ impl WantedWatch {
             no_deletes: !self.filter.deletes,
         }
     }
+}
+
+fn wire_lock(lock: &LockName) -> v1::LockGuard {
+    v1::LockGuard { name: lock.name.clone(), fence: 0, election: lock.space == LockSpace::Election }
+}
+
+pub(super) fn wire_union(union: &WatchUnion) -> v1::KeyWatchUnion {
+    let range = |range: &KeyRange| v1::KeyRange { from: range.from.clone(), until: range.until.clone() };
+    v1::KeyWatchUnion {
+        ranges: union.ranges().iter().map(range).collect(),
+        locks: union.locks().map(wire_lock).collect(),
+    }
+}
+
+fn watch_union(union: v1::KeyWatchUnion) -> Result<WatchUnion, Error> {
+    let v1::KeyWatchUnion { ranges, locks } = union;
+    let count = ranges.len() + locks.len();
+    if count == 0 || count > UNION_MAX {
+        let message = format!("a union has 1 to {UNION_MAX} ranges and locks, not {count}");
+        return Err(invalid("union", message).limit(UNION_MAX as u64));
+    }
+    let locks = locks.into_iter().map(|lock| lock_name(lock.name, lock.election));
+    Ok(WatchUnion::new(ranges.into_iter().map(key_range), locks, UNION_MAX))
 }
 
 pub(super) fn wire_position(position: EventPosition) -> v1::EventPosition {
@@ -71,6 +105,7 @@ pub(crate) fn wanted(watches: Vec<v1::KeyWatch>) -> Result<Vec<WantedWatch>, Err
             Some(Which::Key(key)) => WatchFilter::keys(Selection::Key(key)),
             Some(Which::Range(range)) => WatchFilter::keys(Selection::Range(key_range(range))),
             Some(Which::Lock(lock)) => WatchFilter::lock(lock_name(lock.name, lock.election)),
+            Some(Which::Union(union)) => WatchFilter::union(watch_union(union).map_err(|why| why.field(field("union")))?),
             None => return Err(invalid(&field("which"), "a key, a range or a lock to watch is required")),
         };
         if all.iter().any(|other| other.id == watch.id) {

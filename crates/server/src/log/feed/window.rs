@@ -2,6 +2,9 @@
 
 use super::Page;
 use super::wanted::{WantedWatch, event_position};
+use crate::log::coordination::lock_name;
+use bytes::Bytes;
+use convoke_log::command::LockSpace;
 use convoke_log::history::{EventPosition, WatchFilter, WatchScope};
 use convoke_proto::v1;
 use convoke_proto::v1::key_event::Change;
@@ -10,7 +13,7 @@ use std::collections::VecDeque;
 /// Bytes counted per event in addition to its keys and values.
 const EVENT_BYTES: usize = 256;
 
-/// All events of keys from `start` to before `next`, in order.
+/// The events that the stream of the node carried from `start` to before `next`, in order.
 #[derive(Debug)]
 pub(super) struct Window {
     start: EventPosition,
@@ -36,6 +39,16 @@ impl Window {
     /// Returns the last revision that is in the window completely, or before it.
     pub(super) fn revision(&self) -> u64 {
         self.next.revision.saturating_sub(1)
+    }
+
+    /// Returns the position that the window has reached.
+    pub(super) fn next(&self) -> EventPosition {
+        self.next
+    }
+
+    /// Another stream continues at a position, and may carry further events of its revision.
+    pub(super) fn continued(&mut self, at: EventPosition) {
+        self.complete = self.complete.min(at.revision.saturating_sub(1));
     }
 
     /// Appends the next events. All events before `next` are known then. Events that are in the window are ignored.
@@ -88,8 +101,7 @@ impl Window {
                 (page.next, page.more) = (position, true);
                 return Ok(page);
             }
-            let previous = event.previous.clone().filter(|_| watch.previous);
-            page.events.push(v1::KeyEvent { previous, last: true, ..event.clone() });
+            page.events.push(served(watch, event));
         }
         if let Some(kept) = page.events.pop_if(|event| event_position(event.position).revision > self.complete) {
             page.next = event_position(kept.position);
@@ -98,12 +110,31 @@ impl Window {
     }
 }
 
+/// Returns an event as a replica sends it to a watch.
+fn served(watch: &WantedWatch, event: &v1::KeyEvent) -> v1::KeyEvent {
+    let mut change = event.change.clone();
+    if let (Some(Change::Lock(lock)), WatchScope::Lock(_)) = (&mut change, &watch.filter.scope) {
+        (lock.name, lock.election) = (Bytes::new(), false);
+    }
+    let previous = if watch.previous { event.previous.clone() } else { None };
+    v1::KeyEvent { position: event.position, last: true, change, previous }
+}
+
 fn matches(filter: &WatchFilter, event: &v1::KeyEvent) -> bool {
-    let WatchScope::Keys(selection) = &filter.scope else { return false };
+    let contains = |key: &[u8]| match &filter.scope {
+        WatchScope::Keys(selection) => selection.contains(key),
+        WatchScope::Union(union) => union.contains_key(key),
+        WatchScope::Lock(_) => false,
+    };
     match &event.change {
-        Some(Change::Put(record)) => filter.puts && selection.contains(&record.key),
-        Some(Change::Delete(key)) => filter.deletes && selection.contains(key),
-        Some(Change::Lock(_)) | None => false,
+        Some(Change::Put(record)) => filter.puts && contains(&record.key),
+        Some(Change::Delete(key)) => filter.deletes && contains(key),
+        Some(Change::Lock(lock)) => match &filter.scope {
+            WatchScope::Keys(_) => false,
+            WatchScope::Lock(name) => name.name == lock.name && (name.space == LockSpace::Election) == lock.election,
+            WatchScope::Union(union) => union.contains_lock(&lock_name(lock.name.clone(), lock.election)),
+        },
+        None => false,
     }
 }
 
@@ -112,7 +143,8 @@ fn bytes(event: &v1::KeyEvent) -> usize {
     let changed = match &event.change {
         Some(Change::Put(put)) => record(put),
         Some(Change::Delete(key)) => key.len(),
-        Some(Change::Lock(_)) | None => 0,
+        Some(Change::Lock(lock)) => lock.name.len() + lock.value.len(),
+        None => 0,
     };
     EVENT_BYTES + changed + event.previous.as_ref().map_or(0, record)
 }

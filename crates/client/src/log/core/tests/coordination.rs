@@ -123,6 +123,25 @@ fn le3_a_grant_that_was_answered_late_needs_a_confirmation() {
     assert_eq!(out.leases, [(7, LeaseChange::Valid(seconds(21.9)))]);
 }
 
+/// A lease of a member has no ttl, but its client must not rely on a log that confirms nothing (LE6).
+#[test]
+fn le6_a_lease_of_a_member_is_lost_if_the_log_confirms_nothing_for_the_heartbeat_timeout() {
+    let mut client = Client::linked();
+    let mut out = Output::default();
+    let keep = Keep { lease: 7, log: LOG, ttl: TTL, member: true, granted: Some(seconds(0.0)) };
+    client.core.keep(seconds(0.0), keep, &mut out).unwrap();
+    let (tag, _) = kept(&client.tick(4.0));
+    client.receive(5.0, tag, answer(&[7], State::Kept));
+    // The link is there, and the leader does not answer.
+    for now in [7.4, 10.8, 13.8] {
+        assert_eq!(lost(&client.tick(now)), [], "{now}");
+    }
+    let out = client.tick(13.9);
+    assert_eq!(lost(&out), [(7, ErrorCode::Timeout)]);
+    let [(_, LeaseChange::Lost(error))] = &out.leases[..] else { panic!("{out:?}") };
+    assert!(error.message.contains("the log confirmed nothing for 10 s"), "{error}");
+}
+
 #[test]
 fn the_leader_ends_a_lease_and_a_new_link_renews_the_others() {
     let mut client = Client::linked();

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 use super::*;
+use convoke_log::command::LockName;
 use convoke_log::keys::{KeyRange, Selection};
 
 fn put(revision: u64, index: u64, key: &str, last: bool) -> v1::KeyEvent {
@@ -44,6 +45,39 @@ fn h8_an_event_waits_until_it_is_known_whether_it_is_the_last_of_its_revision() 
     let page = window.page(&WantedWatch { previous: true, ..watch("b") }, at(5, 0), ROOM).unwrap();
     assert_eq!(shown(&page), [(5, 1, false), (5, 3, true)]);
     assert!(page.events[0].previous.is_some());
+}
+
+/// The first stream selects `a/`, the second one also `b/`. It continues inside of revision 5.
+#[test]
+fn h8_a_revision_is_not_complete_for_a_stream_that_selects_more() {
+    let mut window = Window::new(at(5, 0), 1 << 20);
+    window.extend(vec![put(5, 0, "a/1", true)], at(5, 1));
+    window.continued(at(5, 1));
+    window.extend(vec![put(5, 2, "b/1", false)], at(5, 3));
+    let page = window.page(&watch("b/"), at(5, 1), ROOM).unwrap();
+    assert_eq!((shown(&page), page.next), (vec![], at(5, 2)), "another b/ may follow");
+    window.extend(vec![put(5, 3, "b/2", true)], at(6, 0));
+    let page = window.page(&watch("b/"), at(5, 1), ROOM).unwrap();
+    assert_eq!((shown(&page), page.next), (vec![(5, 2, false), (5, 3, true)], at(6, 0)));
+}
+
+#[test]
+fn h8_locks_are_served_by_name() {
+    let event = |name: &'static str, election| {
+        let lock = v1::LockEvent { name: name.into(), election, fence: 5, ..v1::LockEvent::default() };
+        v1::KeyEvent { position: None, last: true, change: Some(Change::Lock(lock)), previous: None }
+    };
+    let lock = |name: LockName| WantedWatch { id: 1, filter: WatchFilter::lock(name), from: None, previous: false };
+    let watches = [lock(LockName::lock("a")), lock(LockName::election("a")), lock(LockName::lock("b")), watch("")];
+    let found = |event: &v1::KeyEvent| watches.each_ref().map(|watch| matches(&watch.filter, event));
+    assert_eq!(found(&event("a", false)), [true, false, false, false]);
+    assert_eq!(found(&event("a", true)), [false, true, false, false]);
+    let mut window = Window::new(at(5, 0), 1 << 20);
+    let position = Some(v1::EventPosition { revision: 5, index: 0 });
+    window.extend(vec![v1::KeyEvent { position, ..event("a", true) }], at(6, 0));
+    let page = window.page(&watches[1], at(5, 0), ROOM).unwrap();
+    let Some(Change::Lock(shown)) = &page.events[0].change else { panic!("{page:?}") };
+    assert_eq!((shown.name.is_empty(), shown.election, shown.fence), (true, false, 5), "as a replica sends it");
 }
 
 #[test]
