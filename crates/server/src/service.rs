@@ -10,7 +10,7 @@ use bytes::Bytes;
 use convoke_access::{CertificateIdentity, CertificateRole};
 use convoke_http_session::Key;
 use convoke_proto::ErrorCode;
-use convoke_tls::{Identity, Role, Stream};
+use convoke_tls::{Identity, IdentityRole, Stream};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::HashSet;
@@ -85,8 +85,8 @@ impl ClientConnection {
         let (address, tls) = (stream.peer_addr().ok(), stream.is_tls());
         let certificate = identity.map(|Identity { cluster, role, name }| {
             let role = match role {
-                Role::Node => CertificateRole::Node,
-                Role::Client => CertificateRole::Client,
+                IdentityRole::Node => CertificateRole::Node,
+                IdentityRole::Client => CertificateRole::Client,
             };
             CertificateIdentity { cluster, role, name }
         });

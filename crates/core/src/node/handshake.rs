@@ -29,7 +29,7 @@ impl Node {
             region: self.config.region.clone(),
             peer_address: self.config.peer_address.clone(),
             client_address: self.config.client_address.clone(),
-            ready: self.is_ready(),
+            serving: self.is_serving(),
             known_incarnation: to.and_then(|origin| self.map.known_incarnation(&origin.node, origin)),
             nodes,
         }
@@ -110,14 +110,14 @@ impl Node {
             let known_incarnation = (reason == RejectReason::Identity).then_some(self.me.incarnation);
             self.reject(id, node, reason, known_incarnation, out);
             if reason == RejectReason::Identity {
-                self.handle_duplicate_id(hello.origin.incarnation, hello.ready, out);
+                self.handle_duplicate_id(hello.origin.incarnation, hello.serving, out);
             }
             return;
         }
         if let Some(current) = self.in_use_by_another(hello) {
             // Both are alive: this one is rejected, and the older of the two has to stop (N4).
             self.reject(id, node.clone(), RejectReason::Identity, Some(current), out);
-            if hello.ready
+            if hello.serving
                 && hello.origin.incarnation > current
                 && let Some(link) = self.peers.link_to(&node)
             {
@@ -223,7 +223,7 @@ impl Node {
         let Some(peer) = self.peers.peers.get_mut(&hello.origin.node) else { return };
         peer.region.clone_from(&hello.region);
         peer.client_address.clone_from(&hello.client_address);
-        (peer.ready, peer.stopping) = (hello.ready, false);
+        (peer.serving, peer.stopping) = (hello.serving, false);
         if !hello.peer_address.is_empty() {
             peer.peer_address.clone_from(&hello.peer_address);
         }
@@ -322,7 +322,7 @@ impl Node {
     }
 
     /// Another process with this id is alive (N4).
-    fn handle_duplicate_id(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
+    fn handle_duplicate_id(&mut self, other: Incarnation, other_serving: bool, out: &mut Output) {
         seam!(self, DuplicateIdTolerated => return);
         match &mut self.phase {
             Phase::Starting { rejected, .. } => {
@@ -338,7 +338,7 @@ impl Node {
                     Some(_) => {}
                 }
             }
-            Phase::Ready { .. } | Phase::Stopping { .. } if other_ready && other > self.me.incarnation => {
+            Phase::Serving { .. } | Phase::Stopping { .. } if other_serving && other > self.me.incarnation => {
                 self.stop_now(StopReason::IdentityConflict, out);
             }
             _ => {}
@@ -368,13 +368,13 @@ impl Node {
                 true
             }
             // A lost disk explains this once or twice; after that, another process does the same (N4).
-            Phase::Ready { .. } | Phase::Stopping { .. }
+            Phase::Serving { .. } | Phase::Stopping { .. }
                 if known_incarnation > me && self.collisions >= COLLISIONS_MAX =>
             {
                 self.stop_now(StopReason::IdentityConflict, out);
                 true
             }
-            Phase::Ready { .. } | Phase::Stopping { .. } if known_incarnation > me => {
+            Phase::Serving { .. } | Phase::Stopping { .. } if known_incarnation > me => {
                 self.restart_above(RestartReason::IncarnationCollision, known_incarnation.number, out);
                 true
             }

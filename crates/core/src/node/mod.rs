@@ -12,7 +12,7 @@ mod counters;
 mod exchange;
 mod expiry;
 mod explain;
-mod frame_claims;
+mod frame_numbers;
 mod frames;
 #[cfg(test)]
 mod fuzz;
@@ -40,7 +40,7 @@ mod topology;
 pub use api::*;
 pub use counters::Counters;
 pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
-pub use frame_claims::ExcessiveClaim;
+pub use frame_numbers::ExcessiveNumber;
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, Registration, ServiceView, Sizes, SlotView};
 pub use replication::{Replicated, Unreplicated};
@@ -148,14 +148,14 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting {
-        /// Time since which no ready node could be reached.
+        /// Time since which no serving node could be reached.
         since: Time,
-        /// A ready node has been reached: there is a registry to receive.
+        /// A serving node has been reached: there is a registry to receive.
         met: bool,
         /// Time since which others report that this id is in use.
         rejected: Option<Time>,
     },
-    Ready {
+    Serving {
         since: Time,
         /// Before this time, no member is reported as absent (N3).
         absence_from: Time,

@@ -8,7 +8,7 @@ mod view;
 mod watch;
 
 pub use event::{EVENT_BYTES, Event, EventChange, EventPosition, LockChange, LockEvent};
-pub use view::{ReadError, View};
+pub use view::{HistoryView, ReadError};
 pub use watch::{WatchEvent, WatchFilter, WatchPage, WatchScope};
 
 use crate::limits::CoordinationLimits;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// All keys as they were before the event at a position; the current keys if the position is after all events.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct HistoryView<'a> {
     keys: &'a Keys,
     history: &'a History,
     /// Events at and after this position are undone.
@@ -40,7 +40,7 @@ impl ReadError {
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> HistoryView<'a> {
     pub(crate) fn before(
         keys: &'a Keys,
         history: &'a History,
@@ -51,7 +51,7 @@ impl<'a> View<'a> {
         if before.revision < history.oldest() {
             return Err(Compacted { oldest: history.oldest() });
         }
-        Ok(View { keys, history, before, mutation })
+        Ok(HistoryView { keys, history, before, mutation })
     }
 
     /// Returns the record of a key.
@@ -92,7 +92,7 @@ impl<'a> View<'a> {
 }
 
 struct ViewIter<'a> {
-    view: View<'a>,
+    view: HistoryView<'a>,
     range: KeyRange,
 }
 

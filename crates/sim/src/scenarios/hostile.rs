@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::support::ScenarioResult;
-use crate::network::{Item, MINUTE, Place, SECOND};
+use crate::network::{Item, MINUTE, SECOND, Site};
 use crate::world::{Crash, World};
 use bytes::Bytes;
 use convoke_core::ErrorCode;
@@ -139,7 +139,7 @@ fn inject_between(world: &mut World, from: usize, to: usize, frame: Frame) -> Sc
     let found = conns.iter().find(open).copied();
     world.require(found.is_some(), "there is no link")?;
     if let Some(conn) = found {
-        let side = usize::from(world.network.connections[&conn].ends[1].place == Place::Host(from));
+        let side = usize::from(world.network.connections[&conn].ends[1].place == Site::Host(from));
         world.push(conn, side, Item::Frame(Bytes::from(frame.0)));
     }
     Ok(())
@@ -269,7 +269,7 @@ fn excessive(world: &World) -> Vec<(&'static str, Frame)> {
 
 /// A frame that claims too much closes its link and changes nothing. If a forged push has raised the contexts of the
 /// other nodes above the writes of a node, that node begins a new incarnation, and its writes count again (P10).
-pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult {
+pub(super) fn excessive_numbers_are_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;

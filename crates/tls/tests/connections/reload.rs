@@ -1,7 +1,7 @@
 //! Files that change while a node runs (TS7).
 
 use crate::cluster::{CLUSTER, PATIENCE, Port, TestCa, lasting, listen, request};
-use convoke_tls::{Authority, DialTarget, Identity, Mode, NodeTls};
+use convoke_tls::{CertificateAuthority, DialTarget, Identity, Mode, NodeTls};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -46,7 +46,7 @@ async fn ts7_a_certificate_authority_is_rotated_without_an_interruption() {
     let old = TestCa::new();
     let nodes = [old.node("n1", Mode::Required), old.node("n2", Mode::Required)];
     let following: Vec<_> = nodes.iter().map(|tls| tokio::spawn(tls.clone().follow())).collect();
-    let (new, _) = Authority::create(CLUSTER, lasting(2_000)).unwrap();
+    let (new, _) = CertificateAuthority::create(CLUSTER, lasting(2_000)).unwrap();
     let both = format!("{}{}", old.authority.certificate(), new.certificate());
     for (trusted, authority) in [(both.as_str(), &old.authority), (&both, &new), (new.certificate(), &new)] {
         for (tls, id) in nodes.iter().zip(["n1", "n2"]) {
