@@ -24,7 +24,7 @@ pub use resource::Resource;
 pub use revocation::{
     REVOCATION_MARGIN, Revocation, RevocationLimit, RevocationSet, is_revoked, revoke_principal, revoke_token,
 };
-pub use token::{Claims, Header, IssueError, NewToken, TokenError, TokenText, inspect, issue, operator_token};
+pub use token::{Claims, Header, NewToken, TokenError, TokenIssueError, TokenText, inspect, issue, operator_token};
 pub use verb::{Kind, Verb};
 
 /// Allowed difference between the clock of a node and the clock of an issuer, in seconds (AU4).

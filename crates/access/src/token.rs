@@ -209,7 +209,7 @@ pub struct NewToken<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum IssueError {
+pub enum TokenIssueError {
     #[error("the subject is empty, longer than {SUBJECT_BYTES_MAX} bytes or contains control characters")]
     Subject,
     #[error("the lifetime of a token is at least 1 s")]
@@ -221,13 +221,13 @@ pub enum IssueError {
 }
 
 /// Signs a token.
-pub fn issue(key: &SigningKey, new: &NewToken<'_>) -> Result<(TokenText, Claims), IssueError> {
+pub fn issue(key: &SigningKey, new: &NewToken<'_>) -> Result<(TokenText, Claims), TokenIssueError> {
     let NewToken { subject, audience, grants, issued_at, ttl, id } = new;
     if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || subject.chars().any(char::is_control) {
-        return Err(IssueError::Subject);
+        return Err(TokenIssueError::Subject);
     }
     if *ttl == 0 {
-        return Err(IssueError::Ttl);
+        return Err(TokenIssueError::Ttl);
     }
     GrantList::parse(grants)?;
     let header = Header { alg: "EdDSA".to_owned(), kid: key.key_id(), typ: Some("JWT".to_owned()), crit: None };
@@ -244,7 +244,7 @@ pub fn issue(key: &SigningKey, new: &NewToken<'_>) -> Result<(TokenText, Claims)
     let signed = format!("{}.{}", part(&header), part(&claims));
     let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
     let text = format!("{signed}.{signature}");
-    if text.len() > TOKEN_BYTES_MAX { Err(IssueError::TooLarge) } else { Ok((TokenText(text), claims)) }
+    if text.len() > TOKEN_BYTES_MAX { Err(TokenIssueError::TooLarge) } else { Ok((TokenText(text), claims)) }
 }
 
 fn part(value: &impl Serialize) -> String {

@@ -58,7 +58,7 @@ names! {
         Open = "open",
         /// Decide requests, and end log sessions and leases, of other principals.
         Resolve = "resolve",
-        /// Change the replicas and the level of the log, or bootstrap a node.
+        /// Change the replicas and the level of the log, or declare a node the first of its cluster.
         Reconfigure = "reconfigure",
         /// Download the whole state of the log.
         Backup = "backup",

@@ -94,7 +94,7 @@ codes! {
     Internal = 23, "INTERNAL", 500, Internal, FAILED;
     /// Log: the request names another epoch than the current one.
     StaleEpoch = 24, "STALE_EPOCH", 409, Aborted, REJECTED;
-    /// Registry: writes of the session that the client knows are lost (rule C11).
+    /// Registry: writes of the session that the client knows are lost (rule C17).
     WritesLost = 25, "WRITES_LOST", 409, Aborted, REJECTED;
     /// Log: another lease holds the lock.
     LockHeld = 26, "LOCK_HELD", 409, Aborted, REJECTED;

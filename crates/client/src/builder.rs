@@ -5,7 +5,7 @@ use crate::connect::connector;
 use crate::connection::endpoint;
 use crate::driver::{Driver, Signals};
 use crate::seeds::Seeds;
-use crate::session::{Identity, Session};
+use crate::session::{ClientIdentity, Session};
 use crate::token::TokenSource;
 use crate::{ConnectionState, Error, ErrorCode, Liveness};
 use convoke_tls::ClientTls;
@@ -100,7 +100,7 @@ impl Builder {
         }
         let connector = connector(self.tls, self.token);
         let mut random = fastrand::Rng::new();
-        let identity = Identity {
+        let identity = ClientIdentity {
             client: self.client.unwrap_or_else(|| format!("{:016x}", random.u64(..))),
             nonce: random.u64(1..),
             liveness: self.liveness,

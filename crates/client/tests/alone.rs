@@ -19,7 +19,7 @@ async fn a_view_at_a_node_that_is_alone_is_not_complete() {
     assert!(!view.is_caught_up());
     // The node joins nothing, so it stays as it is until an operator decides.
     assert!(!matches!(next(&mut watch).await, Event::CaughtUp));
-    served.node.bootstrap().await.unwrap();
+    served.node.declare_first().await.unwrap();
     view.wait_caught_up().await.unwrap();
     while next(&mut watch).await != Event::CaughtUp {}
     assert!(view.get("orders-1").is_some());

@@ -84,7 +84,7 @@ async fn an_acknowledged_unregistration_survives_the_loss_of_its_node() {
     eventually("the client is attached", async || second.status("orders-2") == Some("up")).await;
 }
 
-/// C13: when the client has its answer, the other node has the unregistrations.
+/// C18: when the client has its answer, the other node has the unregistrations.
 #[tokio::test]
 async fn a_close_is_answered_when_another_node_has_it() {
     let cluster = Served::cluster(2).await;
@@ -98,7 +98,7 @@ async fn a_close_is_answered_when_another_node_has_it() {
     }
 }
 
-/// C13: the node has no link to the other one, which the client reaches.
+/// C18: the node has no link to the other one, which the client reaches.
 #[tokio::test]
 async fn a_close_at_a_node_that_is_cut_off_is_repeated_at_another() {
     let first = Served::start("n0", &[], |_| {}).await;

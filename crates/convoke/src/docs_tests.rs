@@ -36,6 +36,7 @@ fn configuration() -> String {
          | `convoke config print` | the effective values and their sources |\n\
          | `convoke config check FILE` | whether a node would accept the file |\n",
     );
+    out.push_str(&users());
     let settings = crate::config::Settings::default();
     for (section, about) in SECTIONS {
         let title = if section.is_empty() { "Top of the file".to_owned() } else { format!("`[{section}]`") };
@@ -51,15 +52,50 @@ fn configuration() -> String {
     out + &constants()
 }
 
-/// Values that follow a key of another section.
-const DERIVED: &[(&str, &str)] =
-    &[("clients.attaches", "limits.sessions"), ("clients.value_bytes", "log_state.value_bytes")];
+/// The number of keys, and who changes them.
+fn users() -> String {
+    const SECURITY: &[&str] = &["tls", "rates", "auth", "audit"];
+    let secure = KEYS.iter().filter(|key| SECURITY.contains(&key.parts().0)).count();
+    format!(
+        "\n## Number of keys\n\n\
+         A value is a key only if some user must change it; all others are [constants](#constants).\n\
+         There are {} keys.\n\
+         The aim is about 60.\n\
+         {secure} of them are for security (`[tls]`, `[rates]`, `[auth]`, `[audit]`): files and limits that only the operator knows.\n\
+         The other {} stay below the aim.\n\n\
+         | Keys | Users who must change them |\n|---|---|\n\
+         | `id`, `cluster`, `region`, `data_dir`, `join`, `bootstrap`, ports and addresses | everyone who runs more than one node |\n\
+         | `allowed_hosts`, `client_timeouts.headers`, `clients.connections_per_address` | users with a load balancer or a proxy |\n\
+         | `mass_failure_share`, `[timers]` | users with slow networks, long pauses of clients, or short deadlines of the supervisor |\n\
+         | `[logging]`, `[tracing]` | users who collect logs and traces |\n\
+         | `[limits]`, `[clients]`, `[log_limits]` | users with more clients or less memory than the defaults allow for |\n\
+         | `[tls]`, `[auth]`, `[audit]`, `[rates]` | everyone whose network is not trusted |\n\
+         | `[dns]` | users with resolvers of their own |\n\
+         | `[log]`, `[log_timers]` | users without the log, with controlled upgrades, or with voters far from each other |\n\
+         | `[log_state]` | users with large values, much data or many log clients |\n",
+        KEYS.len(),
+        KEYS.len() - secure,
+    )
+}
+
+/// Values that follow a key.
+const DERIVED: &[(&str, &str)] = &[
+    ("timers.gossip_interval", "as `timers.ping_interval`"),
+    ("timers.lone_start_wait", "5 × `timers.ping_interval`"),
+    ("timers.forget_timeout", "7 days, or the sum of the timeouts that it must reach (D15)"),
+    ("clients.attaches", "as `limits.sessions`"),
+    ("clients.value_bytes", "as `log_state.value_bytes`"),
+    ("log_timers.election_timeout_max", "1.75 × `log_timers.election_timeout_min`"),
+    ("log_limits.snapshot_log_bytes", "an eighth of `log_limits.log_bytes`"),
+];
 
 /// Values of components that are not keys.
 fn constants() -> String {
     let mut out = String::from(
         "\n## Constants\n\n\
-         These values cannot be configured. Programs that embed the node (`convoke-node`) can set them.\n\n\
+         These values cannot be configured.\n\
+         Programs that embed the node (`convoke-node`) can set them.\n\
+         [Limits](limits.md) describes the ones that a client can reach.\n\n\
          | Value | Constant |\n|---|---|\n",
     );
     for (section, shown) in [
@@ -79,8 +115,7 @@ fn constants() -> String {
         for (field, value) in fields.filter(|(field, _)| of_field(field, &[section]).is_none()) {
             let name = format!("{section}.{field}");
             let derived = DERIVED.iter().find(|(derived, _)| *derived == name);
-            let value =
-                derived.map_or_else(|| value.trim_end_matches(',').to_owned(), |(_, key)| format!("as `{key}`"));
+            let value = derived.map_or_else(|| value.trim_end_matches(','), |(_, rule)| *rule);
             let _ = writeln!(out, "| `{name}` | {value} |");
         }
     }

@@ -48,7 +48,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Nodes(arguments) => match &arguments.command {
             None => block_on(client::nodes(&arguments.inspect)),
             Some(NodesCommand::Forget { id }) => block_on(client::forget(&arguments.inspect, id)),
-            Some(NodesCommand::Bootstrap) => block_on(client::bootstrap(&arguments.inspect)),
+            Some(NodesCommand::DeclareFirst) => block_on(client::declare_first(&arguments.inspect)),
         },
         Command::Services(inspect) => block_on(client::services(&inspect)),
         Command::Members(arguments) => block_on(client::members(&arguments)),

@@ -68,14 +68,14 @@ fn a_node_that_reaches_no_seed_serves_and_asserts_no_absence() {
     watch.line("the member", |line| line.contains("web-1"));
     assert!(!watch.stdout().contains("caught-up"));
     // The operator says that this is the first node. No log begins by that.
-    output(&["nodes", "bootstrap", "--addr", &node.clients]);
+    output(&["nodes", "declare-first", "--addr", &node.clients]);
     watch.line("caught-up", |line| line.contains("caught-up"));
     until("the node is ready", || request(&node.clients, "GET", "/readyz", "").0 == 200);
     assert_eq!(request(&node.clients, "GET", "/api/v1/members/web-9", "").0, 404);
     assert_eq!(json(&node.clients, "GET", "/api/v1/members", "")["complete"], true);
     let log = json(&node.clients, "GET", "/api/v1/log/status", "");
     assert_eq!(log["available"], false, "{log}");
-    let again = run(binary(), ["nodes", "bootstrap", "--addr", &node.clients]);
+    let again = run(binary(), ["nodes", "declare-first", "--addr", &node.clients]);
     assert!(failure(&again, 5).contains("joined a cluster already"));
 }
 
@@ -199,7 +199,7 @@ fn the_name_of_a_seed_is_resolved_with_every_attempt() {
     });
 }
 
-/// P4: the name of a headless service leads every node to itself first, and to the others.
+/// P12: the name of a headless service leads every node to itself first, and to the others.
 #[test]
 fn nodes_with_one_name_in_their_join_list_form_a_registry() {
     let test = "nodes_with_one_name_in_their_join_list_form_a_registry";

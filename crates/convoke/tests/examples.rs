@@ -31,7 +31,7 @@ fn start(cluster: &str) -> (TempDir, Vec<TestNode>) {
                 line.split('"').filter(|part| part.starts_with("127.")).map(|host| format!("{host}:{port}")).collect();
             let mut command =
                 convoke(&["start", "--client-port", "0", "--dns-port", "0", "--peer-port", &port, "--config"]);
-            command.arg(file).env("CONVOKE_TIMERS_LONE_START_WAIT", "500ms").current_dir(dir.path());
+            command.arg(file).env("CONVOKE_TIMERS_PING_INTERVAL", "100ms").current_dir(dir.path());
             if !join.is_empty() {
                 command.args(["--join", &join.join(",")]);
             }

@@ -5,7 +5,7 @@
 mod support;
 
 use convoke_client::log::{Ambassador, FateKind};
-use convoke_harness::history::{Answer, Call, History};
+use convoke_harness::history::{Answer, Call, CallHistory};
 use convoke_testkit::{eventually, measured};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ const CLIENTS: u64 = 6;
 
 /// Operations and results of all clients.
 struct Recorded {
-    history: Mutex<History<String>>,
+    history: Mutex<CallHistory<String>>,
     start: Instant,
     /// Effective writes by key.
     applied: Mutex<BTreeMap<String, u64>>,
@@ -28,7 +28,7 @@ impl Recorded {
     fn new() -> Recorded {
         let start = Instant::now();
         Recorded {
-            history: Mutex::new(History::new()),
+            history: Mutex::new(CallHistory::new()),
             start,
             applied: Mutex::default(),
             writes: Mutex::new((start, Duration::ZERO)),

@@ -17,8 +17,6 @@ const QUICK: &[&str] = &[
     "timers.ping_timeout=1s",
     "--set",
     "timers.peer_retry_interval=200ms",
-    "--set",
-    "timers.lone_start_wait=500ms",
 ];
 
 #[track_caller]

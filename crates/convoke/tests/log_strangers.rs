@@ -13,7 +13,7 @@ use certificates::{CLUSTER, PATIENCE, TestCa, call, expired, lasting, request};
 use convoke_base::codec::Writer;
 use convoke_base::framing::header;
 use convoke_testkit::{TestNode, free_address, until};
-use convoke_tls::{Authority, Identity, Issued};
+use convoke_tls::{CertificateAuthority, Identity, Issued};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ async fn send_until_closed(mut stream: impl AsyncRead + AsyncWrite + Unpin, byte
 /// The certificates of strangers. That of `n9` is valid, and it is none of the replicas.
 fn strangers(ca: &TestCa) -> Vec<(&'static str, Option<Arc<Issued>>)> {
     let node = || request(Identity::node(CLUSTER, "n2"));
-    let (other, self_signed) = Authority::create(CLUSTER, lasting(100)).unwrap();
+    let (other, self_signed) = CertificateAuthority::create(CLUSTER, lasting(100)).unwrap();
     let certificates = [
         ("self-signed", self_signed),
         ("other authority", other.issue(&node(), lasting(100)).unwrap()),

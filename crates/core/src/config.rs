@@ -30,7 +30,7 @@ pub struct Timers {
     pub health_query_delay: Duration,
     /// How long reports are collected.
     pub health_report_wait: Duration,
-    /// How long all reachable nodes must have been starting before the one with the lowest id becomes ready (N3).
+    /// How long all reachable nodes must have been starting before the one with the lowest id begins to serve (N8).
     pub lone_start_wait: Duration,
     /// How long a resuming watcher waits for a lagging node (W4).
     pub resume_wait: Duration,
@@ -147,7 +147,7 @@ pub struct Config {
     pub peer_address: String,
     /// Address clients dial; shown in the node's own member record.
     pub client_address: String,
-    /// Peer addresses to start from; never forgotten (P4).
+    /// Peer addresses to start from; never forgotten (P12).
     pub seeds: Vec<String>,
     pub timers: Timers,
     pub limits: Limits,

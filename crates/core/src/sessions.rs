@@ -24,7 +24,7 @@ pub(crate) struct Session {
     pub(crate) down: bool,
     /// A newer session of the same client superseded this one; members it did not name keep this one's timers (C4).
     pub(crate) superseded: bool,
-    /// Another node owns a member of the client process (C8). Only with `restored`.
+    /// Another node owns a member of the client process (C15). Only with `restored`.
     pub(crate) owned_elsewhere: bool,
     /// It was sent a handover notice (N6).
     pub(crate) handed_over: bool,

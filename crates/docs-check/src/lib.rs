@@ -7,6 +7,8 @@
 //! - [`citations`]: comments, strings and text name only Markdown files that exist, pages only paths that exist.
 //! - [`evidence`]: requirements and protocol pages name only tests, scenarios, invariants and mutants that exist.
 //! - [`glossary`]: the glossary of the protocol contains every term that its rules set in italics.
+//! - [`rules`]: every rule of a protocol page has its three parts, a number of its own, and at most 120 words.
+//! - [`types`]: two crates have public types with one name only for one concept.
 //! - [`code_map`]: `docs/ARCHITECTURE.md` names every crate.
 //!
 //! Each check is a function of a [`Repository`] in memory. Its unit tests show that it fails on bad input.
@@ -20,8 +22,10 @@ pub mod glossary;
 pub mod links;
 mod markdown;
 mod repository;
+pub mod rules;
 pub mod snippets;
 pub mod summary;
+pub mod types;
 pub mod width;
 
 pub use finding::Finding;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use convoke_docs_check::{
-    Finding, Repository, citations, code_map, evidence, glossary, links, snippets, summary, width,
+    Finding, Repository, citations, code_map, evidence, glossary, links, rules, snippets, summary, types, width,
 };
 use std::path::Path;
 
@@ -49,6 +49,16 @@ fn every_test_scenario_invariant_and_mutant_named_as_evidence_exists() {
 #[test]
 fn the_glossary_contains_every_term_of_a_rule() {
     assert_none(&glossary::check(&repository()));
+}
+
+#[test]
+fn every_rule_has_its_parts_and_at_most_120_words() {
+    assert_none(&rules::check(&repository()));
+}
+
+#[test]
+fn one_name_of_a_public_type_is_one_concept() {
+    assert_none(&types::check(&repository()));
 }
 
 #[test]

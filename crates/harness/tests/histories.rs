@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_harness::history::{Answer, Call, History, Verdict};
+use convoke_harness::history::{Answer, Call, CallHistory, Verdict};
 
 /// Client, call, called, answered (0: unknown), answer.
 type Line = (u64, Call, u64, u64, Answer);
 
-fn history(lines: &[Line]) -> History<&'static str> {
-    let mut history = History::new();
+fn history(lines: &[Line]) -> CallHistory<&'static str> {
+    let mut history = CallHistory::new();
     for (client, call, called, answered, answer) in lines {
         let id = history.call(*client, "k", *call, *called);
         if *answered > 0 {
@@ -114,7 +114,7 @@ fn an_unobserved_unknown_write_explains_a_failed_compare() {
 
 #[test]
 fn a_write_resolved_as_never_must_not_have_happened() {
-    let mut history: History<&str> = History::new();
+    let mut history: CallHistory<&str> = CallHistory::new();
     let put = history.call(1, "k", Call::put(1), 1);
     let get = history.call(2, "k", Call::Get, 2);
     history.answer(get, 3, got(1));
@@ -127,7 +127,7 @@ fn a_write_resolved_as_never_must_not_have_happened() {
 
 #[test]
 fn keys_do_not_influence_each_other() {
-    let mut history = History::new();
+    let mut history = CallHistory::new();
     let put = history.call(1, "a", Call::put(1), 1);
     history.answer(put, 2, DONE);
     let get = history.call(1, "b", Call::Get, 3);

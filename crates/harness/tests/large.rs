@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
-use convoke_harness::history::{Answer, Call, History};
+use convoke_harness::history::{Answer, Call, CallHistory};
 use fastrand::Rng;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ struct Shape {
 }
 
 /// Clients run concurrently; each operation takes effect at a moment between call and answer.
-fn run(seed: u64, shape: &Shape, wrong_at: Option<usize>) -> History<u64> {
+fn run(seed: u64, shape: &Shape, wrong_at: Option<usize>) -> CallHistory<u64> {
     let mut rng = Rng::with_seed(seed);
-    let mut history = History::new();
+    let mut history = CallHistory::new();
     let mut store: BTreeMap<u64, u64> = BTreeMap::new();
     let mut stale: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     let mut free: Vec<u64> = vec![0; shape.clients as usize];
@@ -197,7 +197,7 @@ proptest! {
 
     #[test]
     fn the_checker_agrees_with_trying_all_orders(operations in prop::collection::vec(small(), 1..7)) {
-        let mut history = History::new();
+        let mut history = CallHistory::new();
         for Small { call, called, lasted, answer } in &operations {
             let id = history.call(0, 0u8, *call, *called);
             if let Some(answer) = answer {

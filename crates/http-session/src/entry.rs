@@ -1,7 +1,7 @@
 //! The entry of a session at a node, and the session that is attached there.
 
 use crate::mutant::{Mutation, seam};
-use crate::position::SessionPosition;
+use crate::token::SessionToken;
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{AttachMember, Attached, ClientOperation, HandoverTarget, Notice, SessionId};
 use convoke_core::version::{OriginId, Version};
@@ -31,10 +31,10 @@ pub struct SessionEntry {
     pub(crate) live: Option<Live>,
     /// Writes of the session that this node has. Answers contain a copy, and every change makes it greater, so that of two
     /// tokens of this entry the greater one covers the other (C11).
-    pub(crate) position: SessionPosition,
+    pub(crate) token: SessionToken,
     /// Rejections of numbered requests (C10). The record of a member remembers the request that wrote it.
     rejections: VecDeque<(u64, Rejection)>,
-    /// When the search for missing writes began that no request has ended yet (C11).
+    /// When the search for missing writes began that no request has ended yet (C17).
     searching_since: Option<Time>,
     /// The node is stopping and hands its sessions over.
     handover: Option<Handover>,
@@ -114,10 +114,10 @@ impl SessionEntry {
         }
     }
 
-    /// Whether this node certainly has the writes of a position.
-    pub(crate) fn covers(&self, position: &SessionPosition) -> bool {
+    /// Whether this node certainly has the writes of a token.
+    pub(crate) fn covers(&self, token: &SessionToken) -> bool {
         let own = self.live.as_ref().map(|live| &live.origin);
-        position.dots().iter().all(|dot| Some(&dot.origin) == own) || self.position.covers(position)
+        token.dots().iter().all(|dot| Some(&dot.origin) == own) || self.token.covers(token)
     }
 
     /// A request searches for writes. Returns when the search began: the earlier requests of this client count, unless it was

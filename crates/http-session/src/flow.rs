@@ -9,9 +9,9 @@
 
 use crate::entry::{Live, SessionEntry, SessionOperation};
 use crate::mutant::{Mutation, seam};
-use crate::position::SessionPosition;
 use crate::secret::Secret;
 use crate::session_gone;
+use crate::token::SessionToken;
 use convoke_base::codec::COUNTER_MAX;
 use convoke_core::member::Liveness;
 use convoke_core::node::{
@@ -127,13 +127,13 @@ pub enum SessionError {
     Rejected(Rejection),
     /// The node that holds the session received the request and did not answer.
     OutcomeUnknown { node: NodeId },
-    /// Writes that the client knows are lost. The request was not executed, and the session has these members (C11).
+    /// Writes that the client knows are lost. The request was not executed, and the session has these members (C17).
     WritesLost { members: Vec<(String, Version)> },
 }
 
 /// Settings of a node.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct FlowSettings {
     /// Longest time that a request waits for the node that holds its session.
     pub forward_timeout: Duration,
     /// The timeout of sessions that do not ask for another one.
@@ -147,16 +147,16 @@ pub struct ClientOrder {
     /// `Convoke-Session-Request`
     pub number: Option<u64>,
     /// `Convoke-Session-Token`: the tokens of parallel requests may not cover each other.
-    pub positions: Vec<SessionPosition>,
+    pub tokens: Vec<SessionToken>,
 }
 
 impl ClientOrder {
     /// Returns the writes that the client knows.
-    fn position(&self, mutation: Mutation) -> SessionPosition {
-        let mut position = SessionPosition::join_all(&self.positions);
-        let greatest = || self.positions.iter().max_by_key(|known| known.text()).cloned();
-        seam!(in mutation, OnlyGreatestToken => position = greatest().unwrap_or_default());
-        position
+    fn token(&self, mutation: Mutation) -> SessionToken {
+        let mut token = SessionToken::join_all(&self.tokens);
+        let greatest = || self.tokens.iter().max_by_key(|known| known.text()).cloned();
+        seam!(in mutation, OnlyGreatestToken => token = greatest().unwrap_or_default());
+        token
     }
 }
 
@@ -166,8 +166,8 @@ pub struct RequestFlow {
     secret: Secret,
     operation: SessionOperation,
     order: ClientOrder,
-    /// The position that the answer carries.
-    position: SessionPosition,
+    /// The token that the answer carries.
+    token: SessionToken,
     /// This node has the writes that the client knows, or they are lost.
     covered: bool,
     /// Writes that the client knows are lost.
@@ -177,7 +177,7 @@ pub struct RequestFlow {
     searching: Option<Searching>,
     /// Another node forwarded the request: it is not forwarded any further.
     forwarded: bool,
-    settings: Settings,
+    settings: FlowSettings,
     stage: Stage,
     attempts: u32,
     /// The session to which the calls were submitted.
@@ -218,7 +218,7 @@ struct Searching {
     /// The client gets an answer then.
     patience: Time,
     pause: Duration,
-    /// The request has no position. The node that holds the session is searched, instead of writes.
+    /// The request has no token. The node that holds the session is searched, instead of writes.
     holder: bool,
 }
 
@@ -236,12 +236,12 @@ impl RequestFlow {
         operation: SessionOperation,
         order: ClientOrder,
         forwarded: bool,
-        settings: Settings,
+        settings: FlowSettings,
     ) -> Self {
         RequestFlow {
             secret,
             operation,
-            position: order.position(settings.mutation),
+            token: order.token(settings.mutation),
             order,
             covered: false,
             lost_writes: false,
@@ -264,7 +264,7 @@ impl RequestFlow {
     }
 
     /// A request for a new session.
-    pub fn create(secret: Secret, settings: Settings) -> Self {
+    pub fn create(secret: Secret, settings: FlowSettings) -> Self {
         let request = RequestFlow::new(secret, SessionOperation::Heartbeat, ClientOrder::default(), false, settings);
         RequestFlow { stage: Stage::Creating, ..request }
     }
@@ -273,12 +273,12 @@ impl RequestFlow {
         &self.secret
     }
 
-    /// Returns the position for the answer, also if the request failed.
-    pub fn position(&self) -> &SessionPosition {
-        &self.position
+    /// Returns the token for the answer, also if the request failed.
+    pub fn token(&self) -> &SessionToken {
+        &self.token
     }
 
-    /// Whether no reachable node has all writes that the client knows. The session forgets the lost ones (C11).
+    /// Whether no reachable node has all writes that the client knows. The session forgets the lost ones (C17).
     pub fn has_lost_writes(&self) -> bool {
         self.lost_writes
     }
@@ -323,44 +323,44 @@ impl RequestFlow {
         }
         if self.must_search(entry) {
             let began = entry.search_begins(now, self.timeout());
-            return self.search(now, began, self.position.dots().to_vec(), false);
+            return self.search(now, began, self.token.dots().to_vec(), false);
         }
         if self.covered {
             entry.search_ended();
         }
         match &mut entry.live {
             Some(live) if !self.lost_writes => {
-                self.begin_execution(&mut entry.position);
+                self.begin_execution(&mut entry.token);
                 self.submit(live)
             }
             _ => self.attach(),
         }
     }
 
-    /// Whether this node may lack writes that the client knows (C11). A heartbeat needs them too: the client may send nothing
+    /// Whether this node may lack writes that the client knows (C17). A heartbeat needs them too: the client may send nothing
     /// else, and must be notified of lost writes.
     fn must_search(&self, entry: &SessionEntry) -> bool {
-        seam!(in self.settings.mutation, PositionIgnored => return false);
-        !self.covered && !self.position.dots().is_empty() && !entry.covers(&self.position)
+        seam!(in self.settings.mutation, TokenIgnored => return false);
+        !self.covered && !self.token.dots().is_empty() && !entry.covers(&self.token)
     }
 
-    /// Begins a request that this node executes. The position of its answer covers the writes that this node has answered.
-    fn begin_execution(&mut self, held: &mut SessionPosition) {
-        held.join(&self.position);
+    /// Begins a request that this node executes. The token of its answer covers the writes that this node has answered.
+    fn begin_execution(&mut self, held: &mut SessionToken) {
+        held.join(&self.token);
         let writes = !matches!(self.operation, SessionOperation::Heartbeat);
         seam!(in self.settings.mutation, WriteNotKept => if writes { held.advance(self.order.number) });
-        self.position = held.clone();
+        self.token = held.clone();
     }
 
-    /// Adds a write to the position of the session before it is answered. A greater position must not lack it: the client
+    /// Adds a write to the token of the session before it is answered. A greater token must not lack it: the client
     /// may have received it in the answer to a parallel request, and keeps the greater one.
     fn keep(&mut self, entry: &mut SessionEntry, reply: SessionReply, write: Dot) -> Step {
         seam!(in self.settings.mutation, WriteNotKept => {
-            self.position.add(write);
+            self.token.add(write);
             return self.finish(reply);
         });
-        entry.position.write(write, self.order.number);
-        self.position = entry.position.clone();
+        entry.token.write(write, self.order.number);
+        self.token = entry.token.clone();
         self.finish(reply)
     }
 
@@ -470,18 +470,18 @@ impl RequestFlow {
             return self.finish(SessionReply::Done);
         }
         if self.lost_writes {
-            // The client replaces its position by this one, which must therefore be greater, also after a heartbeat.
-            entry.position.join(&self.position);
-            entry.position.advance(self.order.number);
-            entry.position.forget_after(&self.kept);
-            self.position.forget_after(&self.kept);
+            // The client replaces its token by this one, which must therefore be greater, also after a heartbeat.
+            entry.token.join(&self.token);
+            entry.token.advance(self.order.number);
+            entry.token.forget_after(&self.kept);
+            self.token.forget_after(&self.kept);
         }
-        self.begin_execution(&mut entry.position);
+        self.begin_execution(&mut entry.token);
         let mut outranks = !attached.claims_kept;
         seam!(in self.settings.mutation, AttachIsWrite => outranks = true);
         if outranks {
-            entry.position.write(attached.last_write, None);
-            self.position = entry.position.clone();
+            entry.token.write(attached.last_write, None);
+            self.token = entry.token.clone();
         }
         if self.lost_writes {
             return self.report_lost_writes(attached.versions);
@@ -494,7 +494,7 @@ impl RequestFlow {
         }
     }
 
-    /// The client can repair its members with this answer (C11). If another node may have executed the request, only that
+    /// The client can repair its members with this answer (C17). If another node may have executed the request, only that
     /// is known.
     fn report_lost_writes(&self, members: Vec<(String, Version)>) -> Step {
         let result = match &self.unanswered {
@@ -612,7 +612,7 @@ impl RequestFlow {
         let Stage::Forwarding(forwarding) = &mut self.stage else { return self.attach_here() };
         let owner = match owner {
             Some(owner) if reachable(&owner) => owner,
-            Some(owner) if self.order.positions.is_empty() && self.unanswered.is_none() => {
+            Some(owner) if self.order.tokens.is_empty() && self.unanswered.is_none() => {
                 return self.search_holder(now, owner);
             }
             _ => return self.attach_after_forwarding(),
@@ -630,7 +630,7 @@ impl RequestFlow {
     }
 
     /// This node does not know what the client has written, and has no link to the node that does. If another node has one,
-    /// the writes still exist, and attaching the session here could undo them (C11).
+    /// the writes still exist, and attaching the session here could undo them (C17).
     fn search_holder(&mut self, now: Time, owner: SessionOwner) -> Step {
         seam!(in self.settings.mutation, HolderNotSearched => return self.attach_after_forwarding());
         self.search(now, now, vec![Dot { origin: owner.origin, n: COUNTER_MAX }], true)

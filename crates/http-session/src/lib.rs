@@ -11,18 +11,18 @@
 mod entry;
 mod flow;
 mod mutant;
-mod position;
 mod secret;
 mod table;
+mod token;
 
 pub use entry::{SessionEntry, SessionOperation};
 pub use flow::{
-    Attaching, ClientOrder, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Settings, Step,
+    Attaching, ClientOrder, FlowSettings, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Step,
 };
 pub use mutant::{Mutant, Mutation};
-pub use position::{DOTS_MAX, SessionPosition, TOKENS_MAX};
 pub use secret::{Key, RANDOM_BYTES, Secret};
 pub use table::{EntryRef, SessionTable};
+pub use token::{DOTS_MAX, SessionToken, TOKENS_MAX};
 
 use convoke_core::{ErrorCode, Rejection};
 

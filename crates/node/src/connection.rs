@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 pub enum Delivery {
     /// One answer for each operation of a submitted batch, in its order. Batches are answered in the order submitted.
     Answers(Vec<OperationResult>),
-    /// The next answers contain that of a close. There are other nodes, and none has confirmed the unregistrations (C13).
+    /// The next answers contain that of a close. There are other nodes, and none has confirmed the unregistrations (C18).
     Unreplicated,
     Notice(Notice),
     /// Answer to [`ClientConnection::heartbeat_echoed`].

@@ -71,13 +71,13 @@ impl NodeEvent {
                 RegistryEvent::PeerLost { .. }
                     | RegistryEvent::PeerFailed { .. }
                     | RegistryEvent::PeerRejected { .. }
-                    | RegistryEvent::ClaimRejected { .. }
+                    | RegistryEvent::FrameRejected { .. }
                     | RegistryEvent::Diverged { .. }
                     | RegistryEvent::SeedFailed { .. }
-                    | RegistryEvent::Ready { alone: true, .. }
+                    | RegistryEvent::Serving { alone: true, .. }
                     | RegistryEvent::IdInUse { .. }
                     | RegistryEvent::IdDisputed { .. }
-                    | RegistryEvent::ReadyWithout { .. }
+                    | RegistryEvent::ServingWithout { .. }
                     | RegistryEvent::OriginSilent { .. }
                     | RegistryEvent::NameLost { .. }
                     | RegistryEvent::Conflict { .. }
@@ -134,11 +134,11 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         RegistryEvent::PeerLeft { node } => write!(f, "peer {node} has left"),
         RegistryEvent::PeerRejected { node: Some(node), reason } => write!(f, "rejected peer {node}: {reason}"),
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "rejected a peer connection: {reason}"),
-        RegistryEvent::ClaimRejected { node: Some(node), claim } => {
-            write!(f, "rejected a frame of peer {node}: {claim}")
+        RegistryEvent::FrameRejected { node: Some(node), excess } => {
+            write!(f, "rejected a frame of peer {node}: {excess}")
         }
-        RegistryEvent::ClaimRejected { node: None, claim } => {
-            write!(f, "rejected a frame of a peer connection: {claim}")
+        RegistryEvent::FrameRejected { node: None, excess } => {
+            write!(f, "rejected a frame of a peer connection: {excess}")
         }
         RegistryEvent::Diverged { node } => write!(
             f,
@@ -156,21 +156,21 @@ fn registry(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "node {by} reports incarnation {} of this node, which is newer than this process; it continues",
             incarnation.number
         ),
-        RegistryEvent::ReadyWithout { peers, grace } => write!(
+        RegistryEvent::ServingWithout { peers, grace } => write!(
             f,
             "ready without the registry of {}; no member is reported as absent for {:.0} s",
             list(peers),
             grace.as_secs_f64()
         ),
-        RegistryEvent::Ready { alone: true, .. } => f.write_str(
+        RegistryEvent::Serving { alone: true, .. } => f.write_str(
             "alone: none of the seeds was reached; clients are served, and nothing is reported as absent \
-             (convoke nodes bootstrap makes this the first node)",
+             (run `convoke nodes declare-first` if this is the first node)",
         ),
-        RegistryEvent::Ready { first: true, .. } => f.write_str("ready as the first node"),
+        RegistryEvent::Serving { first: true, .. } => f.write_str("ready as the first node"),
         RegistryEvent::Joined { node: Some(node) } => write!(f, "ready: exchanged with node {node}"),
         RegistryEvent::Joined { node: None } => f.write_str("ready as the first node, as an operator stated"),
         RegistryEvent::SeedFailed { address, failure } => write!(f, "seed {address}: {}", failure.as_str()),
-        RegistryEvent::Ready { .. } => f.write_str("ready with the registry of a peer"),
+        RegistryEvent::Serving { .. } => f.write_str("ready with the registry of a peer"),
         RegistryEvent::OriginSilent { origin } => write!(f, "node {origin} is silent; the members it owns are down"),
         RegistryEvent::OriginReturned { origin } => write!(f, "node {origin} is back"),
         RegistryEvent::OriginRetired { origin } => write!(f, "removed the incarnation {origin}"),
@@ -237,23 +237,23 @@ fn registry_line(event: &RegistryEvent, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             write!(f, "peer rejected peer={node} reason={reason:?}")
         }
         RegistryEvent::PeerRejected { node: None, reason } => write!(f, "peer rejected reason={reason:?}"),
-        RegistryEvent::ClaimRejected { node: Some(node), claim } => {
-            write!(f, "peer frame rejected peer={node} reason=\"{claim}\"")
+        RegistryEvent::FrameRejected { node: Some(node), excess } => {
+            write!(f, "peer frame rejected peer={node} reason=\"{excess}\"")
         }
-        RegistryEvent::ClaimRejected { node: None, claim } => write!(f, "peer frame rejected reason=\"{claim}\""),
+        RegistryEvent::FrameRejected { node: None, excess } => write!(f, "peer frame rejected reason=\"{excess}\""),
         RegistryEvent::Diverged { node } => write!(f, "registry diverged peer={node}"),
         RegistryEvent::DivergenceEnded { node } => write!(f, "registry no longer diverged peer={node}"),
         RegistryEvent::IdInUse { timeout } => write!(f, "node id in use stops_after_s={:.0}", timeout.as_secs_f64()),
         RegistryEvent::IdDisputed { by, incarnation } => {
             write!(f, "node id disputed by={by} incarnation={}", incarnation.number)
         }
-        RegistryEvent::ReadyWithout { peers, grace } => {
+        RegistryEvent::ServingWithout { peers, grace } => {
             write!(f, "node ready without peers={} no_absence_s={:.0}", list(peers), grace.as_secs_f64())
         }
-        RegistryEvent::Ready { alone: true, .. } => f.write_str("node alone reason=\"no seed reached\""),
-        RegistryEvent::Ready { first, .. } => write!(f, "node ready first={first}"),
+        RegistryEvent::Serving { alone: true, .. } => f.write_str("node alone reason=\"no seed reached\""),
+        RegistryEvent::Serving { first, .. } => write!(f, "node ready first={first}"),
         RegistryEvent::Joined { node: Some(node) } => write!(f, "node ready peer={node}"),
-        RegistryEvent::Joined { node: None } => f.write_str("node ready reason=bootstrap"),
+        RegistryEvent::Joined { node: None } => f.write_str("node ready reason=declared_first"),
         RegistryEvent::SeedFailed { address, failure } => {
             write!(f, "seed not reached seed={address} reason={:?}", failure.as_str())
         }
@@ -285,7 +285,7 @@ fn loss_reason(reason: LossReason) -> &'static str {
         LossReason::OneWay => "pings are not answered",
         LossReason::Replaced => "replaced by a newer incarnation",
         LossReason::Malformed => "malformed frame",
-        LossReason::Excessive => "frame with an excessive claim",
+        LossReason::Excessive => "frame with an excessive number",
     }
 }
 

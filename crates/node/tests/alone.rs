@@ -47,7 +47,7 @@ async fn nothing_is_absent_at_a_node_that_is_alone() {
     }
     assert!(!events.contains(&StreamEvent::CaughtUp), "{events:?}");
 
-    node.bootstrap().await.unwrap();
+    node.declare_first().await.unwrap();
     while !events.contains(&StreamEvent::CaughtUp) {
         events.extend(watch.next().await.unwrap());
     }

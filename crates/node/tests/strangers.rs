@@ -14,7 +14,7 @@ use convoke_core::version::OriginId;
 use convoke_core::wire::PROTOCOL_VERSION;
 use convoke_node::{Config, NodeEvent, NodeHandle};
 use convoke_testkit::{Cluster, TestClient, eventually, member};
-use convoke_tls::{Authority, Identity, Issued, Mode};
+use convoke_tls::{CertificateAuthority, Identity, Issued, Mode};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -161,7 +161,7 @@ async fn known(nodes: &[NodeHandle]) -> Vec<String> {
             let refusal = matches!(
                 event.what,
                 NodeEvent::Malformed { .. }
-                    | NodeEvent::Registry(RegistryEvent::PeerRejected { .. } | RegistryEvent::ClaimRejected { .. })
+                    | NodeEvent::Registry(RegistryEvent::PeerRejected { .. } | RegistryEvent::FrameRejected { .. })
             );
             if !refusal {
                 known.push(format!("{:?}", event.what));
@@ -207,7 +207,7 @@ async fn strangers_without_tls_are_not_noticed() {
 /// The certificates of strangers. That of `n9` is valid, and the node is none of those that the messages speak for.
 fn strangers(ca: &TestCa) -> Vec<(&'static str, Option<Arc<Issued>>)> {
     let node = || request(Identity::node(CLUSTER, "n1"));
-    let (other, self_signed) = Authority::create(CLUSTER, lasting(100)).unwrap();
+    let (other, self_signed) = CertificateAuthority::create(CLUSTER, lasting(100)).unwrap();
     let certificates = [
         ("self-signed", self_signed),
         ("other authority", other.issue(&node(), lasting(100)).unwrap()),

@@ -12,8 +12,8 @@ pub use coordination::{
     LogClock,
 };
 pub use txn::{
-    Compare, Delete, Get, Operand, Operation, OperationResult, Put, Relation, Sort, TXN_OPERATIONS_MAX, Target, Txn,
-    TxnAnswer, lease_id,
+    Compare, Delete, Get, Op, OpResult, Operand, Put, Relation, Sort, TXN_OPERATIONS_MAX, Target, Txn, TxnAnswer,
+    lease_id,
 };
 
 use crate::{Error, v1};

@@ -9,7 +9,7 @@ use axum::Router;
 use bytes::Bytes;
 use convoke_access::{CertificateIdentity, CertificateRole};
 use convoke_proto::ErrorCode;
-use convoke_tls::{Identity, Role, Stream};
+use convoke_tls::{Identity, IdentityRole, Stream};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::convert::Infallible;
@@ -89,8 +89,8 @@ impl ClientConnection {
         let (address, tls) = (stream.peer_addr().ok(), stream.is_tls());
         let certificate = identity.map(|Identity { cluster, role, name }| {
             let role = match role {
-                Role::Node => CertificateRole::Node,
-                Role::Client => CertificateRole::Client,
+                IdentityRole::Node => CertificateRole::Node,
+                IdentityRole::Client => CertificateRole::Client,
             };
             CertificateIdentity { cluster, role, name }
         });

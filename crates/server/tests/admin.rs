@@ -138,7 +138,7 @@ async fn a_node_that_is_alone_is_not_serving() {
         let status = health.check(request).await.unwrap().into_inner().status();
         assert_eq!(status, ServingStatus::NotServing, "{service}");
     }
-    served.node.bootstrap().await.unwrap();
+    served.node.declare_first().await.unwrap();
     // A status can be repeated while the node starts.
     let status = loop {
         let status = next().await;

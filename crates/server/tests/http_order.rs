@@ -4,7 +4,7 @@
 
 mod support;
 
-use convoke_http_session::SessionPosition;
+use convoke_http_session::SessionToken;
 use convoke_testkit::eventually;
 use serde_json::json;
 use support::Served;
@@ -102,7 +102,7 @@ async fn the_greater_token_of_parallel_requests_covers_the_lesser_one() {
         written.ok();
         assert_eq!(tokens[2], *tokens.iter().max().unwrap(), "a heartbeat returns the current token");
         tokens.sort();
-        let [lesser, middle, greatest] = tokens.map(|token| SessionPosition::parse(&token).unwrap());
+        let [lesser, middle, greatest] = tokens.map(|token| SessionToken::parse(&token).unwrap());
         assert!(greatest.covers(&middle) && middle.covers(&lesser), "{greatest:?} {middle:?} {lesser:?}");
     }
 }

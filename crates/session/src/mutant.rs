@@ -5,7 +5,7 @@ pub(crate) use convoke_base::seam;
 convoke_base::mutants! {
     ClientKeepsClaim: "C1", "the SDK attaches again with the claim of its last attach";
     UnregistrationForgotten: "C3", "the SDK does not repeat an unregistration that was not answered";
-    CloseNotRepeated: "C13", "the SDK does not repeat a close that only one node has";
+    CloseNotRepeated: "C18", "the SDK does not repeat a close that only one node has";
     AcknowledgedIsReplicated: "C13", "the SDK does not repeat an unregistration that one node acknowledged";
     EchoCountsOnArrival: "C5", "a heartbeat answer counts from its arrival, not from the time at which its heartbeat was sent";
     SilentNodeKept: "C6", "the SDK never leaves a node that has stopped answering";

@@ -26,7 +26,7 @@ impl World {
                     self.schedule_action(delay, Action::NextOperation);
                 }
             }
-            Action::Ready { host, boot } => self.application_ready(host, boot),
+            Action::Serving { host, boot } => self.application_serving(host, boot),
             Action::Start { host } => {
                 if self.hosts[host].state == HostState::Down {
                     self.faults.count(Fault::Restart);

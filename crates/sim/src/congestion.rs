@@ -1,7 +1,7 @@
 //! Connections with growing delay in one direction: the receiver gets frames all the time, but ever older ones (P6).
 
 use crate::faults::Action;
-use crate::network::{Kind, MINUTE, Micros, Place, SECOND};
+use crate::network::{Kind, MINUTE, Micros, SECOND, Site};
 use crate::world::{World, micros};
 
 /// Time during which the delay excuses the pair of hosts. After that they must have replaced the connection.
@@ -23,7 +23,7 @@ impl World {
         let links = self.network.of_kind(Kind::Peer);
         let Some(conn) = self.rng.choice(links) else { return false };
         let Some(connection) = self.network.connections.get(&conn) else { return false };
-        let [Place::Host(one), Place::Host(other)] = connection.ends.map(|end| end.place) else { return false };
+        let [Site::Host(one), Site::Host(other)] = connection.ends.map(|end| end.place) else { return false };
         self.note(format!("connection {conn} gets slower"));
         let now = self.now;
         for host in [one, other] {

@@ -3,7 +3,7 @@
 use crate::client::FromClient;
 use crate::congestion::Congestion;
 use crate::host::HostState;
-use crate::network::{self, MINUTE, Micros, Place, SECOND, Spike};
+use crate::network::{self, MINUTE, Micros, SECOND, Site, Spike};
 use crate::plan::Kind;
 use crate::replaced_process::ReplacedProcess;
 use crate::serving::UnreplicatedClose;
@@ -137,8 +137,8 @@ impl Fault {
 pub enum Action {
     NextFault,
     NextOperation,
-    /// A node became ready: its application registers its names.
-    Ready {
+    /// A node began to serve: its application registers its names.
+    Serving {
         host: usize,
         boot: u64,
     },
@@ -449,22 +449,22 @@ impl World {
         if self.network.cuts.len() >= 4 || self.hosts.len() < 2 {
             return false;
         }
-        let (mut one, mut other) = (Place::Host(host).bit(), 0);
+        let (mut one, mut other) = (Site::Host(host).bit(), 0);
         let clients = self.rng.bool();
         for index in 0..self.hosts.len() {
-            let bit = Place::Host(index).bit();
+            let bit = Site::Host(index).bit();
             if bit == one && index == host {
                 continue;
             }
             if self.rng.u32(..3) == 0 { one |= bit } else { other |= bit }
         }
         if fault == Fault::PartialPartition {
-            one = Place::Host(host).bit();
+            one = Site::Host(host).bit();
             let peer = self.rng.usize(..self.hosts.len());
-            other = Place::Host(peer).bit();
+            other = Site::Host(peer).bit();
         } else if clients && fault != Fault::OneWayPartition {
             for client in 0..self.clients.len() {
-                let bit = Place::Client(client).bit();
+                let bit = Site::Client(client).bit();
                 if self.rng.bool() { one |= bit } else { other |= bit }
             }
         }
@@ -495,7 +495,7 @@ impl World {
         self.note(format!("connection {conn} breaks"));
         if kind == network::Kind::Client && self.rng.bool() {
             // Resets right after a request, so that the answer is lost.
-            let Some(Place::Client(client)) = self.network.connections.get(&conn).map(|c| c.ends[0].place) else {
+            let Some(Site::Client(client)) = self.network.connections.get(&conn).map(|c| c.ends[0].place) else {
                 return false;
             };
             self.client_operation(client);
@@ -518,7 +518,7 @@ impl World {
     /// Delays everything from and to a host. Returns the number of the spike.
     pub(crate) fn slow_links(&mut self, host: usize, extra: Micros) -> u64 {
         let id = self.network.number();
-        self.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
+        self.network.spikes.push(Spike { id, places: Site::Host(host).bit(), extra });
         self.hosts[host].fault_period.begin(self.now);
         self.hosts[host].delays.begin(self.now);
         if self.breaks_links(extra) {
@@ -532,7 +532,7 @@ impl World {
         let Some(index) = self.network.spikes.iter().position(|s| s.id == spike) else { return };
         let spike = self.network.spikes.remove(index);
         for host in 0..self.hosts.len() {
-            if Place::Host(host).bit() & spike.places != 0 {
+            if Site::Host(host).bit() & spike.places != 0 {
                 self.hosts[host].fault_period.end(now);
                 self.hosts[host].delays.end(now);
                 if self.breaks_links(spike.extra) {
@@ -576,7 +576,7 @@ impl World {
                 true
             }
             Fault::ClientPartition => {
-                let place = Place::Client(client).bit();
+                let place = Site::Client(client).bit();
                 let length = self.duration(SECOND, 2 * micros(self.setup.timers.heartbeat_timeout));
                 for (from, to) in [(place, !0), (!0, place)] {
                     let cut = self.cut_clients(from, to);

@@ -154,7 +154,7 @@ pub struct Host {
     pub observer: Option<usize>,
     pub started_at: Micros,
     /// Time since which it serves. If it started alone, the time since which it has peers.
-    pub ready_at: Option<Micros>,
+    pub serving_at: Option<Micros>,
     /// It serves without ever having had a peer.
     pub alone: bool,
     /// Its process has had a link to another node (N7).
@@ -216,7 +216,7 @@ impl Host {
             published: Published::default(),
             observer: None,
             started_at: 0,
-            ready_at: None,
+            serving_at: None,
             alone: false,
             met: false,
             stopped_at: None,
@@ -241,9 +241,9 @@ impl Host {
         self.state == HostState::Running
     }
 
-    /// Returns the node if it is ready and serving; invariants compare only these.
+    /// Returns the node if it is serving; invariants compare only these.
     pub fn serving(&self) -> Option<&Node> {
-        self.node.as_ref().filter(|node| self.state == HostState::Running && node.is_ready())
+        self.node.as_ref().filter(|node| self.state == HostState::Running && node.is_serving())
     }
 
     pub fn time(&self, now: Micros) -> Time {

@@ -4,7 +4,7 @@ use crate::client::FromClient;
 use crate::faults::Action;
 use crate::host::Input;
 use crate::invariants::{NO_PANIC, Violation};
-use crate::network::{Item, Kind, Place, SECOND};
+use crate::network::{Item, Kind, SECOND, Site};
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World, micros};
 use convoke_core::node::{
@@ -143,7 +143,7 @@ impl World {
                 self.trace.event(at, 2, who, hash.0);
                 let from = self.network.connections.get(conn).map_or(usize::MAX, |connection| {
                     match connection.ends[1 - side].place {
-                        Place::Host(from) | Place::Client(from) => from,
+                        Site::Host(from) | Site::Client(from) => from,
                     }
                 });
                 let kind = frame.first().copied().unwrap_or(0);
@@ -211,23 +211,23 @@ impl World {
         self.note(format!("n{host} reports {event:?}"));
         self.hosts[host].met |= matches!(event, RegistryEvent::PeerUp { .. });
         match event {
-            RegistryEvent::Ready { first, .. } => {
-                self.hosts[host].ready_at = Some(self.now);
+            RegistryEvent::Serving { first, .. } => {
+                self.hosts[host].serving_at = Some(self.now);
                 // Nodes that started together are linked by now.
                 let linked = |node: &Node| node.peers().iter().any(|peer| peer.state == PeerState::Up);
                 self.hosts[host].alone = first && !self.hosts[host].node.as_ref().is_some_and(linked);
                 let boot = self.hosts[host].boot;
                 let delay = self.rng.u64(..SECOND / 10);
-                self.schedule_action(delay, Action::Ready { host, boot });
+                self.schedule_action(delay, Action::Serving { host, boot });
                 self.update_reach();
             }
             RegistryEvent::PeerUp { .. } if self.hosts[host].alone => {
-                self.hosts[host].ready_at = Some(self.now);
+                self.hosts[host].serving_at = Some(self.now);
                 self.hosts[host].alone = false;
                 self.update_reach();
             }
-            RegistryEvent::ClaimRejected { node, claim } if !self.forged => {
-                let what = format!("n{host} rejected a frame of the correct node {node:?}: {claim}");
+            RegistryEvent::FrameRejected { node, excess } if !self.forged => {
+                let what = format!("n{host} rejected a frame of the correct node {node:?}: {excess}");
                 self.violate(Violation::new(NO_PANIC, self.now, what));
             }
             RegistryEvent::PeerLost { .. } | RegistryEvent::PeerLeft { .. } => self.hosts[host].link_lost_at = self.now,
@@ -255,7 +255,7 @@ impl World {
             }
             Effect::CloseAllClients => {
                 self.note(format!("n{host} closes all clients"));
-                for (conn, side) in self.network.at(Place::Host(host), Some(Kind::Client)) {
+                for (conn, side) in self.network.at(Site::Host(host), Some(Kind::Client)) {
                     self.close_end(conn, side, false);
                 }
                 self.http_close_all(host);

@@ -3,7 +3,7 @@
 use crate::faults::Action;
 use crate::host::{Host, HostState, Input};
 use crate::invariants::{CRASHES_DETECTED, Published, Violation};
-use crate::network::{Item, Micros, Place, SECOND};
+use crate::network::{Item, Micros, SECOND, Site};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
@@ -38,7 +38,7 @@ impl World {
         held.dark = false;
         held.stopping = false;
         held.started_at = now;
-        held.ready_at = None;
+        held.serving_at = None;
         held.alone = false;
         held.stopped_at = None;
         held.fault_period.touch(now);
@@ -94,7 +94,7 @@ impl World {
         held.last_stop = now;
         held.fault_period.touch(now);
         held.end_pause(now);
-        for (conn, side) in self.network.at(Place::Host(host), None) {
+        for (conn, side) in self.network.at(Site::Host(host), None) {
             self.close_end(conn, side, crash == Crash::Silent);
             if crash == Crash::Silent {
                 self.hosts[host].silenced.push((conn, side));
@@ -112,7 +112,7 @@ impl World {
             *other != host
                 && self.hosts[*other].long_delays == 0
                 && self.peer_is_up(*other, host)
-                && !self.network.severed(Place::Host(*other), Place::Host(host))
+                && !self.network.severed(Site::Host(*other), Site::Host(host))
         };
         let lost_a_link = self.now.saturating_sub(self.hosts[host].link_lost_at) < NOTICED_BY_SILENCE;
         let by_end = |other: &usize| crash != Crash::Silent && (!lost_a_link || self.peer_is_up(host, *other));

@@ -18,17 +18,17 @@ pub const MINUTE: Micros = 60 * SECOND;
 
 /// A machine on the virtual network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Site {
     Host(usize),
     Client(usize),
 }
 
-impl Place {
+impl Site {
     /// Hosts take the lower half of the set, clients the upper; both wrap, which only makes cuts a little wider.
     pub fn bit(self) -> u128 {
         match self {
-            Place::Host(host) => 1 << (host % 64),
-            Place::Client(client) => 1 << (64 + client % 64),
+            Site::Host(host) => 1 << (host % 64),
+            Site::Client(client) => 1 << (64 + client % 64),
         }
     }
 }
@@ -65,7 +65,7 @@ pub struct Pipe {
 /// One end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    pub place: Place,
+    pub place: Site,
     /// The process that holds it. An end of an earlier process belongs to none.
     pub process: u64,
     pub open: bool,
@@ -130,23 +130,23 @@ impl Network {
         self.next
     }
 
-    pub fn blocked(&self, from: Place, to: Place) -> bool {
+    pub fn blocked(&self, from: Site, to: Site) -> bool {
         self.cuts.iter().any(|cut| cut.from & from.bit() != 0 && cut.to & to.bit() != 0)
     }
 
     /// Whether one of two places cannot send to the other.
-    pub fn severed(&self, one: Place, other: Place) -> bool {
+    pub fn severed(&self, one: Site, other: Site) -> bool {
         self.blocked(one, other) || self.blocked(other, one)
     }
 
     /// Returns since when one of two places cannot send to the other.
-    pub fn severed_since(&self, one: Place, other: Place) -> Option<Micros> {
-        let blocks = |cut: &&Cut, from: Place, to: Place| cut.from & from.bit() != 0 && cut.to & to.bit() != 0;
+    pub fn severed_since(&self, one: Site, other: Site) -> Option<Micros> {
+        let blocks = |cut: &&Cut, from: Site, to: Site| cut.from & from.bit() != 0 && cut.to & to.bit() != 0;
         let cuts = self.cuts.iter().filter(|cut| blocks(cut, one, other) || blocks(cut, other, one));
         cuts.map(|cut| cut.since).min()
     }
 
-    pub fn spike(&self, from: Place, to: Place) -> Micros {
+    pub fn spike(&self, from: Site, to: Site) -> Micros {
         let touched = from.bit() | to.bit();
         self.spikes.iter().filter(|spike| spike.places & touched != 0).map(|spike| spike.extra).max().unwrap_or(0)
     }
@@ -165,7 +165,7 @@ impl Network {
     }
 
     /// Connections with an open end at a place, with that end's side.
-    pub fn at(&self, place: Place, kind: Option<Kind>) -> Vec<(u64, usize)> {
+    pub fn at(&self, place: Site, kind: Option<Kind>) -> Vec<(u64, usize)> {
         let mut found = Vec::new();
         for (&id, connection) in &self.connections {
             if kind.is_some_and(|kind| kind != connection.kind) {

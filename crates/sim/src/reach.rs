@@ -9,7 +9,7 @@
 //! (P8).
 
 use crate::host::Host;
-use crate::network::{Micros, Place, SECOND};
+use crate::network::{Micros, SECOND, Site};
 use crate::world::{World, micros};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -219,7 +219,7 @@ impl World {
                 && working[other]
                 && self.reach.can_find(one, other)
                 && !self.reach.is_congested(one, other)
-                && !self.network.severed(Place::Host(one), Place::Host(other))
+                && !self.network.severed(Site::Host(one), Site::Host(other))
         };
         let links: Vec<bool> = (0..count * count).map(|pair| linked(pair / count, pair % count)).collect();
         let adjacent = |one: usize, other: usize| links[one * count + other];
@@ -257,7 +257,7 @@ impl World {
                 let works = *reachable
                     && self.clients[client].known & bit(host) != 0
                     && !self.hosts[host].stopping
-                    && !self.network.severed(Place::Client(client), Place::Host(host));
+                    && !self.network.severed(Site::Client(client), Site::Host(host));
                 reached.entry((client, host)).or_default().set(works, now);
             }
             let open = |host: &usize| reached.get(&(client, *host)).is_some_and(|path| path.since.is_some());

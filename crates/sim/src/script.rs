@@ -4,7 +4,7 @@ use crate::client::Holding;
 use crate::faults::Action;
 use crate::host::HostState;
 use crate::invariants::{self, CONVERGENCE_MAX, Violation};
-use crate::network::{Micros, Place, SECOND};
+use crate::network::{Micros, SECOND, Site};
 use crate::stats::Convergence;
 use crate::world::{Crash, World};
 use convoke_core::member::{Member, Status};
@@ -76,7 +76,7 @@ impl World {
 
     /// Cuts a client off from some hosts, both ways.
     pub fn cut_off(&mut self, client: usize, hosts: &[usize]) -> [u64; 2] {
-        let (one, other) = (Place::Client(client).bit(), host_bits(hosts));
+        let (one, other) = (Site::Client(client).bit(), host_bits(hosts));
         [self.cut(one, other), self.cut(other, one)]
     }
 
@@ -208,7 +208,7 @@ impl World {
         self.hosts[host].node.as_ref().expect("the host is running")
     }
 
-    pub fn all_ready(&self) -> bool {
+    pub fn all_serving(&self) -> bool {
         self.hosts.iter().all(|host| !host.running() || host.serving().is_some())
     }
 
@@ -240,5 +240,5 @@ impl World {
 }
 
 fn host_bits(hosts: &[usize]) -> u128 {
-    hosts.iter().fold(0, |bits, host| bits | Place::Host(*host).bit())
+    hosts.iter().fold(0, |bits, host| bits | Site::Host(*host).bit())
 }

@@ -3,7 +3,7 @@
 use crate::client::{Client, FromClient, Link, Pending, ProcessState};
 use crate::faults::Fault;
 use crate::host::{Host, HostState};
-use crate::network::{Item, Micros, Place, SECOND};
+use crate::network::{Item, Micros, SECOND, Site};
 use crate::reach::{bit, host_of};
 use crate::serving::PART_BYTES;
 use crate::world::{Event, World, micros};
@@ -12,7 +12,7 @@ use convoke_proto::v1::client_message::Message as ToNode;
 use convoke_proto::v1::server_message::Message as FromNode;
 use convoke_proto::v1::{self, notice::Notice};
 use convoke_session::seeds::{KnownNode, Seeds};
-use convoke_session::session::{ClientTime, ConnectionId, Effect, Effects, Identity, RegistrationId, Session};
+use convoke_session::session::{ClientIdentity, ClientTime, ConnectionId, Effect, Effects, RegistrationId, Session};
 use convoke_session::{ConnectionState, Error, ErrorCode};
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl World {
             Liveness::Normal => convoke_session::Liveness::Normal,
             Liveness::Fast => convoke_session::Liveness::Fast,
         };
-        let identity = Identity { client: c.id.clone(), nonce: c.nonce, liveness, timeout: None };
+        let identity = ClientIdentity { client: c.id.clone(), nonce: c.nonce, liveness, timeout: None };
         let all = self.client_addresses();
         let seeds = match c.prefer {
             Some(host) => vec![client_address(host)],
@@ -323,8 +323,8 @@ impl World {
         if c.prefer.take().is_some() {
             self.learn_all(client);
         }
-        let place = Place::Client(client);
-        let latency = self.latency(place, Place::Host(host));
+        let place = Site::Client(client);
+        let latency = self.latency(place, Site::Host(host));
         self.schedule(self.now + latency, Event::DialArrives { from: place, process, dial: connection.0, to: host });
     }
 

@@ -6,7 +6,7 @@
 use crate::client::{Client, FromClient};
 use crate::faults::Action;
 use crate::invariants::{ANSWERS, Violation};
-use crate::network::{Connection, Item, Micros, Place, SECOND};
+use crate::network::{Connection, Item, Micros, SECOND, Site};
 use crate::truth::Claimed;
 use crate::world::World;
 use convoke_convert::{AttachSettings, AttachState, Calls, HeartbeatCall};
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Answers a close once its tombstones are replicated, or after a short time, as the server does (C13).
+    /// Answers a close once its tombstones are replicated, or after a short time, as the server does (C18).
     pub(crate) fn answer_when_replicated(&mut self, close: UnreplicatedClose) {
         let UnreplicatedClose { host, boot, conn, deadline, .. } = close;
         let node = self.hosts[host].node.as_ref().filter(|_| self.hosts[host].boot == boot);
@@ -153,7 +153,7 @@ impl World {
     fn attached_to_host(&self, host: usize) -> usize {
         let attached = |connection: &&Connection| {
             let session = connection.attach.as_ref().and_then(|attach| attach.session());
-            session.is_some() && connection.ends[1].open && connection.ends[1].place == Place::Host(host)
+            session.is_some() && connection.ends[1].open && connection.ends[1].place == Site::Host(host)
         };
         self.network.connections.values().filter(attached).count()
     }

@@ -1,7 +1,7 @@
 //! Connections over time: dialling, delivering, closing, resetting, cutting and healing.
 
 use crate::host::Input;
-use crate::network::{Connection, Cut, End, Item, Kind, Micros, Parcel, Place, SECOND};
+use crate::network::{Connection, Cut, End, Item, Kind, Micros, Parcel, SECOND, Site};
 use crate::world::{Event, World, micros};
 use convoke_core::node::{DialId, dial_order};
 
@@ -22,8 +22,8 @@ impl World {
             address.strip_prefix('h').and_then(|rest| rest.split_once(':')).and_then(|(n, _)| n.parse().ok())
         };
         let Some(to) = target.filter(|to| *to < self.hosts.len()) else { return };
-        let latency = self.latency(Place::Host(host), Place::Host(to));
-        self.schedule(self.now + latency, Event::DialArrives { from: Place::Host(host), process: boot, dial, to });
+        let latency = self.latency(Site::Host(host), Site::Host(to));
+        self.schedule(self.now + latency, Event::DialArrives { from: Site::Host(host), process: boot, dial, to });
     }
 
     /// The host that a dial of the name of all hosts reaches. As a resolver does, it puts the host itself first.
@@ -33,18 +33,18 @@ impl World {
         let preferred = std::iter::once(host).chain((0..count).filter(|other| *other != host));
         let order = dial_order(preferred.collect(), turn);
         let accepts =
-            |to: &usize| self.hosts[*to].running() && !self.network.severed(Place::Host(host), Place::Host(*to));
+            |to: &usize| self.hosts[*to].running() && !self.network.severed(Site::Host(host), Site::Host(*to));
         order.iter().find(|to| accepts(to)).or(order.first()).copied()
     }
 
-    pub(crate) fn dial_arrives(&mut self, from: Place, process: u64, dial: u64, to: usize) {
-        let target = Place::Host(to);
+    pub(crate) fn dial_arrives(&mut self, from: Site, process: u64, dial: u64, to: usize) {
+        let target = Site::Host(to);
         if !self.process_is_current(from, process) {
             return;
         }
         if self.network.severed(from, target) {
             // TCP retransmits every second while the attempt lasts.
-            if matches!(from, Place::Host(host) if self.hosts[host].dials.contains_key(&dial)) {
+            if matches!(from, Site::Host(host) if self.hosts[host].dials.contains_key(&dial)) {
                 self.schedule(self.now + SECOND, Event::DialArrives { from, process, dial, to });
             }
             return;
@@ -56,16 +56,16 @@ impl World {
             }
             return;
         }
-        let kind = if matches!(from, Place::Host(_)) { Kind::Peer } else { Kind::Client };
+        let kind = if matches!(from, Site::Host(_)) { Kind::Peer } else { Kind::Client };
         let dialer = End { place: from, process, open: true, ended: false };
         let acceptor = End { place: target, process: self.hosts[to].boot, open: true, ended: false };
         let conn = self.network.connect(kind, dialer, acceptor, dial);
         match from {
-            Place::Host(host) => {
+            Site::Host(host) => {
                 self.hosts[host].dials.insert(dial, Some(conn));
                 self.input(to, Input::Accepted { conn, side: 1 });
             }
-            Place::Client(client) => self.client_connection(client, conn),
+            Site::Client(client) => self.client_connection(client, conn),
         }
         self.push(conn, 1, Item::Established);
     }
@@ -81,17 +81,17 @@ impl World {
         self.input(host, Input::DialFailed { dial });
     }
 
-    pub(crate) fn process_is_current(&self, place: Place, process: u64) -> bool {
+    pub(crate) fn process_is_current(&self, place: Site, process: u64) -> bool {
         match place {
-            Place::Host(host) => self.hosts[host].boot == process,
-            Place::Client(client) => self.clients[client].process_number == process,
+            Site::Host(host) => self.hosts[host].boot == process,
+            Site::Client(client) => self.clients[client].process_number == process,
         }
     }
 
-    pub(crate) fn latency(&mut self, from: Place, to: Place) -> Micros {
-        let region = |place: Place| match place {
-            Place::Host(host) => self.hosts[host].region,
-            Place::Client(client) => self.clients[client].region,
+    pub(crate) fn latency(&mut self, from: Site, to: Site) -> Micros {
+        let region = |place: Site| match place {
+            Site::Host(host) => self.hosts[host].region,
+            Site::Client(client) => self.clients[client].region,
         };
         let base = if region(from) == region(to) { 300 } else { 15_000 };
         base + self.rng.u64(..base) + self.network.spike(from, to)
@@ -161,26 +161,26 @@ impl World {
             return;
         }
         match (end.place, item) {
-            (Place::Host(host), Item::Established) => {
+            (Site::Host(host), Item::Established) => {
                 if self.hosts[host].dials.remove(&dial).is_some() {
                     self.input(host, Input::Dialled { dial, conn, side });
                 }
             }
-            (Place::Host(host), Item::Frame(frame)) => self.input(host, Input::Frame { conn, side, frame }),
-            (Place::Host(host), Item::ToNode(message)) => self.input(host, Input::Client { conn, message }),
-            (Place::Client(client), Item::Established) => self.client_established(client, conn),
-            (Place::Client(client), Item::ToClient(message)) => self.client_message(client, conn, *message),
+            (Site::Host(host), Item::Frame(frame)) => self.input(host, Input::Frame { conn, side, frame }),
+            (Site::Host(host), Item::ToNode(message)) => self.input(host, Input::Client { conn, message }),
+            (Site::Client(client), Item::Established) => self.client_established(client, conn),
+            (Site::Client(client), Item::ToClient(message)) => self.client_message(client, conn, *message),
             (place, item) => unreachable!("{item:?} cannot arrive at {place:?}"),
         }
     }
 
     /// A host processes the end of a stream in order, after everything that arrived before; a client at once.
-    fn end_of_stream(&mut self, conn: u64, side: usize, place: Place) {
+    fn end_of_stream(&mut self, conn: u64, side: usize, place: Site) {
         let Some(connection) = self.network.connections.get_mut(&conn) else { return };
         connection.ends[side].ended = true;
         let (kind, dial) = (connection.kind, connection.dial);
         match (place, kind) {
-            (Place::Host(host), Kind::Peer) => {
+            (Site::Host(host), Kind::Peer) => {
                 if self.hosts[host].dials.get(&dial) == Some(&Some(conn)) && side == 0 {
                     self.hosts[host].dials.remove(&dial);
                     self.close_end(conn, side, false);
@@ -189,8 +189,8 @@ impl World {
                     self.input(host, Input::Closed { conn, side });
                 }
             }
-            (Place::Host(host), Kind::Client) => self.input(host, Input::ClientGone { conn }),
-            (Place::Client(client), _) => {
+            (Site::Host(host), Kind::Client) => self.input(host, Input::ClientGone { conn }),
+            (Site::Client(client), _) => {
                 self.close_end(conn, side, false);
                 self.client_closed(client, conn);
             }
@@ -231,7 +231,7 @@ impl World {
         self.network.cuts.push(Cut { id, since: self.now, from, to, clients_only: false });
         let (now, touched) = (self.now, from | to);
         for (index, host) in self.hosts.iter_mut().enumerate() {
-            if Place::Host(index).bit() & touched != 0 {
+            if Site::Host(index).bit() & touched != 0 {
                 host.fault_period.begin(now);
             }
         }
@@ -250,7 +250,7 @@ impl World {
             cut.id != id
         });
         for (index, host) in self.hosts.iter_mut().enumerate() {
-            if Place::Host(index).bit() & touched != 0 {
+            if Site::Host(index).bit() & touched != 0 {
                 host.fault_period.end(now);
             }
         }
@@ -297,7 +297,7 @@ impl World {
     }
 
     pub(crate) fn connections_between(&self, one: usize, other: usize) -> Vec<u64> {
-        let pair = [Place::Host(one), Place::Host(other)];
+        let pair = [Site::Host(one), Site::Host(other)];
         let joins = |c: &Connection| pair.contains(&c.ends[0].place) && pair.contains(&c.ends[1].place);
         self.network.connections.iter().filter(|(_, c)| joins(c)).map(|(id, _)| *id).collect()
     }

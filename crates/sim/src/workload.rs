@@ -273,13 +273,13 @@ impl World {
 
     // ---- names and drains ----
 
-    /// The application of a node that became ready registers its names again (N2).
-    pub(crate) fn application_ready(&mut self, host: usize, boot: u64) {
+    /// The application of a node that began to serve registers its names again (N2).
+    pub(crate) fn application_serving(&mut self, host: usize, boot: u64) {
         if self.hosts[host].boot != boot || !self.hosts[host].running() {
             return;
         }
         if self.hosts[host].paused() {
-            self.schedule_action(SECOND / 5, Action::Ready { host, boot });
+            self.schedule_action(SECOND / 5, Action::Serving { host, boot });
             return;
         }
         let names = self.hosts[host].names.clone();

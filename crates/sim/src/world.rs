@@ -5,7 +5,7 @@
 //! ```ignore
 //! let mut world = World::new(Setup { nodes: 3, ..Setup::default() });
 //! world.start_all();
-//! world.run_until(|w| w.all_ready(), 30 * SECOND)?;
+//! world.run_until(|w| w.all_serving(), 30 * SECOND)?;
 //! let client = world.add_client("c1", &["m1", "m2"]);     // living, with members; world.connect(client, host) to place it
 //! world.run_until(|w| w.shown_everywhere("m1", Status::Up), 10 * SECOND)?;
 //! let cut = world.partition(&[0], &[1, 2]);               // also one_way(from, to); heal(cut), heal_all()
@@ -23,7 +23,7 @@ use crate::faults::{Action, Faults};
 use crate::host::Host;
 use crate::http::{Http, HttpEvent};
 use crate::invariants::{self, Invariant, Violation};
-use crate::network::{Micros, Network, Place, SECOND};
+use crate::network::{Micros, Network, SECOND, Site};
 use crate::reach::Reach;
 use crate::stats::Stats;
 use crate::trace::Trace;
@@ -101,8 +101,8 @@ pub(crate) enum Event {
     Wake { host: usize, boot: u64 },
     Resume { host: usize, boot: u64 },
     Continue { host: usize, boot: u64 },
-    DialArrives { from: Place, process: u64, dial: u64, to: usize },
-    DialRejected { from: Place, process: u64, dial: u64 },
+    DialArrives { from: Site, process: u64, dial: u64, to: usize },
+    DialRejected { from: Site, process: u64, dial: u64 },
     DialTimeout { host: usize, boot: u64, dial: u64 },
     ClientWake { client: usize, process: u64 },
     Read { watcher: usize, generation: u64 },
@@ -268,8 +268,8 @@ impl World {
             }
             Event::DialArrives { from, process, dial, to } => self.dial_arrives(from, process, dial, to),
             Event::DialRejected { from, process, dial } => match from {
-                Place::Host(host) => self.dial_failed(host, process, dial),
-                Place::Client(client) => self.client_rejected(client, process, dial),
+                Site::Host(host) => self.dial_failed(host, process, dial),
+                Site::Client(client) => self.client_rejected(client, process, dial),
             },
             Event::DialTimeout { host, boot, dial } => self.dial_failed(host, boot, dial),
             Event::ClientWake { client, process } => self.client_wake(client, process),

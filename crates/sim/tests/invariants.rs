@@ -30,8 +30,8 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("clocks_irrelevant", Mutant::TiesByClock, By::Clocks(Kind::Focused)),
     // A false alarm, and a real one.
     ("contents_agree", Mutant::WrittenOffCompared, By::Scenario("owner_dies_as_the_sides_meet")),
-    ("contents_agree", Mutant::PushGapClaimed, By::Scenario("inference_meets_its_owner")),
-    ("context_truthful", Mutant::PartialDeltaClaimed, By::Seeds(Kind::Focused)),
+    ("contents_agree", Mutant::PushGapCovered, By::Scenario("inference_meets_its_owner")),
+    ("context_truthful", Mutant::PartialDeltaCovered, By::Seeds(Kind::Focused)),
     ("converges_in_time", Mutant::WrittenOffKept, By::Scenario("owner_dies_as_the_sides_meet")),
     ("down_and_left_arrive", Mutant::NoRelayedEvidence, By::Seeds(Kind::Focused)),
     ("inferences_have_a_basis", Mutant::InferredWithoutBasisKept, By::Scenario("expiry_from_a_lagging_copy")),

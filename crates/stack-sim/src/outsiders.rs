@@ -69,7 +69,11 @@ pub(crate) async fn watch(shared: Arc<Shared>, number: usize) {
 fn choose(shared: &Shared, random: &mut fastrand::Rng) -> usize {
     let nodes = 0..shared.plan.nodes();
     let outside: Vec<usize> = nodes.clone().filter(|place| is_outside(shared, *place)).collect();
-    if outside.is_empty() || random.u8(0..4) == 0 { random.usize(nodes) } else { outside[random.usize(..outside.len())] }
+    if outside.is_empty() || random.u8(0..4) == 0 {
+        random.usize(nodes)
+    } else {
+        outside[random.usize(..outside.len())]
+    }
 }
 
 fn is_outside(shared: &Shared, place: usize) -> bool {
@@ -138,8 +142,9 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<u64, String> {
     let mut count = 0;
     for (watched, received) in WATCHES.into_iter().zip(&record.outside) {
         let expected = expected(machine, watched);
-        same(received, &expected)
-            .map_err(|what| format!("watches at nodes without a replica receive each change once: {watched:?}: {what}"))?;
+        same(received, &expected).map_err(|what| {
+            format!("watches at nodes without a replica receive each change once: {watched:?}: {what}")
+        })?;
         count += expected.len() as u64;
     }
     Ok(count)
@@ -147,7 +152,8 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<u64, String> {
 
 fn same(received: &[EventPosition], expected: &[EventPosition]) -> Result<(), String> {
     let different = (0..received.len().max(expected.len())).find(|at| received.get(*at) != expected.get(*at));
-    different.map_or(Ok(()), |at| Err(format!("event {at} is {:?} instead of {:?}", received.get(at), expected.get(at))))
+    different
+        .map_or(Ok(()), |at| Err(format!("event {at} is {:?} instead of {:?}", received.get(at), expected.get(at))))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::outsiders::Received;
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
 use convoke_harness::history::coordination::{CoordinationHistory, Reply, Request};
-use convoke_harness::history::{Answer, Call, CallId, History};
+use convoke_harness::history::{Answer, Call, CallHistory, CallId};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,9 +37,9 @@ pub(crate) struct Recorder(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    pub(crate) history: History<Key>,
+    pub(crate) history: CallHistory<Key>,
     /// The same history, without resolved outcomes.
-    pub(crate) unresolved: History<Key>,
+    pub(crate) unresolved: CallHistory<Key>,
     pub(crate) writes: Vec<AcknowledgedWrite>,
     /// Transactions and the use of locks.
     pub(crate) coordination: CoordinationHistory<String>,

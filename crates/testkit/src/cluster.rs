@@ -193,7 +193,7 @@ pub async fn meshed<'a>(nodes: impl Iterator<Item = &'a Node> + Clone) {
     for node in nodes {
         eventually("every node is linked to every other", async || {
             let peers = node.nodes().await.unwrap_or_default();
-            node.is_ready() && peers.iter().filter(|peer| peer.state == PeerState::Up && peer.ready).count() == others
+            node.is_ready() && peers.iter().filter(|peer| peer.state == PeerState::Up && peer.serving).count() == others
         })
         .await;
     }

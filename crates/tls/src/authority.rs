@@ -1,6 +1,6 @@
 //! A small certificate authority: what `convoke init` and `convoke tls issue` write (TS9).
 
-use crate::identity::{Identity, Role};
+use crate::identity::{Identity, IdentityRole};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, SanType,
@@ -60,27 +60,27 @@ impl std::fmt::Debug for Issued {
 
 /// What a certificate is issued for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct CertificateRequest {
     pub identity: Identity,
     /// Host names and addresses that clients dial. Clients need none.
     pub hosts: Vec<String>,
 }
 
 /// A certificate authority.
-pub struct Authority {
+pub struct CertificateAuthority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl std::fmt::Debug for Authority {
+impl std::fmt::Debug for CertificateAuthority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("CertificateAuthority").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Creates an authority for a cluster. Also returns its key, which must stay with the operator.
-    pub fn create(cluster: &str, validity: Validity) -> Result<(Authority, Issued), IssueError> {
+    pub fn create(cluster: &str, validity: Validity) -> Result<(CertificateAuthority, Issued), IssueError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IssueError::Create)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -90,12 +90,12 @@ impl Authority {
         (params.not_before, params.not_after) = validity.bounds()?;
         let certificate = params.self_signed(&key).map_err(IssueError::Create)?.pem();
         let key = key.serialize_pem();
-        let authority = Authority::open(&certificate, &key)?;
+        let authority = CertificateAuthority::open(&certificate, &key)?;
         Ok((authority, Issued { certificate, key }))
     }
 
     /// Opens an authority. If the file holds several certificates, the first one that belongs to the key issues.
-    pub fn open(certificates: &str, key: &str) -> Result<Authority, IssueError> {
+    pub fn open(certificates: &str, key: &str) -> Result<CertificateAuthority, IssueError> {
         let key_pair = || KeyPair::from_pem(key).map_err(IssueError::Authority);
         let found = crate::material::certificates(certificates.as_bytes())
             .map_err(|_| IssueError::Authority(rcgen::Error::CouldNotParseCertificate))?;
@@ -104,7 +104,7 @@ impl Authority {
         };
         let own = found.iter().find(fits).ok_or(IssueError::OtherKey)?;
         let issuer = Issuer::from_ca_cert_der(own, key_pair()?).map_err(IssueError::Authority)?;
-        Ok(Authority { certificate: certificates.to_owned(), issuer })
+        Ok(CertificateAuthority { certificate: certificates.to_owned(), issuer })
     }
 
     /// The certificates of the file, in PEM.
@@ -113,7 +113,7 @@ impl Authority {
     }
 
     /// Issues a certificate with a new key.
-    pub fn issue(&self, request: &Request, validity: Validity) -> Result<Issued, IssueError> {
+    pub fn issue(&self, request: &CertificateRequest, validity: Validity) -> Result<Issued, IssueError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IssueError::Create)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -121,9 +121,9 @@ impl Authority {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = match request.identity.role {
-            Role::Node => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            IdentityRole::Node => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
             // Without the right to serve, a client cannot pose as a node.
-            Role::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            IdentityRole::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
         };
         params.use_authority_key_identifier_extension = true;
         (params.not_before, params.not_after) = validity.bounds()?;
@@ -133,7 +133,7 @@ impl Authority {
     }
 }
 
-fn names(request: &Request) -> Result<Vec<SanType>, IssueError> {
+fn names(request: &CertificateRequest) -> Result<Vec<SanType>, IssueError> {
     if request.hosts.len() > HOSTS_MAX {
         return Err(IssueError::TooManyHosts);
     }
@@ -164,8 +164,8 @@ mod tests {
     #[test]
     fn ts9_certificates_name_cluster_role_and_hosts_and_are_backdated() {
         let validity = Validity { now: SystemTime::UNIX_EPOCH + 100 * DAY, lasts: 10 * DAY };
-        let (authority, own) = Authority::create("prod", validity).unwrap();
-        let request = Request {
+        let (authority, own) = CertificateAuthority::create("prod", validity).unwrap();
+        let request = CertificateRequest {
             identity: Identity::node("prod", "n1"),
             hosts: vec!["n1.example".to_owned(), "10.0.0.1".to_owned(), "::1".to_owned()],
         };
@@ -184,21 +184,21 @@ mod tests {
     #[test]
     fn ts9_an_authority_finds_its_certificate_among_two() {
         let validity = Validity { now: SystemTime::now(), lasts: DAY };
-        let (_, old) = Authority::create("c", validity).unwrap();
-        let (_, new) = Authority::create("c", validity).unwrap();
+        let (_, old) = CertificateAuthority::create("c", validity).unwrap();
+        let (_, new) = CertificateAuthority::create("c", validity).unwrap();
         let both = format!("{}{}", old.certificate, new.certificate);
         for own in [&old, &new] {
-            Authority::open(&both, &own.key).unwrap();
+            CertificateAuthority::open(&both, &own.key).unwrap();
         }
-        assert!(Authority::open(&old.certificate, &new.key).is_err(), "the key of another authority");
+        assert!(CertificateAuthority::open(&old.certificate, &new.key).is_err(), "the key of another authority");
     }
 
     #[test]
     fn hosts_are_checked() {
         let validity = Validity { now: SystemTime::now(), lasts: DAY };
-        let (authority, _) = Authority::create("c", validity).unwrap();
+        let (authority, _) = CertificateAuthority::create("c", validity).unwrap();
         for host in ["", "a b", "a:1", "http://a"] {
-            let request = Request { identity: Identity::node("c", "n"), hosts: vec![host.to_owned()] };
+            let request = CertificateRequest { identity: Identity::node("c", "n"), hosts: vec![host.to_owned()] };
             assert!(matches!(authority.issue(&request, validity), Err(IssueError::Host(_))), "{host:?}");
         }
         assert!(!format!("{authority:?}").contains("PRIVATE"), "a key is never shown");

@@ -10,7 +10,7 @@ const NOW: u64 = DAY;
 
 /// Ends of the certificates of a node, in UNIX seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expiry {
+pub struct CertificateExpiry {
     /// End of the own certificate.
     pub certificate: u64,
     /// End of the trusted authority, the latest if there are several.
@@ -42,7 +42,7 @@ impl Urgency {
     }
 }
 
-impl Expiry {
+impl CertificateExpiry {
     /// The higher urgency of the two.
     pub fn urgency(self, now: SystemTime) -> Urgency {
         let now = unix_seconds(now);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn ts10_the_urgency_rises_at_30_7_and_1_days() {
-        let expiry = Expiry { certificate: 100 * DAY, authority: 1_000 * DAY };
+        let expiry = CertificateExpiry { certificate: 100 * DAY, authority: 1_000 * DAY };
         for (day, urgency) in [
             (10, Urgency::None),
             (70, Urgency::None),
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn ts10_an_authority_that_ends_first_is_named() {
-        let expiry = Expiry { certificate: 100 * DAY, authority: 20 * DAY };
+        let expiry = CertificateExpiry { certificate: 100 * DAY, authority: 20 * DAY };
         let warning = expiry.warning(at(19 * DAY + 1)).unwrap();
         assert!(
             warning.starts_with("the certificate authority of this cluster expires in less than a day"),

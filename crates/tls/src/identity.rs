@@ -11,18 +11,18 @@ const URI_BYTES_MAX: usize = 1_024;
 
 /// What the holder of a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum IdentityRole {
     /// A node of the cluster. Only nodes speak the protocols of the peer port.
     Node,
     /// A client of the cluster.
     Client,
 }
 
-impl Role {
+impl IdentityRole {
     pub fn as_str(self) -> &'static str {
         match self {
-            Role::Node => "node",
-            Role::Client => "client",
+            IdentityRole::Node => "node",
+            IdentityRole::Client => "client",
         }
     }
 }
@@ -31,7 +31,7 @@ impl Role {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub cluster: String,
-    pub role: Role,
+    pub role: IdentityRole,
     /// Id of the node, or name of the client.
     pub name: String,
 }
@@ -53,11 +53,11 @@ pub enum InvalidIdentity {
 
 impl Identity {
     pub fn node(cluster: &str, id: &str) -> Identity {
-        Identity { cluster: cluster.to_owned(), role: Role::Node, name: id.to_owned() }
+        Identity { cluster: cluster.to_owned(), role: IdentityRole::Node, name: id.to_owned() }
     }
 
     pub fn client(cluster: &str, name: &str) -> Identity {
-        Identity { cluster: cluster.to_owned(), role: Role::Client, name: name.to_owned() }
+        Identity { cluster: cluster.to_owned(), role: IdentityRole::Client, name: name.to_owned() }
     }
 
     /// Parses a URI. Every identity has exactly one spelling, so that comparing URIs compares identities.
@@ -70,8 +70,8 @@ impl Identity {
             return Err(malformed());
         };
         let role = match role {
-            "node" => Role::Node,
-            "client" => Role::Client,
+            "node" => IdentityRole::Node,
+            "client" => IdentityRole::Client,
             _ => return Err(malformed()),
         };
         let (cluster, name) = (decode(cluster).ok_or_else(malformed)?, decode(name).ok_or_else(malformed)?);
@@ -185,8 +185,9 @@ mod tests {
     fn fuzz_certificates_have_an_identity_or_an_error() {
         use rustls_pki_types::pem::PemObject;
         let validity = crate::Validity { now: std::time::SystemTime::now(), lasts: std::time::Duration::from_secs(60) };
-        let (authority, _) = crate::Authority::create("prod", validity).unwrap();
-        let request = crate::Request { identity: Identity::node("prod", "n1"), hosts: vec!["localhost".to_owned()] };
+        let (authority, _) = crate::CertificateAuthority::create("prod", validity).unwrap();
+        let request =
+            crate::CertificateRequest { identity: Identity::node("prod", "n1"), hosts: vec!["localhost".to_owned()] };
         let issued = authority.issue(&request, validity).unwrap();
         let valid = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap().to_vec();
         assert_eq!(Identity::of(&CertificateDer::from(valid.clone())), Ok(Identity::node("prod", "n1")));

@@ -19,13 +19,13 @@ mod stream;
 mod trust;
 mod verify;
 
-pub use authority::{Authority, IssueError, Issued, Request, Validity};
+pub use authority::{CertificateAuthority, CertificateRequest, IssueError, Issued, Validity};
 pub use client::ClientTls;
 pub use counters::TlsCounters;
 pub use error::{HandshakeError, MaterialError, TlsError};
-pub use expiry::{Expiry, Urgency};
+pub use expiry::{CertificateExpiry, Urgency};
 pub use files::{Files, create_private_dir, write_private, write_public};
-pub use identity::{Identity, InvalidIdentity, Role};
+pub use identity::{Identity, IdentityRole, InvalidIdentity};
 pub use material::{CertificateInfo, inspect};
 pub use mode::{ClientCertificates, Mode};
 pub use node::{Accepted, DialTarget, NodeTls, Settings, TlsStatus};

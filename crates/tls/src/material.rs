@@ -1,7 +1,7 @@
 //! Certificates and keys, parsed and checked together (TS2).
 
 use crate::error::MaterialError;
-use crate::expiry::{Expiry, format_time};
+use crate::expiry::{CertificateExpiry, format_time};
 use crate::files::Contents;
 use crate::identity::Identity;
 use rustls::RootCertStore;
@@ -29,7 +29,7 @@ pub(crate) struct Material {
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) identity: Identity,
-    pub(crate) expiry: Expiry,
+    pub(crate) expiry: CertificateExpiry,
 }
 
 impl std::fmt::Debug for Material {
@@ -64,7 +64,7 @@ impl Material {
             roots: Arc::new(roots),
             key: Arc::new(key),
             identity,
-            expiry: Expiry { certificate: not_after, authority: ca_not_after },
+            expiry: CertificateExpiry { certificate: not_after, authority: ca_not_after },
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::counters::{Counting, TlsCounters};
 use crate::error::{HandshakeError, TlsError};
-use crate::expiry::{Expiry, Urgency};
+use crate::expiry::{CertificateExpiry, Urgency};
 use crate::files::Files;
 use crate::identity::Identity;
 use crate::material::{FileKind, Material, provider};
@@ -78,7 +78,7 @@ pub struct TlsStatus {
     pub peer: Mode,
     pub client_certificates: ClientCertificates,
     pub identity: Identity,
-    pub expiry: Expiry,
+    pub expiry: CertificateExpiry,
     /// Why changed files are not used, if they are not.
     pub reload_error: Option<String>,
 }

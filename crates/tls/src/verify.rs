@@ -1,6 +1,6 @@
 //! Checks of certificates during the handshake: the chain by webpki, then the identity (TS3, TS4).
 
-use crate::identity::{Identity, InvalidIdentity, Role};
+use crate::identity::{Identity, IdentityRole, InvalidIdentity};
 use crate::material::provider;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -31,8 +31,8 @@ pub(crate) fn check(identity: &Identity, cluster: &str, nodes_only: bool) -> Res
         return Err(Refused::Cluster { found: identity.cluster.clone(), expected: cluster.to_owned() });
     }
     match identity.role {
-        Role::Client if nodes_only => Err(Refused::NotANode(identity.name.clone())),
-        Role::Client | Role::Node => Ok(()),
+        IdentityRole::Client if nodes_only => Err(Refused::NotANode(identity.name.clone())),
+        IdentityRole::Client | IdentityRole::Node => Ok(()),
     }
 }
 

@@ -424,7 +424,7 @@ impl From<v1::TxnResult> for OpResult {
 impl From<TxnAnswer> for json::TxnAnswer {
     fn from(answer: TxnAnswer) -> json::TxnAnswer {
         let (results, compacted) = match answer.results {
-            Ok(results) => (results.into_iter().map(json::OperationResult::from).collect(), None),
+            Ok(results) => (results.into_iter().map(json::OpResult::from).collect(), None),
             Err(error) => (Vec::new(), Some(error.known.unwrap_or_default())),
         };
         let TxnAnswer { succeeded, revision, request, .. } = answer;
@@ -432,15 +432,13 @@ impl From<TxnAnswer> for json::TxnAnswer {
     }
 }
 
-impl From<OpResult> for json::OperationResult {
-    fn from(result: OpResult) -> json::OperationResult {
+impl From<OpResult> for json::OpResult {
+    fn from(result: OpResult) -> json::OpResult {
         let all = |records: Vec<KeyValue>| records.into_iter().map(json::KeyValue::from).collect();
         match result {
-            OpResult::Put { previous } => json::OperationResult::Put { previous: previous.map(json::KeyValue::from) },
-            OpResult::Delete { keys, previous } => {
-                json::OperationResult::Delete { deleted: keys, previous: all(previous) }
-            }
-            OpResult::Read { records, count, more } => json::OperationResult::Get { keys: all(records), count, more },
+            OpResult::Put { previous } => json::OpResult::Put { previous: previous.map(json::KeyValue::from) },
+            OpResult::Delete { keys, previous } => json::OpResult::Delete { deleted: keys, previous: all(previous) },
+            OpResult::Read { records, count, more } => json::OpResult::Get { keys: all(records), count, more },
         }
     }
 }

@@ -55,7 +55,7 @@ impl AttachState {
         self.settle();
     }
 
-    /// The close that is answered next has unregistered its members at this node only (C13).
+    /// The close that is answered next has unregistered its members at this node only (C18).
     pub fn unreplicated(&mut self) {
         self.unreplicated = true;
     }

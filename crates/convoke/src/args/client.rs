@@ -19,8 +19,8 @@ pub(crate) enum NodesCommand {
         /// Node id
         id: String,
     },
-    /// Make a node that reaches no seed ready as the first node
-    Bootstrap,
+    /// Declare a node that reaches no seed the first of its cluster
+    DeclareFirst,
 }
 
 #[derive(Debug, Args)]

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Start(StartArgs),
     /// Show node status
     Status(Inspect),
-    /// List nodes as one node sees them, forget or bootstrap a node
+    /// List nodes as one node sees them, forget one, or declare the first
     Nodes(NodesArgs),
     /// List services with their member counts
     Services(Inspect),

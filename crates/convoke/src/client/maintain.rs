@@ -1,4 +1,4 @@
-//! `convoke drain`, `convoke undrain`, `convoke nodes forget`, `convoke nodes bootstrap`
+//! `convoke drain`, `convoke undrain`, `convoke nodes forget`, `convoke nodes declare-first`
 
 use crate::args::DrainArgs;
 use convoke_cli::output::print_json;
@@ -34,10 +34,10 @@ pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Result {
     confirm(inspect, &json!({ "forgotten": id }))
 }
 
-pub(crate) async fn bootstrap(inspect: &Inspect) -> Result {
-    let request = v1::BootstrapNodeRequest {};
-    call(&inspect.connect, async |node| node.admin().bootstrap_node(request).await).await?;
-    confirm(inspect, &json!({ "bootstrapped": true }))
+pub(crate) async fn declare_first(inspect: &Inspect) -> Result {
+    let request = v1::DeclareFirstNodeRequest {};
+    call(&inspect.connect, async |node| node.admin().declare_first_node(request).await).await?;
+    confirm(inspect, &json!({ "first": true }))
 }
 
 /// `node` is null for the node that answered.

@@ -15,7 +15,7 @@ mod watch;
 pub(crate) use coordination::{elect, lease, lock};
 pub(crate) use explain::explain;
 pub(crate) use log::{kv, log};
-pub(crate) use maintain::{bootstrap, drain, forget, undrain};
+pub(crate) use maintain::{declare_first, drain, forget, undrain};
 pub(crate) use members::{member, members};
 pub(crate) use nodes::nodes;
 pub(crate) use register::register;

@@ -3,11 +3,11 @@
 use super::keys;
 use super::load::Loaded;
 use super::secure::{audit, auth, dns_enabled, is_secured, rates, tls};
-use super::settings::Settings;
+use super::settings::{LogLimitSettings, LogTimerSettings, Settings, TimerSettings};
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
-use convoke_core::ConfigError;
+use convoke_core::{ConfigError, Timers};
 use convoke_node::StartError;
-use convoke_replica::Founding;
+use convoke_replica::{Founding, LogTimers, ReplicaLimits};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -40,9 +40,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         dialable(loaded, "join", given, address)?;
     }
     node.data_dir = Some(settings.data_dir.clone());
-    node.timers = settings.timers.build();
+    node.timers = timers(&settings.timers);
     node.limits = settings.limits.build();
-    node.network = settings.network.build();
     node.mass_failure_share = settings.mass_failure_share;
     let client_host = match settings.advertise.as_str() {
         "" => None,
@@ -88,8 +87,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         founding: founding(settings, node.timers.peer_retry_interval),
         data_dir: Some(settings.data_dir.join(LOG_DIRECTORY)),
         state: settings.log_state.build(),
-        timers: settings.log_timers.build(),
-        limits: settings.log_limits.build(),
+        timers: log_timers(&settings.log_timers),
+        limits: log_limits(&settings.log_limits),
         hold_level: settings.log.hold_level,
         supported: convoke_log::Level::SUPPORTED,
         mutation: convoke_replica::Mutation::none(),
@@ -151,6 +150,27 @@ fn traces(loaded: &Loaded, id: &str) -> Result<Option<convoke_otlp::Config>> {
     Ok(Some(convoke_otlp::Config { endpoint, sample_ratio: ratio, instance: id.to_owned(), version }))
 }
 
+/// Some timers follow the keys: their ratio to a key matters, not their length.
+fn timers(settings: &TimerSettings) -> Timers {
+    let timers = settings.build();
+    Timers {
+        gossip_interval: timers.ping_interval,
+        lone_start_wait: 5 * timers.ping_interval,
+        forget_timeout: timers.forget_timeout.max(timers.retirement()),
+        ..timers
+    }
+}
+
+fn log_timers(settings: &LogTimerSettings) -> LogTimers {
+    let timers = settings.build();
+    LogTimers { election_timeout_max: timers.election_timeout_min * 7 / 4, ..timers }
+}
+
+fn log_limits(settings: &LogLimitSettings) -> ReplicaLimits {
+    let limits = settings.build();
+    ReplicaLimits { snapshot_log_bytes: limits.log_bytes / 8, ..limits }
+}
+
 /// When this node may create a log (FD1 to FD4).
 fn founding(settings: &Settings, peer_retry_interval: Duration) -> Founding {
     let is_loopback = match settings.bind.parse::<IpAddr>() {
@@ -170,7 +190,7 @@ fn founding(settings: &Settings, peer_retry_interval: Duration) -> Founding {
 pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Sections of the keys of each component.
-const OF_NODE: &[&str] = &["", "timers", "limits", "network"];
+const OF_NODE: &[&str] = &["", "timers", "limits"];
 const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "audit", "dns"];
 const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
@@ -321,10 +341,8 @@ mod tests {
                  (timers.heartbeat_interval from X)"
             )
         );
-        let error = build(&loaded(&[("limits.watcher_queue", "X", "0")]), "n1").unwrap_err();
-        assert_eq!(error.message, "limits.watcher_queue is 0: set it to at least 1 (limits.watcher_queue from X)");
-        let error = build(&loaded(&[("clients.http_sessions", "X", "0")]), "n1").unwrap_err();
-        assert_eq!(error.message, "clients.http_sessions is 0: set it to at least 1 (clients.http_sessions from X)");
+        let error = build(&loaded(&[("clients.http_watchers", "X", "0")]), "n1").unwrap_err();
+        assert_eq!(error.message, "clients.http_watchers is 0: set it to at least 1 (clients.http_watchers from X)");
         let error = build(&loaded(&[("limits.metadata_bytes", "X", "4MiB")]), "n1").unwrap_err();
         assert!(
             error.message.contains("between nodes, and 4194304 is the limit: lower limits.metadata_bytes"),
@@ -341,6 +359,35 @@ mod tests {
         );
         let error = build(&loaded(&[("id", "--id", "a b")]), "a b").unwrap_err();
         assert!(error.message.ends_with("(id from --id)"), "{error}");
+    }
+
+    #[test]
+    fn values_that_are_no_keys_follow_the_keys() {
+        let defaults = build(&loaded(&[]), "n1").unwrap();
+        assert_eq!(defaults.node.timers, Timers::default());
+        let log = defaults.log.unwrap();
+        assert_eq!((log.timers, log.limits), (LogTimers::default(), ReplicaLimits::default()));
+        let parts = build(
+            &loaded(&[
+                ("timers.ping_interval", "X", "200ms"),
+                ("timers.tombstone_timeout", "X", "200h"),
+                ("log_timers.election_timeout_min", "X", "1s"),
+                ("log_limits.log_bytes", "X", "64MiB"),
+            ]),
+            "n1",
+        )
+        .unwrap();
+        let timers = &parts.node.timers;
+        assert_eq!(
+            (timers.gossip_interval, timers.lone_start_wait),
+            (Duration::from_millis(200), Duration::from_secs(1))
+        );
+        assert_eq!(timers.forget_timeout, timers.retirement(), "longer than seven days");
+        let log = parts.log.unwrap();
+        assert_eq!(log.timers.election_timeout_max, Duration::from_millis(1_750));
+        assert_eq!(log.limits.snapshot_log_bytes, 8 << 20);
+        let error = build(&loaded(&[("log_limits.log_bytes", "X", "42MiB")]), "n1").unwrap_err();
+        assert!(error.message.ends_with("(log_limits.log_bytes from X)"), "{error}");
     }
 
     #[test]

@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn entries_know_their_lines() {
-        let text = "region = \"eu\"\njoin = [\"a:1\", \"b:2\"]\n\n[timers]\nheartbeat_interval = \"5s\"\n\n[limits]\npeers = 0x10\n";
+        let text = "region = \"eu\"\njoin = [\"a:1\", \"b:2\"]\n\n[timers]\nheartbeat_interval = \"5s\"\n\n[limits]\nwatchers = 0x10\n";
         let entries = parse(text).unwrap();
         let shown: Vec<_> = entries.iter().map(|entry| (entry.line, entry.name.as_str())).collect();
-        assert_eq!(shown, [(1, "region"), (2, "join"), (5, "timers.heartbeat_interval"), (8, "limits.peers")]);
+        assert_eq!(shown, [(1, "region"), (2, "join"), (5, "timers.heartbeat_interval"), (8, "limits.watchers")]);
         assert_eq!(entries[1].value, json!(["a:1", "b:2"]));
         assert_eq!(entries[3].value, json!(16));
     }

@@ -7,7 +7,6 @@ use super::value::{Bytes, Time, path};
 use convoke_cli::{CLIENT_PORT, PEER_PORT};
 use convoke_core::version::NodeId;
 use convoke_core::{self, Limits, Timers};
-use convoke_node::NetworkLimits;
 use convoke_server::AuditConfig;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -37,7 +36,6 @@ pub(crate) struct Settings {
     pub(crate) tracing: TracingSettings,
     pub(crate) timers: TimerSettings,
     pub(crate) limits: LimitSettings,
-    pub(crate) network: NetworkSettings,
     pub(crate) clients: ClientSettings,
     pub(crate) client_timeouts: ClientTimeoutSettings,
     pub(crate) rates: RateSettings,
@@ -147,41 +145,17 @@ part_of!(
         tombstone_timeout: Time,
         peer_retry_interval: Time,
         dead_peer_timeout: Time,
-        forget_timeout: Time,
-        gossip_interval: Time,
         ping_interval: Time,
         ping_timeout: Time,
-        lone_start_wait: Time,
         handover_timeout: Time,
     }
 );
 
-part_of!(
-    Limits,
-    LimitSettings {
-        metadata_pairs: usize,
-        metadata_value_bytes: Bytes,
-        metadata_bytes: Bytes,
-        members: usize,
-        members_per_session: usize,
-        sessions: usize,
-        watchers: usize,
-        watcher_queue: usize,
-        peers: usize,
-    }
-);
-
-part_of!(NetworkLimits, NetworkSettings { link_queue_bytes: Bytes });
+part_of!(Limits, LimitSettings { metadata_bytes: Bytes, members: usize, sessions: usize, watchers: usize });
 
 part_of!(
     convoke_server::ServerLimits,
-    ClientSettings {
-        connections: usize,
-        connections_per_address: usize,
-        http_watchers: usize,
-        http_sessions: usize,
-        body_bytes: Bytes
-    }
+    ClientSettings { connections: usize, connections_per_address: usize, http_watchers: usize }
 );
 
 /// Rates per second of one principal or one address; 0 means no limit.
@@ -201,15 +175,9 @@ pub(crate) struct RateSettings {
 
 part_of!(convoke_server::Timeouts, ClientTimeoutSettings { headers: Time });
 
-part_of!(
-    convoke_replica::LogTimers,
-    LogTimerSettings { heartbeat_interval: Time, election_timeout_min: Time, election_timeout_max: Time }
-);
+part_of!(convoke_replica::LogTimers, LogTimerSettings { heartbeat_interval: Time, election_timeout_min: Time });
 
-part_of!(
-    convoke_replica::ReplicaLimits,
-    LogLimitSettings { proposals: usize, reads: usize, snapshot_log_bytes: Bytes, log_bytes: Bytes }
-);
+part_of!(convoke_replica::ReplicaLimits, LogLimitSettings { log_bytes: Bytes });
 
 part_of!(convoke_log::LogLimits, LogStateSettings { sessions: u64, value_bytes: Bytes, store_bytes: Bytes });
 
@@ -255,7 +223,6 @@ impl Default for Settings {
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
             timers: TimerSettings::default(),
             limits: LimitSettings::default(),
-            network: NetworkSettings::default(),
             clients: ClientSettings::default(),
             client_timeouts: ClientTimeoutSettings::default(),
             rates: RateSettings::default(),

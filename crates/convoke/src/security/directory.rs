@@ -2,7 +2,9 @@
 
 use convoke_access::{Claims, SigningKey, operator_token};
 use convoke_cli::{CommandError, Result};
-use convoke_tls::{Authority, CertificateInfo, Identity, Issued, Request, Validity, create_private_dir, inspect};
+use convoke_tls::{
+    CertificateAuthority, CertificateInfo, CertificateRequest, Identity, Issued, Validity, create_private_dir, inspect,
+};
 use convoke_tls::{write_private, write_public};
 use std::fs;
 use std::io;
@@ -52,7 +54,7 @@ impl Directory {
     }
 
     /// Creates the directory with a new authority. Rejects a directory that has keys: they would be lost.
-    pub(super) fn create(&self, cluster: &str) -> Result<Authority> {
+    pub(super) fn create(&self, cluster: &str) -> Result<CertificateAuthority> {
         if self.ca_key().exists() || self.ca().exists() {
             return Err(CommandError::rejected(format!(
                 "{} contains a certificate authority already: use `convoke tls issue` or `convoke tls renew`, or another directory",
@@ -66,20 +68,22 @@ impl Directory {
             )));
         }
         create_private_dir(&self.0).map_err(cannot("create", &self.0))?;
-        let (authority, issued) = Authority::create(cluster, days(AUTHORITY_DAYS)).map_err(|error| failed(&error))?;
+        let (authority, issued) =
+            CertificateAuthority::create(cluster, days(AUTHORITY_DAYS)).map_err(|error| failed(&error))?;
         self.write_authority(&issued)?;
         Ok(authority)
     }
 
-    pub(super) fn open(&self) -> Result<Authority> {
+    pub(super) fn open(&self) -> Result<CertificateAuthority> {
         let (ca, key) = (read(&self.ca())?, read(&self.ca_key())?);
-        Authority::open(&ca, &key).map_err(|error| CommandError::usage(format!("{}: {error}", self.ca_key().display())))
+        CertificateAuthority::open(&ca, &key)
+            .map_err(|error| CommandError::usage(format!("{}: {error}", self.ca_key().display())))
     }
 
     /// Adds a new authority, which issues from now on. Returns the certificates of both.
     pub(super) fn add_authority(&self, cluster: &str) -> Result<String> {
         self.open()?;
-        let (_, new) = Authority::create(cluster, days(AUTHORITY_DAYS)).map_err(|error| failed(&error))?;
+        let (_, new) = CertificateAuthority::create(cluster, days(AUTHORITY_DAYS)).map_err(|error| failed(&error))?;
         let both = format!("{}{}", read(&self.ca())?, new.certificate);
         self.write_authority(&Issued { certificate: both.clone(), key: new.key })?;
         Ok(both)
@@ -89,7 +93,7 @@ impl Directory {
     pub(super) fn drop_old_authorities(&self) -> Result<String> {
         let (ca, key) = (read(&self.ca())?, read(&self.ca_key())?);
         const END: &str = "-----END CERTIFICATE-----\n";
-        let own = ca.split_inclusive(END).find(|one| Authority::open(one, &key).is_ok());
+        let own = ca.split_inclusive(END).find(|one| CertificateAuthority::open(one, &key).is_ok());
         let own = own.ok_or_else(|| {
             CommandError::usage(format!(
                 "no certificate in {} belongs to {}",
@@ -164,7 +168,12 @@ impl Directory {
 }
 
 /// Issues a certificate and writes it with its key and the authorities.
-pub(super) fn write_certificate(authority: &Authority, into: &Path, request: &Request, validity: Validity) -> Result {
+pub(super) fn write_certificate(
+    authority: &CertificateAuthority,
+    into: &Path,
+    request: &CertificateRequest,
+    validity: Validity,
+) -> Result {
     create_private_dir(into).map_err(cannot("create", into))?;
     let issued = authority.issue(request, validity).map_err(|error| CommandError::usage(error.to_string()))?;
     for (name, text) in [("key.pem", &issued.key), ("cert.pem", &issued.certificate)] {

@@ -7,7 +7,7 @@ use crate::args::InitArgs;
 use convoke_base::date_time;
 use convoke_cli::Result;
 use convoke_cli::output::{print, print_json, unix_ms};
-use convoke_tls::{Identity, Request, write_private};
+use convoke_tls::{CertificateRequest, Identity, write_private};
 use std::path::Path;
 
 pub(crate) fn init(arguments: &InitArgs) -> Result {
@@ -17,7 +17,8 @@ pub(crate) fn init(arguments: &InitArgs) -> Result {
     let operator = directory.create_tokens(&arguments.cluster, random()?, random()?, unix_ms() / 1_000)?;
     for node in &nodes {
         let into = directory.node(&node.id);
-        let request = Request { identity: Identity::node(&arguments.cluster, &node.id), hosts: node.names() };
+        let request =
+            CertificateRequest { identity: Identity::node(&arguments.cluster, &node.id), hosts: node.names() };
         write_certificate(&authority, &into, &request, days(arguments.days))?;
         directory.write_node_keys(&node.id)?;
         let path = into.join("convoke.toml");

@@ -5,7 +5,7 @@ use crate::args::{CertificateArgs, RenewArgs, TlsCommand};
 use convoke_cli::output::{Palette, facts, print, print_json};
 use convoke_cli::{CommandError, Result};
 use convoke_core::version::NodeId;
-use convoke_tls::{CertificateInfo, Identity, Request, inspect as describe};
+use convoke_tls::{CertificateInfo, CertificateRequest, Identity, inspect as describe};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn tls(command: &TlsCommand) -> Result {
@@ -28,7 +28,7 @@ fn issue(arguments: &CertificateArgs) -> Result {
         (None, Some(name)) => (Identity::client(&cluster, client_name(name)?), directory.client(name)),
         (None, None) => return Err(CommandError::usage("name a node with --node, or a client with --client")),
     };
-    let request = Request { identity, hosts: arguments.host.clone() };
+    let request = CertificateRequest { identity, hosts: arguments.host.clone() };
     write_certificate(&authority, &into, &request, days(arguments.days))?;
     if let Some(id) = &arguments.node {
         directory.write_node_keys(id)?;
@@ -69,7 +69,7 @@ fn renew(arguments: &RenewArgs) -> Result {
     let authority = directory.open()?;
     for path in &paths {
         let info = certificate(path)?;
-        let request = Request { identity: identity(&info)?, hosts: info.hosts };
+        let request = CertificateRequest { identity: identity(&info)?, hosts: info.hosts };
         write_certificate(&authority, path, &request, days(arguments.days))?;
     }
     written(&paths, arguments.json)

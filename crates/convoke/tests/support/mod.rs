@@ -22,10 +22,8 @@ const TIMERS: &[(&str, &str)] = &[
     ("DEAD_PEER_TIMEOUT", "60s"),
     ("TOMBSTONE_TIMEOUT", "300s"),
     ("PEER_RETRY_INTERVAL", "200ms"),
-    ("GOSSIP_INTERVAL", "100ms"),
     ("PING_INTERVAL", "100ms"),
     ("PING_TIMEOUT", "1s"),
-    ("LONE_START_WAIT", "500ms"),
     ("HANDOVER_TIMEOUT", "20s"),
 ];
 

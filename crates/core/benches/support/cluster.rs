@@ -226,10 +226,10 @@ impl Cluster {
         [LinkId(link), LinkId(link ^ 1)]
     }
 
-    /// Whether every node is ready and all contexts are equal.
+    /// Whether every node is serving and all contexts are equal.
     pub fn agrees(&self) -> bool {
         let hash = self.nodes[0].context_hash();
-        self.nodes.iter().all(|node| node.is_ready() && node.context_hash() == hash)
+        self.nodes.iter().all(|node| node.is_serving() && node.context_hash() == hash)
     }
 
     pub fn wall_ms(&self) -> u64 {

@@ -42,7 +42,7 @@ pub fn start(nonce: u64) -> Start {
     Start { nonce, wall_ms: WALL_MS, ..Start::default() }
 }
 
-/// A node without seeds: ready at once.
+/// A node without seeds: serving at once.
 pub fn lone_node() -> Node {
     let mut node = Node::new(config("a"), start(1), NOW).expect("the configuration is valid");
     node.begin(NOW, &mut Output::default());
@@ -142,7 +142,7 @@ fn join(members: usize, per_session: usize) -> (Cluster, Vec<SessionId>, Vec<Byt
     // neither know the counters that pings name (P10) nor follow a second exchange.
     cluster.latency = 1..2;
     cluster.add_node();
-    while cluster.nodes[1].context_hash() != cluster.nodes[0].context_hash() || !cluster.nodes[1].is_ready() {
+    while cluster.nodes[1].context_hash() != cluster.nodes[0].context_hash() || !cluster.nodes[1].is_serving() {
         cluster.run_for_millis(1);
     }
     let frames = cluster.tap.take().into_iter().flatten();

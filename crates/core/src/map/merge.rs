@@ -165,7 +165,7 @@ impl CausalMap {
     }
 
     /// The tombstone `ended` as a draft that outranks `live`, if the client unregistered the member with a later request
-    /// (C10). Two nodes can give one registration different claims: they have other claim floors, or know other processes
+    /// (C16). Two nodes can give one registration different claims: they have other claim floors, or know other processes
     /// that used the id.
     fn tombstone_of_later_request(&self, ended: &Record, live: &Record) -> Option<Record> {
         seam!(self, EarlierRequestReturns => return None);
@@ -383,7 +383,7 @@ impl CausalMap {
 
     /// Raises the context of one origin to `to`, if it has reached `from` (D5).
     pub(crate) fn join_push(&mut self, origin: u32, mut from: u64, to: u64) -> bool {
-        seam!(self, PushGapClaimed => from = 0);
+        seam!(self, PushGapCovered => from = 0);
         if self.origins.entry(origin).seen < from {
             return false;
         }

@@ -321,7 +321,7 @@ impl Origins {
         self.retired.contains_key(node) && self.incarnations(node).next().is_none()
     }
 
-    /// Removes the marker of a node that is gone, because its last incarnation proves to be alive (D15).
+    /// Removes the marker of a node that is gone, because its last incarnation proves to be alive (D17).
     pub(crate) fn revive(&mut self, origin: &OriginId) {
         let last = self.retired.get(&origin.node).is_some_and(|retired| retired.incarnation == origin.incarnation);
         if last && self.is_gone(&origin.node) {

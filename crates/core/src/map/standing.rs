@@ -22,7 +22,7 @@ pub(crate) enum StandingEvent {
     Old,
     /// A node to which it is silent, since this liveness counter, sends its records, and none of its writes is held here.
     Outdated { liveness_counter: u64 },
-    /// An exchange is complete, with the origin or with a ready node that admits it.
+    /// An exchange is complete, with the origin or with a serving node that admits it.
     Exchanged,
     /// There was no evidence for the admission window.
     Quiet,

@@ -119,7 +119,7 @@ impl Record {
         self.kind == RecordKind::Live
     }
 
-    /// Whether the same process wrote this record with a later request (C10). Its claim may be lower.
+    /// Whether the same process wrote this record with a later request (C16). Its claim may be lower.
     pub(crate) fn is_of_later_request(&self, other: &Record) -> bool {
         self.client.is_same(&other.client) && request_of(self.seq) > request_of(other.seq)
     }

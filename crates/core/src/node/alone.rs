@@ -12,7 +12,7 @@ impl Node {
     /// Whether an unknown id is absent from the registry, as far as a node can tell. False while this node is starting
     /// or alone: it may only not have received the member yet. Every interface asks this method.
     pub fn asserts_absence(&self) -> bool {
-        matches!(self.phase, Phase::Ready { .. } | Phase::Stopping { .. }) && !self.is_alone()
+        matches!(self.phase, Phase::Serving { .. } | Phase::Stopping { .. }) && !self.is_alone()
     }
 
     /// Whether this node serves clients although it has reached none of its seeds since its process started (N7).
@@ -38,19 +38,19 @@ impl Node {
     }
 
     /// An operator states that this is the first node: there is no registry to receive. It concerns the registry only.
-    pub fn bootstrap(&mut self, now: Time, out: &mut Output) -> Result<(), Rejection> {
+    pub fn declare_first(&mut self, now: Time, out: &mut Output) -> Result<(), Rejection> {
         self.observe(now, out);
         let result = match self.phase {
-            Phase::Ready { .. } | Phase::Starting { .. } if self.joined => {
-                let message = "this node has joined a cluster already: there is nothing to bootstrap";
+            Phase::Serving { .. } | Phase::Starting { .. } if self.joined => {
+                let message = "this node has joined a cluster already: it cannot be declared the first node";
                 Err(Rejection::new(ErrorCode::InvalidArgument, message))
             }
-            Phase::Ready { .. } | Phase::Starting { .. } => Ok(()),
+            Phase::Serving { .. } | Phase::Starting { .. } => Ok(()),
             Phase::Stopping { .. } | Phase::Over => Err(super::attach::not_ready()),
         };
         if result.is_ok() {
             self.join_cluster(None, Duration::ZERO, out);
-            self.become_ready(true, Duration::ZERO, out);
+            self.begin_serving(true, Duration::ZERO, out);
         }
         self.count_rejection(result)
     }
@@ -63,7 +63,7 @@ impl Node {
         }
         self.joined = true;
         let now = self.clock.now;
-        if let Phase::Ready { absence_from, .. } = &mut self.phase {
+        if let Phase::Serving { absence_from, .. } = &mut self.phase {
             *absence_from = now + grace;
             out.events.push(RegistryEvent::Joined { node: with.cloned() });
         }
@@ -88,7 +88,7 @@ fn alone_message(failures: &[String]) -> String {
     let reached = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
     format!(
         "this node has reached none of its seeds{reached}, so it cannot tell what is absent; ask another node, or run \
-         `convoke nodes bootstrap` if this is the first node of its cluster"
+         `convoke nodes declare-first` if this is the first node of its cluster"
     )
 }
 

@@ -1,6 +1,6 @@
 //! Inputs and outputs of a node.
 
-use super::ExcessiveClaim;
+use super::ExcessiveNumber;
 use crate::error::Rejection;
 use crate::filter::Filter;
 use crate::member::{Liveness, Member, MemberSpec, Record, Space};
@@ -294,10 +294,10 @@ pub enum RegistryEvent {
         node: Option<NodeId>,
         reason: String,
     },
-    /// A peer sent a frame that claims more than a correct node can (P10).
-    ClaimRejected {
+    /// A peer sent a frame with a number that no correct node sends (P10).
+    FrameRejected {
         node: Option<NodeId>,
-        claim: ExcessiveClaim,
+        excess: ExcessiveNumber,
     },
     /// A peer holds other records although both have received the same writes (D16).
     Diverged {
@@ -313,20 +313,20 @@ pub enum RegistryEvent {
         timeout: Duration,
     },
     /// A peer reports a newer incarnation or another process with this node's id, and this node continues: such a report
-    /// does not stop it (N8).
+    /// does not stop it (N9).
     IdDisputed {
         by: NodeId,
         incarnation: Incarnation,
     },
-    Ready {
-        /// No peer has confirmed that the registry is complete (N3).
+    Serving {
+        /// No peer has confirmed that the registry is complete (N8).
         first: bool,
         /// None of the seeds was reached (N7).
         alone: bool,
     },
-    /// This node is ready although exchanges with these peers are not complete. Until `grace` has passed, it reports no
+    /// This node is serving although exchanges with these peers are not complete. Until `grace` has passed, it reports no
     /// member as absent to resuming watchers (N3).
-    ReadyWithout {
+    ServingWithout {
         peers: Vec<NodeId>,
         grace: Duration,
     },
@@ -458,7 +458,7 @@ pub enum DegradedReason {
     Sessions,
     /// Most other nodes fell silent at once.
     Nodes,
-    /// Another node reports a newer incarnation or another process with this node's id (N8).
+    /// Another node reports a newer incarnation or another process with this node's id (N9).
     Identity,
 }
 

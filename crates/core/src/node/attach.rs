@@ -38,7 +38,7 @@ impl Node {
 
     /// Validates an attach apart from its claim. Returns the ids of its members.
     pub(super) fn check_attach<'a>(&self, request: &'a Attach) -> Result<BTreeSet<&'a str>, Rejection> {
-        if !matches!(self.phase, Phase::Ready { .. }) {
+        if !matches!(self.phase, Phase::Serving { .. }) {
             return Err(self.not_accepting_clients(&request.client));
         }
         let limits = &self.config.limits;

@@ -28,7 +28,7 @@ impl Node {
                 }
                 Outcome::Stored(stored) => {
                     if stored.new.origin.index == self.map.origins.me() {
-                        // A repeated tombstone (C10, D13).
+                        // A repeated tombstone (C16, D13).
                         self.counters.local_writes += 1;
                         self.sessions.take(stored.new.slot);
                     } else {
@@ -159,7 +159,7 @@ impl Node {
     fn ends_registration(&self, old: &Record, new: &Record, client: &ClientProcess) -> bool {
         let same_client = new.client.id == client.id;
         let same_process = same_client && new.client.nonce == client.nonce;
-        // The client has decided after the request that wrote the other record (C10).
+        // The client has decided after the request that wrote the other record (C16).
         if old.is_of_later_request(new) {
             return false;
         }

@@ -8,10 +8,10 @@ use crate::version::NodeId;
 const DIFFERENCES_MIN: u32 = 3;
 
 impl Node {
-    /// The digest of the contents, for comparison. A node that is not ready writes nothing, so its differences may wait
+    /// The digest of the contents, for comparison. A node that is not serving writes nothing, so its differences may wait
     /// for a write of its own (D13).
     pub(super) fn contents_digest(&self) -> Option<u64> {
-        if self.is_ready() { self.map.contents_digest() } else { None }
+        if self.is_serving() { self.map.contents_digest() } else { None }
     }
 
     /// Compares the digest of a peer whose context hash equals that of this node.

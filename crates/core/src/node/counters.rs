@@ -7,7 +7,7 @@ convoke_counters::counters! {
         frames_received,
         /// Malformed frames received from peers; each one closes its link.
         frames_malformed,
-        /// Frames received from peers that claimed more than a correct node can; each one closes its link.
+        /// Frames received from peers with numbers that no correct node sends; each one closes its link.
         frames_excessive,
         /// Peer handshakes rejected.
         handshakes_rejected,

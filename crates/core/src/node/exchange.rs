@@ -183,7 +183,7 @@ impl Node {
     /// The context, and for how long this node itself reports no member as absent.
     fn context_to_send(&self) -> Context {
         let grace = match self.phase {
-            Phase::Ready { absence_from, .. } => absence_from.since(self.clock.now),
+            Phase::Serving { absence_from, .. } => absence_from.since(self.clock.now),
             _ => Duration::ZERO,
         };
         Context { grace_ms: grace.as_millis() as u64, ..self.map.context() }
@@ -219,7 +219,7 @@ impl Node {
     pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
         let mut context = self.context_to_send();
         // The receiver ignores records of origins that it has retired. It must not claim them, even if it admits the
-        // origin again before the delta ends (D15).
+        // origin again before the delta ends (D17).
         let sent = context.clock.iter().filter(|(origin, _)| !receiver.is_retired(origin));
         context.clock = sent.map(|(origin, n)| (origin.clone(), n)).collect();
         let pending = match self.map.delta(&receiver) {
@@ -338,7 +338,7 @@ impl Node {
             return;
         }
         self.relayed_old(&chunk.evidence, node, out);
-        seam!(self, PartialDeltaClaimed => chunk.reply.iter().for_each(|context| self.map.join(context, self.clock)));
+        seam!(self, PartialDeltaCovered => chunk.reply.iter().for_each(|context| self.map.join(context, self.clock)));
         self.apply_items(&chunk.items, chunk.full, out);
         if self.phase == Phase::Over {
             return;
@@ -473,7 +473,7 @@ impl Node {
     fn exchanged(&mut self, node: &NodeId, context: &Context, evidence: &[EvidenceItem], out: &mut Output) {
         self.readmit_returning(node, context, evidence, out);
         self.join_cluster(Some(node), Duration::from_millis(context.grace_ms), out);
-        if self.has_been_ready(node) {
+        if self.has_served(node) {
             self.paused_for = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);
             self.registry_received(node, Duration::from_millis(context.grace_ms), out);

@@ -41,7 +41,7 @@ impl Node {
     fn silent_state(&self, index: u32) -> SilentState {
         let entry = self.map.origins.entry(index);
         let due = |space: &Space| self.is_due(*space, index);
-        let able = matches!(self.phase, Phase::Ready { .. }) && due(&Space::Member);
+        let able = matches!(self.phase, Phase::Serving { .. }) && due(&Space::Member);
         let expires = able && self.is_responsible_for(&entry.origin.id);
         let expires = [Space::Name, Space::Member].into_iter().find(due).filter(|_| expires);
         SilentState {
@@ -119,7 +119,7 @@ impl Node {
             .map
             .origins
             .iter()
-            .filter(|(index, entry)| entry.standing.is_admitted() && (*index == me || self.is_serving(entry)))
+            .filter(|(index, entry)| entry.standing.is_admitted() && (*index == me || self.states_serving(entry)))
             .map(|(_, entry)| &entry.origin.id.node)
             .collect();
         nodes.dedup();
@@ -190,7 +190,7 @@ impl Node {
             self.retire(node, due, out);
         }
         self.map.note_written_off(context);
-        if !matches!(self.phase, Phase::Ready { .. }) {
+        if !matches!(self.phase, Phase::Serving { .. }) {
             return;
         }
         let written_off = context.written_off.get(&self.me);

@@ -22,9 +22,9 @@ impl Node {
             Message::decode(frame)
         };
         if let Ok(message) = &decoded
-            && let Err(claim) = self.check_claims(message)
+            && let Err(excess) = self.check_numbers(message)
         {
-            self.reject_claim(link, claim, out);
+            self.reject_frame(link, excess, out);
             return;
         }
         let handled = decoded.and_then(|message| self.handle(link, message, frame, out));

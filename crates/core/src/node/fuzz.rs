@@ -93,7 +93,7 @@ fn recorded() -> Vec<Vec<u8>> {
     for kind in [HELLO, PING, PUSH, CHUNK] {
         assert!(frames.iter().any(|frame| frame[0] == kind), "no frame of kind {kind} was recorded");
     }
-    assert!(nodes.iter().all(Node::is_ready));
+    assert!(nodes.iter().all(Node::is_serving));
     frames
 }
 

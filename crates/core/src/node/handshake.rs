@@ -24,7 +24,7 @@ impl Node {
             region: self.config.region.clone(),
             peer_address: self.config.peer_address.clone(),
             client_address: self.config.client_address.clone(),
-            ready: self.is_ready(),
+            serving: self.is_serving(),
             known_incarnation: to.and_then(|origin| self.map.known_incarnation(&origin.node, origin)),
             nodes,
         }
@@ -103,12 +103,12 @@ impl Node {
         }
         let node = hello.origin.node.clone();
         if let Some(reason) = self.objection(hello) {
-            // A starting process does not stop one that is ready (N4).
+            // A starting process does not stop one that serves (N4).
             let starting = matches!(self.phase, Phase::Starting { .. });
-            let named = reason == RejectReason::Identity && !(starting && hello.ready);
+            let named = reason == RejectReason::Identity && !(starting && hello.serving);
             self.reject(id, node, reason, named.then_some(self.me.incarnation), String::new(), out);
             if reason == RejectReason::Identity {
-                self.met_duplicate(hello.origin.incarnation, hello.ready, out);
+                self.met_duplicate(hello.origin.incarnation, hello.serving, out);
             }
             return;
         }
@@ -117,7 +117,7 @@ impl Node {
             // meet (N4).
             let there = self.peers.peers.get(&node).map_or_else(String::new, |peer| peer.peer_address.clone());
             self.reject(id, node.clone(), RejectReason::Identity, Some(current), there, out);
-            if hello.ready
+            if hello.serving
                 && hello.origin.incarnation > current
                 && let Some(link) = self.peers.link_to(&node)
             {
@@ -223,7 +223,7 @@ impl Node {
         let Some(peer) = self.peers.peers.get_mut(&hello.origin.node) else { return };
         peer.region.clone_from(&hello.region);
         peer.client_address.clone_from(&hello.client_address);
-        (peer.ready, peer.stopping) = (hello.ready, false);
+        (peer.serving, peer.stopping) = (hello.serving, false);
         if !hello.peer_address.is_empty() {
             peer.peer_address.clone_from(&hello.peer_address);
         }

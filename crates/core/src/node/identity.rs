@@ -1,10 +1,10 @@
-//! The id of this node: which reports of others about it count (N1, N4, N8).
+//! The id of this node: which reports of others about it count (N1, N4, N9).
 //!
 //! One compromised node can report anything. So a report of another node never stops this one, and a running node takes a
 //! higher number only if several nodes ignore what it writes. A connected node that works does not ignore it: it retires an
 //! incarnation only after a long silence (D14). So a false report cannot be spread through correct nodes.
 
-use super::frame_claims::{RESTARTS_MAX, WITNESSES};
+use super::frame_numbers::{RESTARTS_MAX, WITNESSES};
 use super::{Effect, LinkId, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, StopReason};
 use crate::member::Record;
 use crate::mutant::seam;
@@ -39,14 +39,14 @@ pub(super) struct Identity {
 }
 
 impl Node {
-    /// Whether others report a newer incarnation or another process with this node's id (N8).
+    /// Whether others report a newer incarnation or another process with this node's id (N9).
     pub fn is_id_disputed(&self) -> bool {
         let recent = self.config.timers.heartbeat_timeout * 2;
         self.identity.reports.values().any(|at| self.clock.now.since(*at) < recent)
     }
 
     fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Ready { .. } | Phase::Stopping { .. })
+        matches!(self.phase, Phase::Serving { .. } | Phase::Stopping { .. })
     }
 
     /// Whether the other end of a link is a process with this node's id: its certificate names it, or without TLS the process
@@ -71,7 +71,7 @@ impl Node {
     }
 
     /// Another process with this id is at the other end of a link (N4), or a starting process is told so.
-    pub(super) fn met_duplicate(&mut self, other: Incarnation, other_ready: bool, out: &mut Output) {
+    pub(super) fn met_duplicate(&mut self, other: Incarnation, other_serving: bool, out: &mut Output) {
         seam!(self, DuplicateIdTolerated => return);
         match &mut self.phase {
             Phase::Starting { rejected, .. } => {
@@ -87,7 +87,7 @@ impl Node {
                     Some(_) => {}
                 }
             }
-            Phase::Ready { .. } | Phase::Stopping { .. } if other_ready && other > self.me.incarnation => {
+            Phase::Serving { .. } | Phase::Stopping { .. } if other_serving && other > self.me.incarnation => {
                 self.stop_now(StopReason::IdentityConflict, out);
             }
             _ => {}
@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Takes a higher number if two nodes have retired this incarnation, or all others, or for a while all that are connected
-    /// (N8). Then nobody reads what it writes.
+    /// (N9). Then nobody reads what it writes.
     fn restart_if_ignored(&mut self, out: &mut Output) {
         let ignored_by = &self.identity.retired_by;
         let others = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left).count();
@@ -217,7 +217,7 @@ impl Node {
         }
         let pause = self.config.timers.heartbeat_timeout;
         let due = self.identity.replaced_at.is_some_and(|at| self.clock.now.since(at) >= pause);
-        if self.identity.replace && due && matches!(self.phase, Phase::Ready { .. }) {
+        if self.identity.replace && due && matches!(self.phase, Phase::Serving { .. }) {
             (self.identity.replace, self.identity.replaced_at) = (false, Some(self.clock.now));
             self.write_node_record(out);
         }

@@ -79,7 +79,7 @@ impl Node {
         self.judge(index, event, out);
     }
 
-    /// A node whose name was removed proves to be alive: it was behind a partition for a long time (D15).
+    /// A node whose name was removed proves to be alive: it was behind a partition for a long time (D17).
     fn readmit_gone(&mut self, origin: &OriginId) {
         seam!(self, MuteReturned => return);
         self.map.origins.revive(origin);
@@ -157,7 +157,7 @@ impl Node {
     }
 
     /// Readmits returning origins after a complete exchange with a peer (L8). It counts if the peer is the origin, or is
-    /// ready and admits it, and if the peer had the writes that the origin had announced.
+    /// serving and admits it, and if the peer had the writes that the origin had announced.
     pub(super) fn readmit_returning(
         &mut self,
         node: &NodeId,
@@ -166,13 +166,13 @@ impl Node {
         out: &mut Output,
     ) {
         let window = self.config.timers.admission_window();
-        let ready = self.has_been_ready(node);
+        let serving = self.has_served(node);
         for index in self.returning_origins() {
             let entry = self.map.origins.entry(index);
             let origin = &entry.origin.id;
             let admits = |item: &EvidenceItem| item.origin == *origin && Duration::from_millis(item.age_ms) < window;
             let current = entry.standing.is_complete_with(context.clock.get(origin));
-            if current && (origin.node == *node || ready && evidence.iter().any(admits)) {
+            if current && (origin.node == *node || serving && evidence.iter().any(admits)) {
                 self.judge(index, StandingEvent::Exchanged, out);
             }
         }
@@ -223,17 +223,17 @@ impl Node {
         self.map.origins.entry(index).evidence.received_at.silence_without_pauses(self.clock, Duration::MAX)
     }
 
-    /// Whether a linked peer is ready, or was ready in its current incarnation and is stopping by now: its registry is
+    /// Whether a linked peer is serving, or was serving in its current incarnation and is stopping by now: its registry is
     /// complete (N3).
-    pub(super) fn has_been_ready(&self, node: &NodeId) -> bool {
+    pub(super) fn has_served(&self, node: &NodeId) -> bool {
         let Some(peer) = self.peers.peers.get(node) else { return false };
         let run = peer.incarnation.map(|incarnation| OriginId { node: node.clone(), incarnation });
         let index = run.and_then(|run| self.map.origins.index_of(&run));
-        peer.ready || index.is_some_and(|index| self.is_serving(self.map.origins.entry(index)))
+        peer.serving || index.is_some_and(|index| self.states_serving(self.map.origins.entry(index)))
     }
 
     /// Whether an origin states that it is serving, by its node record, which it unregisters when it leaves.
-    pub(super) fn is_serving(&self, entry: &OriginEntry) -> bool {
+    pub(super) fn states_serving(&self, entry: &OriginEntry) -> bool {
         let own = self.map.record(Space::Member, &node_member_id(&entry.origin.id.node));
         own.is_some_and(|record| record.is_live() && record.origin.index == entry.origin.index)
     }

@@ -12,7 +12,7 @@ mod counters;
 mod exchange;
 mod expiry;
 mod explain;
-mod frame_claims;
+mod frame_numbers;
 mod frames;
 #[cfg(test)]
 mod fuzz;
@@ -41,7 +41,7 @@ mod topology;
 pub use api::*;
 pub use counters::Counters;
 pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
-pub use frame_claims::ExcessiveClaim;
+pub use frame_numbers::ExcessiveNumber;
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, Registration, ServiceView, Sizes, SlotView};
 pub use replication::{Replicated, Unreplicated};
@@ -130,7 +130,7 @@ pub struct Node {
     /// Nodes that know writes of this incarnation that it does not know (P10).
     witnesses: BTreeSet<NodeId>,
     guard: guard::Guard,
-    /// What others report about the id of this node (N8).
+    /// What others report about the id of this node (N9).
     identity: identity::Identity,
     /// While it is starting: the registries it has received (N3).
     received: readiness::Received,
@@ -151,14 +151,14 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Starting {
-        /// Time since which no ready node could be reached.
+        /// Time since which no serving node could be reached.
         since: Time,
-        /// A ready node has been reached: there is a registry to receive.
+        /// A serving node has been reached: there is a registry to receive.
         met: bool,
         /// Time since which others report that this id is in use.
         rejected: Option<Time>,
     },
-    Ready {
+    Serving {
         since: Time,
         /// Before this time, no member is reported as absent (N3).
         absence_from: Time,

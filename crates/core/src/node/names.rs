@@ -29,7 +29,7 @@ impl Node {
     }
 
     fn check_register_name(&self, name: &str, location: &str) -> Result<(), Rejection> {
-        if !matches!(self.phase, Phase::Ready { .. }) {
+        if !matches!(self.phase, Phase::Serving { .. }) {
             return Err(super::attach::not_ready());
         }
         check_name(name, location, &self.config.limits)?;
@@ -149,13 +149,13 @@ impl Node {
     /// (N2).
     pub fn names_complete(&mut self, now: Time, out: &mut Output) {
         self.observe(now, out);
-        if matches!(self.phase, Phase::Ready { .. }) {
+        if matches!(self.phase, Phase::Serving { .. }) {
             self.settle_names(out);
         }
     }
 
     pub(super) fn settle_names_in_time(&mut self, out: &mut Output) {
-        if let Phase::Ready { since, .. } = self.phase
+        if let Phase::Serving { since, .. } = self.phase
             && !self.names_settled
             && self.clock.now >= since + self.config.timers.heartbeat_timeout
         {
@@ -183,7 +183,7 @@ impl Node {
 
     /// Handles a record that replaces a key of this node, or that revives one of its older incarnations.
     pub(super) fn defend_own(&mut self, new: &Arc<Record>, out: &mut Output) {
-        if !matches!(self.phase, Phase::Ready { .. }) {
+        if !matches!(self.phase, Phase::Serving { .. }) {
             return;
         }
         match new.space {
@@ -234,7 +234,7 @@ impl Node {
             return;
         }
         self.log = SmolStr::new(log);
-        if matches!(self.phase, Phase::Ready { .. }) {
+        if matches!(self.phase, Phase::Serving { .. }) {
             self.write_node_record(out);
         }
     }

@@ -58,15 +58,16 @@ impl Node {
             .filter(|index| self.map.origins.entry(*index).evidence.liveness_counter > 0)
             .map(|index| self.evidence_of(index))
             .collect();
-        let (liveness_counter, ready, context_hash) =
-            (self.liveness_counter, self.is_ready(), self.map.origins.context_hash());
+        let (liveness_counter, serving, context_hash) =
+            (self.liveness_counter, self.is_serving(), self.map.origins.context_hash());
         let contents = self.contents_digest();
         let regions = self.linked_regions();
         let written = self.written();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (seq, echo) = (link.next_ping(clock), link.received_seq);
-        let ping = Ping { seq, echo, liveness_counter, written, context_hash, contents, ready, regions, ask, evidence };
+        let ping =
+            Ping { seq, echo, liveness_counter, written, context_hash, contents, serving, regions, ask, evidence };
         self.send(id, &Message::Ping(ping), out);
     }
 
@@ -78,8 +79,8 @@ impl Node {
             link.regions = ping.regions;
         }
         if let Some(peer) = self.peers.peers.get_mut(node) {
-            peer.stopping = !ping.ready && (peer.ready || peer.stopping);
-            peer.ready = ping.ready;
+            peer.stopping = !ping.serving && (peer.serving || peer.stopping);
+            peer.serving = ping.serving;
         }
         self.relayed_all(&ping.evidence, node, out);
         // One ping may have crossed a push; two in a row have not.
@@ -90,7 +91,7 @@ impl Node {
         seam!(self, NoExchange => differs = false);
         let link = self.peers.links.get_mut(&id);
         let differed = link.is_some_and(|link| std::mem::replace(&mut link.differed, differs));
-        let starting = !self.is_ready() && self.has_been_ready(node);
+        let starting = !self.is_serving() && self.has_served(node);
         if (differs && differed && self.me.node < *node) || starting {
             self.want(id, out);
         }

@@ -16,7 +16,7 @@ pub struct PeerView {
     pub peer_address: String,
     pub client_address: String,
     pub incarnation: Option<Incarnation>,
-    pub ready: bool,
+    pub serving: bool,
     /// Its latest evidence; `None` if there is none.
     pub evidence: Option<EvidenceView>,
     /// Number of its known writes that have not arrived here.
@@ -167,7 +167,7 @@ impl Node {
             peer_address: peer.peer_address.clone(),
             client_address: peer.client_address.clone(),
             incarnation: peer.incarnation,
-            ready: peer.ready,
+            serving: peer.serving,
             evidence: evidence.map(|evidence| EvidenceView {
                 liveness_counter: evidence.liveness_counter,
                 age: evidence.received_at.silence(self.clock),

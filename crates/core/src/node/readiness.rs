@@ -1,4 +1,4 @@
-//! When a starting node has the registry: it compares contexts with every ready peer that it reaches (N3).
+//! When a starting node has the registry: it compares contexts with every serving peer that it reaches (N3).
 
 use super::{Node, Output, Phase, RegistryEvent};
 use crate::mutant::seam;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The registries that a starting node has received.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// The ready peers with which an exchange is complete.
+    /// The serving peers with which an exchange is complete.
     from: BTreeSet<NodeId>,
     /// When the first of them was complete.
     first_at: Option<Time>,
@@ -19,7 +19,7 @@ pub(super) struct Received {
 }
 
 impl Node {
-    /// An exchange with a ready peer is complete.
+    /// An exchange with a serving peer is complete.
     pub(super) fn registry_received(&mut self, from: &NodeId, grace: Duration, out: &mut Output) {
         if matches!(self.phase, Phase::Starting { .. }) {
             self.received.from.insert(from.clone());
@@ -29,7 +29,7 @@ impl Node {
         }
     }
 
-    /// A starting node that has a registry is ready once it has exchanged with all ready peers that it reaches: the first
+    /// A starting node that has a registry is serving once it has exchanged with all serving peers that it reaches: the first
     /// one may lag behind the others. It does not wait for longer than `lone_start_wait`.
     pub(super) fn check_received(&mut self, out: &mut Output) {
         let Some(first_at) = self.received.first_at.filter(|_| matches!(self.phase, Phase::Starting { .. })) else {
@@ -40,13 +40,13 @@ impl Node {
         let (bound, without) = (timers.lone_start_wait, timers.heartbeat_timeout);
         // A dial that is not answered by then is one to a dead node, or to one behind a partition.
         let dialling = waited < timers.ping_interval && self.is_connecting();
-        let missing = self.ready_peers_not_received();
-        seam!(self, ReadyAfterOnePeer => return self.become_ready(false, grace, out));
+        let missing = self.serving_peers_not_received();
+        seam!(self, ServingAfterOnePeer => return self.begin_serving(false, grace, out));
         if missing.is_empty() && !dialling {
-            self.become_ready(false, grace, out);
+            self.begin_serving(false, grace, out);
         } else if waited >= bound {
-            self.become_ready(false, grace.max(without), out);
-            out.events.push(RegistryEvent::ReadyWithout { peers: missing, grace: without });
+            self.begin_serving(false, grace.max(without), out);
+            out.events.push(RegistryEvent::ServingWithout { peers: missing, grace: without });
         }
     }
 
@@ -56,10 +56,10 @@ impl Node {
         !self.peers.dials.is_empty() || self.peers.links.values().any(|link| link.phase == LinkPhase::Handshake)
     }
 
-    /// Connected ready peers whose registry has not been received.
-    fn ready_peers_not_received(&self) -> Vec<NodeId> {
+    /// Connected serving peers whose registry has not been received.
+    fn serving_peers_not_received(&self) -> Vec<NodeId> {
         let linked = self.peers.up().map(|(node, _)| node);
-        let missing = linked.filter(|node| !self.received.from.contains(*node) && self.has_been_ready(node));
+        let missing = linked.filter(|node| !self.received.from.contains(*node) && self.has_served(node));
         missing.cloned().collect()
     }
 

@@ -34,7 +34,7 @@ impl Node {
 
     /// Builds the attach that the client would send if it had its own state. Returns whether it keeps the claims.
     fn restore_from_registry(&self, request: &Reattach) -> Result<(Attach, bool), Rejection> {
-        if !self.is_ready() {
+        if !self.is_serving() {
             return Err(self.not_accepting_clients(&request.client));
         }
         let session = self.sessions.of_client(&request.client).and_then(|id| self.sessions.get(id));
@@ -115,7 +115,7 @@ impl Node {
         request.creator.as_ref().is_some_and(serves)
     }
 
-    /// Notes that another node owns a member of a session that is attached here (C8).
+    /// Notes that another node owns a member of a session that is attached here (C15).
     pub(super) fn note_owner_elsewhere(&mut self, record: &Record) {
         if record.space != Space::Member || !record.is_live() {
             return;
@@ -150,12 +150,12 @@ impl Node {
     }
 
     /// Registers the member of a later request again, if a record of an earlier one outranks it because its claim is higher
-    /// (C10). The owner of the later one may be lost, so every node that meets both records does this, in a session that
+    /// (C16). The owner of the later one may be lost, so every node that meets both records does this, in a session that
     /// waits for the client. Returns whether it did.
     pub(super) fn restore_later_request(&mut self, later: &Record, winner: &Record, out: &mut Output) -> bool {
         seam!(self, LaterRequestNotRestored => return false);
         let inverted = later.is_live() && winner.is_live() && later.is_of_later_request(winner);
-        if !inverted || !self.is_ready() {
+        if !inverted || !self.is_serving() {
             return false;
         }
         let Some(session) = self.waiting_session(later) else { return false };

@@ -1,4 +1,4 @@
-//! Which writes of this node another ready node has received (C12, C13).
+//! Which writes of this node another serving node has received (C12, C13).
 
 use super::{LinkId, Node, Output, PeerState};
 use crate::mutant::seam;
@@ -11,14 +11,14 @@ use std::collections::VecDeque;
 /// How far the writes of this node are replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicated {
-    /// No ready peer is connected.
+    /// No serving peer is connected.
     Alone,
-    /// A ready peer has received all writes up to this one.
+    /// A serving peer has received all writes up to this one.
     UpTo(u64),
 }
 
 impl Replicated {
-    /// The number up to which another ready node has the writes; 0 if there is none.
+    /// The number up to which another serving node has the writes; 0 if there is none.
     pub fn number(self) -> u64 {
         match self {
             Replicated::Alone => 0,
@@ -70,10 +70,10 @@ impl Node {
     }
 
     pub fn replicated(&self) -> Replicated {
-        let ready = self.peers.up().filter(|(node, _)| self.peers.peers.get(*node).is_some_and(|peer| peer.ready));
+        let serving = self.peers.up().filter(|(node, _)| self.peers.peers.get(*node).is_some_and(|peer| peer.serving));
         let mut received: fn(&Link) -> u64 = |link| link.received_writes;
         seam!(self, SentIsReplicated => received = |link| link.sent.unwrap_or(0));
-        ready.map(|(_, link)| received(link)).max().map_or(Replicated::Alone, Replicated::UpTo)
+        serving.map(|(_, link)| received(link)).max().map_or(Replicated::Alone, Replicated::UpTo)
     }
 
     /// The number of the last unregistration that this node wrote; 0 if there is none.

@@ -1,6 +1,6 @@
-//! The search for writes that a client has seen and this node has not received (C11).
+//! The search for writes that a client has seen and this node has not received (C17).
 //!
-//! A client names writes by their dots. If this node lacks one, it asks its ready peers whether they have it, and exchanges
+//! A client names writes by their dots. If this node lacks one, it asks its serving peers whether they have it, and exchanges
 //! with those that do. The caller polls: each poll ends the search, or begins another round of questions.
 
 use super::{LinkId, Node, Output};
@@ -47,7 +47,7 @@ pub enum Coverage {
     Searching(u64),
     /// A peer has the writes, or a node has a link to their origin. They are expected here.
     Expected(u64),
-    /// All ready peers have answered. None has the writes or a link to their origin.
+    /// All serving peers have answered. None has the writes or a link to their origin.
     Missing,
 }
 
@@ -100,7 +100,7 @@ impl Node {
         Ok(self.ask_round(id, search.query + 1, missing, Coverage::Expected, out))
     }
 
-    /// Asks all ready peers.
+    /// Asks all serving peers.
     fn ask_round(
         &mut self,
         id: u64,
@@ -109,9 +109,9 @@ impl Node {
         state: impl FnOnce(u64) -> Coverage,
         out: &mut Output,
     ) -> Coverage {
-        let ready = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.ready);
+        let serving = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.serving);
         let awaited: BTreeSet<LinkId> =
-            self.peers.up().filter(|(node, _)| ready(node)).map(|(_, link)| link.id).collect();
+            self.peers.up().filter(|(node, _)| serving(node)).map(|(_, link)| link.id).collect();
         if awaited.is_empty() {
             return Coverage::Missing;
         }

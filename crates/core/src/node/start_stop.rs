@@ -1,4 +1,4 @@
-//! Starting, becoming ready, restarting, stopping (N1–N6).
+//! Starting, serving, restarting, stopping (N1–N6).
 
 use super::attach::not_ready;
 use super::queries::node_member_id;
@@ -39,30 +39,30 @@ impl Node {
         }
         if self.is_first() {
             self.joined = true;
-            self.become_ready(true, self.config.timers.heartbeat_timeout, out);
+            self.begin_serving(true, self.config.timers.heartbeat_timeout, out);
         }
     }
 
     /// Whether there is no other node to receive the registry from.
     fn is_first(&self) -> bool {
-        seam!(self, ReadyBeforeExchange => return true);
+        seam!(self, ServingBeforeExchange => return true);
         self.peers.peers.is_empty() && self.peers.seeds.is_empty()
     }
 
-    pub fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready { .. })
+    pub fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Serving { .. })
     }
 
     /// The registry is complete, as far as reachable: the node accepts clients (N3). `first` if no peer confirmed that. During the grace
     /// period no member is reported as absent: the peer may itself have started alone a moment ago.
-    pub(super) fn become_ready(&mut self, first: bool, grace: Duration, out: &mut Output) {
+    pub(super) fn begin_serving(&mut self, first: bool, grace: Duration, out: &mut Output) {
         if !matches!(self.phase, Phase::Starting { .. }) {
             return;
         }
         let now = self.clock.now;
-        self.phase = Phase::Ready { since: now, absence_from: now + grace };
+        self.phase = Phase::Serving { since: now, absence_from: now + grace };
         self.map.may_write = true;
-        out.events.push(RegistryEvent::Ready { first, alone: self.is_alone() });
+        out.events.push(RegistryEvent::Serving { first, alone: self.is_alone() });
         self.write_node_record(out);
         self.restate_tombstones(out);
     }
@@ -92,14 +92,14 @@ impl Node {
         written.filter(|record| record.space == Space::Member && !record.is_live()).cloned().collect()
     }
 
-    /// A starting node that reaches only starting nodes: the lowest id becomes ready after a while (N3). A node that
-    /// has met a ready node holds a part of its registry and waits longer for the rest.
+    /// A starting node that reaches only starting nodes: the lowest id begins to serve after a while (N8). A node that
+    /// has met a serving node holds a part of its registry and waits longer for the rest.
     pub(super) fn check_readiness(&mut self, out: &mut Output) {
         let now = self.clock.now;
         let Phase::Starting { since, met, rejected } = &mut self.phase else { return };
         let reachable: Vec<(&NodeId, bool)> =
-            self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?.ready))).collect();
-        if reachable.iter().any(|(_, ready)| *ready) {
+            self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?.serving))).collect();
+        if reachable.iter().any(|(_, serving)| *serving) {
             (*since, *met) = (now, true);
             return;
         }
@@ -107,7 +107,7 @@ impl Node {
         let wait = if *met { timers.heartbeat_timeout.max(timers.lone_start_wait) } else { timers.lone_start_wait };
         let lowest = reachable.iter().all(|(node, _)| self.me.node < **node);
         if rejected.is_none() && lowest && now >= *since + wait {
-            self.become_ready(true, timers.heartbeat_timeout, out);
+            self.begin_serving(true, timers.heartbeat_timeout, out);
         }
     }
 
@@ -163,7 +163,7 @@ impl Node {
     pub fn stop(&mut self, now: Time, out: &mut Output) {
         self.observe(now, out);
         match self.phase {
-            Phase::Ready { .. } => {
+            Phase::Serving { .. } => {
                 let deadline = self.clock.now + self.config.timers.handover_timeout;
                 self.phase = Phase::Stopping { deadline };
                 self.check_stopping(out);
@@ -222,7 +222,7 @@ impl Node {
         let pushed_to = |link: &Link| link.sent.is_some() && link.outgoing.is_none();
         let left = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.state == PeerState::Left);
         let is_live = |entry: &OriginEntry| {
-            entry.standing.is_admitted() && self.is_serving(entry) && !left(&entry.origin.id.node)
+            entry.standing.is_admitted() && self.states_serving(entry) && !left(&entry.origin.id.node)
         };
         let alone = !self.map.origins.iter().any(|(index, entry)| index != me && is_live(entry));
         alone || self.peers.up().any(|(_, link)| pushed_to(link))
@@ -243,12 +243,12 @@ impl Node {
         Rejection::new(ErrorCode::NotReady, message)
     }
 
-    /// Nodes to which sessions can move: ready peers, in the order in which clients would choose them. Drained nodes
+    /// Nodes to which sessions can move: serving peers, in the order in which clients would choose them. Drained nodes
     /// come last, and other regions only count if this one has no other node.
     fn handover_targets(&self) -> Vec<HandoverTarget> {
-        let ready = self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?)));
-        let mut targets: Vec<((bool, bool), HandoverTarget)> = ready
-            .filter(|(_, peer)| peer.ready)
+        let serving = self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?)));
+        let mut targets: Vec<((bool, bool), HandoverTarget)> = serving
+            .filter(|(_, peer)| peer.serving)
             .map(|(node, peer)| {
                 let drained = self.member(&node_member_id(node)).is_some_and(|member| member.drained());
                 let target = HandoverTarget { node: node.clone(), client_address: peer.client_address.clone() };

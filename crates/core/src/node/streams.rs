@@ -22,7 +22,7 @@ impl Node {
     }
 
     fn check_watch(&self, resume: &Resume) -> Result<Time, Rejection> {
-        let Phase::Ready { absence_from, .. } = self.phase else { return Err(super::attach::not_ready()) };
+        let Phase::Serving { absence_from, .. } = self.phase else { return Err(super::attach::not_ready()) };
         let limits = &self.config.limits;
         if self.watchers.len() >= limits.watchers {
             let message = format!("this node has {} watchers already; try another node", limits.watchers);
@@ -74,7 +74,7 @@ impl Node {
     /// is more right now; if not, `Effect::Readable` will say when there is.
     pub fn take(&mut self, now: Time, watcher: WatcherId, max: usize, events: &mut Vec<StreamEvent>) -> bool {
         let absence_from = match self.phase {
-            Phase::Ready { absence_from, .. } => absence_from,
+            Phase::Serving { absence_from, .. } => absence_from,
             _ => Time::ZERO,
         };
         let context = TakeContext {

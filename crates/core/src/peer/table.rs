@@ -14,8 +14,8 @@ pub(crate) struct Peer {
     pub(crate) client_address: String,
     pub(crate) state: PeerState,
     pub(crate) incarnation: Option<Incarnation>,
-    pub(crate) ready: bool,
-    /// It was ready on the current link, and reports that it no longer is.
+    pub(crate) serving: bool,
+    /// It was serving on the current link, and reports that it no longer is.
     pub(crate) stopping: bool,
     /// The connection in use, or the own dial waiting for its Welcome.
     pub(crate) link: Option<LinkId>,
@@ -38,7 +38,7 @@ pub(crate) struct HealthQuery {
     pub(crate) answers: BTreeMap<NodeId, bool>,
 }
 
-/// An address from the configuration (P4).
+/// An address from the configuration (P12).
 #[derive(Debug)]
 pub(crate) struct Seed {
     pub(crate) address: String,
@@ -104,7 +104,7 @@ impl Peer {
             client_address: String::new(),
             state: PeerState::Connecting,
             incarnation: None,
-            ready: false,
+            serving: false,
             stopping: false,
             link: None,
             candidate: None,

@@ -74,7 +74,7 @@ pub(crate) struct Hello {
     pub(crate) region: String,
     pub(crate) peer_address: String,
     pub(crate) client_address: String,
-    pub(crate) ready: bool,
+    pub(crate) serving: bool,
     /// Highest known incarnation of the receiver's node id, if it differs from the receiver's.
     pub(crate) known_incarnation: Option<Incarnation>,
     /// Other nodes: id, region, peer address (P8).
@@ -92,7 +92,7 @@ pub(crate) struct Ping {
     pub(crate) context_hash: u64,
     /// Digest of the contents; `None` if they are not comparable at the moment (D16).
     pub(crate) contents: Option<u64>,
-    pub(crate) ready: bool,
+    pub(crate) serving: bool,
     /// Other regions this node has a link to (P9).
     pub(crate) regions: Vec<String>,
     /// Origins without a link, of which this node requests evidence.
@@ -211,7 +211,7 @@ pub(crate) enum Message<'a> {
     Goodbye {
         leaving: bool,
     },
-    /// Asks whether the peer has these writes, or a link to their origins (C11).
+    /// Asks whether the peer has these writes, or a link to their origins (C17).
     Search {
         query: u64,
         dots: Vec<Dot>,
@@ -301,7 +301,7 @@ impl Message<'_> {
                 w.fixed64(ping.context_hash);
                 w.flag(ping.contents.is_some());
                 ping.contents.into_iter().for_each(|digest| w.fixed64(digest));
-                w.flag(ping.ready);
+                w.flag(ping.serving);
                 w.count(ping.regions.len());
                 for region in &ping.regions {
                     w.text(region);
@@ -418,7 +418,7 @@ impl<'a> Message<'a> {
                     true => Some(reader.fixed64("contents")?),
                     false => None,
                 },
-                ready: reader.flag("ready")?,
+                serving: reader.flag("serving")?,
                 regions: (0..reader.count("regions", 1, u64::MAX)?)
                     .map(|_| Ok(reader.text("region", ADDRESS_BYTES_MAX)?.to_owned()))
                     .collect::<Result<_, CodecError>>()?,
@@ -527,7 +527,7 @@ fn encode_hello(w: &mut Writer, tag: u8, hello: &Hello) {
     w.text(&hello.region);
     w.text(&hello.peer_address);
     w.text(&hello.client_address);
-    w.flag(hello.ready);
+    w.flag(hello.serving);
     encode_known(w, hello.known_incarnation);
     w.count(hello.nodes.len());
     for (node, region, address) in &hello.nodes {
@@ -545,7 +545,7 @@ fn decode_hello(reader: &mut Reader<'_>) -> Result<Hello, CodecError> {
         region: reader.text("region", ADDRESS_BYTES_MAX)?.to_owned(),
         peer_address: reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned(),
         client_address: reader.text("client address", ADDRESS_BYTES_MAX)?.to_owned(),
-        ready: reader.flag("ready")?,
+        serving: reader.flag("serving")?,
         known_incarnation: decode_known(reader)?,
         nodes: (0..reader.count("nodes", 4, u64::MAX)?)
             .map(|_| {

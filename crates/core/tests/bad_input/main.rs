@@ -12,7 +12,7 @@ use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Output, Time};
 use std::time::Duration;
 
-/// One node without peers, ready at once, with a client that has the member `m`.
+/// One node without peers, serving at once, with a client that has the member `m`.
 struct Lone {
     node: Node,
     out: Output,
@@ -34,7 +34,7 @@ impl Lone {
         let mut node = Node::new(config, Start { nonce: 1, ..Start::default() }, now).unwrap();
         let mut out = Output::default();
         node.begin(now, &mut out);
-        assert!(node.is_ready(), "a node without seeds is ready at once (N3)");
+        assert!(node.is_serving(), "a node without seeds is serving at once (N8)");
         let attached = node.attach(now, 1, ConnId(1), &attach("client", 1, &["m"]), &mut out).unwrap();
         node.register_name(now, "n", "here", &mut out).unwrap();
         Lone { node, out, now, session: attached.session, links: 0 }
@@ -91,7 +91,7 @@ impl Lone {
     /// The node continues to serve.
     #[track_caller]
     fn serves(&mut self) {
-        assert!(self.node.is_ready());
+        assert!(self.node.is_serving());
         self.node.heartbeat(self.now, self.session, &mut self.out).unwrap();
         assert_eq!(self.node.member("m").map(|member| member.routable()), Some(true));
         assert_eq!(self.node.name("n").map(|name| name.location), Some("here".to_owned()));

@@ -102,7 +102,7 @@ impl Cluster {
         for (at, name) in names.iter().enumerate() {
             cluster.start(at);
             cluster.run(Duration::from_secs(1));
-            assert!(cluster.node(at).is_ready(), "{name} is not ready");
+            assert!(cluster.node(at).is_serving(), "{name} is not serving");
         }
         cluster.run(Duration::from_secs(3));
         cluster.assert_agreed();

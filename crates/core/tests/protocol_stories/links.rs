@@ -55,7 +55,7 @@ fn a_seed_that_is_connected_is_not_dialled_again_and_again() {
     assert_one_link(&cluster, ["a", "b"]);
 }
 
-/// P4: the name of a headless service, which leads every node to itself first.
+/// P12: the name of a headless service, which leads every node to itself first.
 #[test]
 fn nodes_with_one_name_as_their_only_seed_find_each_other() {
     let names = ["a", "b", "c", "d"];
@@ -66,7 +66,7 @@ fn nodes_with_one_name_as_their_only_seed_find_each_other() {
     }
     cluster.run(Duration::from_secs(10));
     for (at, name) in names.iter().enumerate() {
-        assert!(cluster.node(at).is_ready() && !cluster.node(at).is_alone(), "{name}");
+        assert!(cluster.node(at).is_serving() && !cluster.node(at).is_alone(), "{name}");
         assert_eq!(cluster.node(at).sizes().links, 3, "{name}");
     }
     cluster.assert_agreed();
@@ -104,7 +104,7 @@ fn a_node_whose_only_seed_is_its_own_address_is_alone() {
     cluster.config(0).seeds = vec![own];
     cluster.start(0);
     cluster.run(Duration::from_secs(60));
-    assert!(cluster.node(0).is_ready() && cluster.node(0).is_alone());
+    assert!(cluster.node(0).is_serving() && cluster.node(0).is_alone());
     assert!(cluster.node(0).absence_unknown().message.contains("10.0.0.1:7701: is this node itself"));
     assert_eq!(cluster.times(0, |seen| matches!(seen, Seen::Dialled(_))).len(), 1);
 }
@@ -198,7 +198,7 @@ fn a_foreign_cluster_is_rejected_even_at_a_reused_address() {
     cluster.start(2);
     cluster.run(Duration::from_millis(15_500));
 
-    assert!(cluster.node(2).is_ready(), "it is the only node of its cluster");
+    assert!(cluster.node(2).is_serving(), "it is the only node of its cluster");
     let rejected = |seen: &Seen| matches!(seen, Seen::Event(RegistryEvent::PeerRejected { reason, .. }) if reason == "the cluster names differ");
     assert!(cluster.times(1, rejected).len() >= 2, "in both directions, repeatedly");
     assert!(!cluster.times(2, rejected).is_empty());
@@ -240,7 +240,7 @@ fn a_restarted_node_replaces_its_older_incarnation_at_once() {
     cluster.run(Duration::from_millis(10));
     cluster.start(0);
     cluster.run(Duration::from_secs(1));
-    assert!(cluster.node(0).is_ready());
+    assert!(cluster.node(0).is_serving());
     assert_one_link(&cluster, ["a", "b"]);
     let known = cluster.node(1).peers();
     assert_eq!(known[0].incarnation, Some(cluster.node(0).origin().incarnation));
@@ -257,7 +257,7 @@ fn a_node_without_a_disk_takes_a_higher_number() {
     cluster.start(1);
     cluster.run(Duration::from_secs(2));
     let second = cluster.node(1).origin().incarnation;
-    assert!(cluster.node(1).is_ready());
+    assert!(cluster.node(1).is_serving());
     assert_eq!((first.number, second.number), (1, 2));
     assert!(second.nonce > first.nonce, "the nonce must be higher for this test");
     cluster.assert_agreed();
@@ -295,24 +295,24 @@ fn a_node_that_has_a_part_of_the_registry_is_not_ready() {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
         cluster.start(1);
-        // Long enough that a node alone would become ready.
+        // Long enough that a node alone would begin to serve.
         cluster.delay = Duration::from_millis(400);
         cluster.run(Duration::from_secs(6));
         let part = cluster.node(1).sizes().members;
         assert!(part > 10 && part < 1_000, "{part}");
         cluster.cut(0, 1);
         cluster.run(Duration::from_secs(12));
-        assert!(!cluster.node(1).is_ready());
+        assert!(!cluster.node(1).is_serving());
         if heals {
             cluster.delay = Duration::from_millis(1);
             cluster.heal();
             cluster.run(Duration::from_secs(8));
-            assert!(cluster.node(1).is_ready());
+            assert!(cluster.node(1).is_serving());
             cluster.assert_agreed();
         } else {
             // No peer returns: then these records are all there are.
             cluster.run(Duration::from_secs(15));
-            assert!(cluster.node(1).is_ready());
+            assert!(cluster.node(1).is_serving());
         }
     }
 }

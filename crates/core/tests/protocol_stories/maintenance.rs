@@ -88,7 +88,7 @@ fn a_node_is_drained_as_a_member() {
     cluster.run(secs(1));
     let node = cluster.member(B, "convoke.a");
     assert!(node.drained() && node.status() == Status::Up && !node.routable());
-    assert!(cluster.node(A).is_ready(), "it continues to serve");
+    assert!(cluster.node(A).is_serving(), "it continues to serve");
 }
 
 #[test]
@@ -245,13 +245,13 @@ fn a_graceful_stop_waits_for_a_starting_peer() {
     while cluster.peer_state(A, "b") != PeerState::Up {
         cluster.run(Duration::from_millis(50));
     }
-    assert!(!cluster.node(B).is_ready());
+    assert!(!cluster.node(B).is_serving());
     cluster.call(A, Node::stop);
     cluster.run(secs(2));
-    assert!(!cluster.node(B).is_ready(), "it knows by now that the other node is stopping");
+    assert!(!cluster.node(B).is_serving(), "it knows by now that the other node is stopping");
     cluster.run(secs(10));
     assert!(cluster.is_running(A), "it did not wait");
-    assert!(cluster.node(B).is_ready(), "{:?}", cluster.events(B).collect::<Vec<_>>());
+    assert!(cluster.node(B).is_serving(), "{:?}", cluster.events(B).collect::<Vec<_>>());
     let notices = cluster.notices(A, ConnId(1));
     assert!(matches!(&notices[..], [Notice::Handover { target: Some(to) }] if to.node.as_str() == "b"), "{notices:?}");
     cluster.attach(B, 1, &attach("client", 2, &ids)).unwrap();

@@ -4,7 +4,7 @@
 //! their operations must have one common order.
 //!
 //! A client that loses a lock does not learn when. The recorder therefore adds a release without an answer
-//! ([`History::may_end`]) at the last moment at which the client was certain: the lock may end at any time after it.
+//! ([`CallHistory::may_end`]) at the last moment at which the client was certain: the lock may end at any time after it.
 //!
 //! ```
 //! use convoke_harness::history::coordination::{CoordinationHistory, Reply, Request, Txn};
@@ -23,7 +23,7 @@
 //! ```
 
 use super::checker::{self, Sequential};
-use super::record::{CallId, History, HistoryViolation, Operation, Value, Verdict};
+use super::record::{CallHistory, CallId, HistoryViolation, Operation, Value, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A fencing token.
@@ -137,7 +137,7 @@ pub enum Reply {
 }
 
 /// A history of transactions and locks.
-pub type CoordinationHistory<K> = History<Vec<Object<K>>, Request<K>, Reply>;
+pub type CoordinationHistory<K> = CallHistory<Vec<Object<K>>, Request<K>, Reply>;
 /// Operations on objects that are used together and have no valid order.
 pub type CoordinationViolation<K> = HistoryViolation<Vec<Object<K>>, Request<K>, Reply>;
 

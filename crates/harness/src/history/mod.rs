@@ -6,9 +6,9 @@
 //! keys and locks at once: [`coordination`].
 //!
 //! ```
-//! use convoke_harness::history::{Answer, Call, History};
+//! use convoke_harness::history::{Answer, Call, CallHistory};
 //!
-//! let mut history = History::new();
+//! let mut history = CallHistory::new();
 //! let put = history.call(0, "k", Call::put(1), 10);
 //! let get = history.call(1, "k", Call::Get, 12);
 //! history.answer(get, 13, Answer::Got(Some(1)));
@@ -25,4 +25,4 @@ pub mod coordination;
 mod key;
 mod record;
 
-pub use record::{Answer, Call, CallId, History, HistoryViolation, Operation, Value, Verdict};
+pub use record::{Answer, Call, CallHistory, CallId, HistoryViolation, Operation, Value, Verdict};

@@ -74,20 +74,20 @@ pub struct Operation<K, C = Call, A = Answer> {
 
 /// All operations of a run.
 #[derive(Clone, Debug)]
-pub struct History<K, C = Call, A = Answer> {
+pub struct CallHistory<K, C = Call, A = Answer> {
     /// `None`: known not to have happened.
     operations: Vec<Option<Operation<K, C, A>>>,
 }
 
-impl<K, C, A> Default for History<K, C, A> {
+impl<K, C, A> Default for CallHistory<K, C, A> {
     fn default() -> Self {
-        History { operations: Vec::new() }
+        CallHistory { operations: Vec::new() }
     }
 }
 
-impl<K, C, A> History<K, C, A> {
+impl<K, C, A> CallHistory<K, C, A> {
     pub fn new() -> Self {
-        History::default()
+        CallHistory::default()
     }
 
     /// Records the call of an operation. Times need only be comparable with each other; equal times count as
@@ -132,7 +132,7 @@ impl<K, C, A> History<K, C, A> {
     }
 }
 
-impl<K: Ord + Clone> History<K> {
+impl<K: Ord + Clone> CallHistory<K> {
     /// Checks whether the history is linearizable. Aborts the search of a key after a few million states.
     pub fn check(&self) -> Result<(), HistoryViolation<K>> {
         self.check_within(4_000_000)

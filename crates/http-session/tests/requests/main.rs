@@ -11,8 +11,8 @@ use convoke_core::node::{
 use convoke_core::version::{Dot, Incarnation, NodeId, OriginId, Version};
 use convoke_core::{Config, ErrorCode, Node, Output, Rejection, Time};
 use convoke_http_session::{
-    ClientOrder, Forwarded, Mutation, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation,
-    SessionPosition, SessionReply, Settings, Step,
+    ClientOrder, FlowSettings, Forwarded, Mutation, RequestFlow, Secret, SessionEntry, SessionError, SessionOperation,
+    SessionReply, SessionToken, Step,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,12 +37,12 @@ fn new(secret: Secret, operation: SessionOperation, forwarded: bool) -> RequestF
     RequestFlow::new(secret, operation, ClientOrder::default(), forwarded, settings())
 }
 
-fn settings() -> Settings {
-    Settings { forward_timeout: TIMEOUT, session_timeout: 10 * TIMEOUT, mutation: Mutation::none() }
+fn settings() -> FlowSettings {
+    FlowSettings { forward_timeout: TIMEOUT, session_timeout: 10 * TIMEOUT, mutation: Mutation::none() }
 }
 
-fn ordered(operation: SessionOperation, number: Option<u64>, position: Option<SessionPosition>) -> RequestFlow {
-    let order = ClientOrder { number, positions: position.into_iter().collect() };
+fn ordered(operation: SessionOperation, number: Option<u64>, token: Option<SessionToken>) -> RequestFlow {
+    let order = ClientOrder { number, tokens: token.into_iter().collect() };
     RequestFlow::new(secret(1, Liveness::Normal), operation, order, false, settings())
 }
 
@@ -80,7 +80,7 @@ struct Shell {
     out: Output,
     conn: u64,
     /// Of the last answer.
-    position: SessionPosition,
+    token: SessionToken,
 }
 
 impl Shell {
@@ -91,9 +91,8 @@ impl Shell {
         let mut out = Output::default();
         node.begin(Time::ZERO, &mut out);
         node.wake(Time::from_secs(60), &mut out);
-        assert!(node.is_ready());
-        let mut shell =
-            Shell { node, entry: SessionEntry::default(), out, conn: 0, position: SessionPosition::default() };
+        assert!(node.is_serving());
+        let mut shell = Shell { node, entry: SessionEntry::default(), out, conn: 0, token: SessionToken::default() };
         let create = RequestFlow::create(secret(1, Liveness::Normal), settings());
         assert!(matches!(shell.drive(create), Step::Finish { result: Ok(_), .. }));
         shell
@@ -117,7 +116,7 @@ impl Shell {
                     request.answered(results, self.node.last_dot(), false)
                 }
                 other => {
-                    self.position = request.position().clone();
+                    self.token = request.token().clone();
                     return other;
                 }
             }
@@ -344,26 +343,26 @@ fn a_rejected_number_stays_rejected() {
 fn writes_that_no_node_has_are_reported_with_the_members() {
     let mut shell = Shell::new();
     shell.drive(ordered(register("m"), Some(1), None));
-    let mut position = shell.position.clone();
-    position.advance(Some(2));
-    position.add(foreign());
+    let mut token = shell.token.clone();
+    token.advance(Some(2));
+    token.add(foreign());
     for operation in [patch("3"), SessionOperation::Heartbeat] {
-        let step = shell.drive(ordered(operation, Some(3), Some(position.clone())));
+        let step = shell.drive(ordered(operation, Some(3), Some(token.clone())));
         let Step::Finish { result: Err(SessionError::WritesLost { members }), .. } = step else { panic!("{step:?}") };
         assert_eq!(members.len(), 1);
-        assert!(shell.position.text() > position.text(), "the client keeps the greater position");
+        assert!(shell.token.text() > token.text(), "the client keeps the greater token");
     }
     assert!(shell.node.member("m").unwrap().metadata().get("v").is_none(), "the request was executed");
-    let position = shell.position.clone();
-    let step = shell.drive(ordered(patch("4"), Some(4), Some(position)));
+    let token = shell.token.clone();
+    let step = shell.drive(ordered(patch("4"), Some(4), Some(token)));
     assert!(matches!(step, Step::Finish { result: Ok(_), .. }), "{step:?}");
 }
 
 /// Searches for a write that is expected for ever. Returns the time of the answer, and whether the write is lost.
 fn search_from(start: Time, entry: &mut SessionEntry) -> (Time, bool) {
-    let mut position = SessionPosition::default();
-    position.add(foreign());
-    let mut request = ordered(patch("1"), Some(1), Some(position));
+    let mut token = SessionToken::default();
+    token.add(foreign());
+    let mut request = ordered(patch("1"), Some(1), Some(token));
     request.absent(start);
     request.owner(start, None);
     let mut step = request.entered(start, entry);

@@ -11,7 +11,7 @@ struct Executed {
 
 impl Shell {
     /// Executes a request. Its answer waits, for example until the write is replicated.
-    fn begin(&mut self, operation: SessionOperation, number: Option<u64>, token: &SessionPosition) -> Executed {
+    fn begin(&mut self, operation: SessionOperation, number: Option<u64>, token: &SessionToken) -> Executed {
         let mut request = ordered(operation, number, Some(token.clone()));
         let step = request.begin();
         let Step::Submit(calls) = self.until_submitted(&mut request, step) else { panic!("not submitted") };
@@ -20,22 +20,22 @@ impl Shell {
     }
 
     /// Answers a request that was executed, and returns the token.
-    fn answer(&mut self, executed: Executed) -> SessionPosition {
+    fn answer(&mut self, executed: Executed) -> SessionToken {
         let Executed { mut request, results, last_write } = executed;
         let step = request.answered(results, last_write, true);
         let step = self.go_on(&mut request, step);
         assert!(matches!(step, Step::Finish { .. }), "{step:?}");
-        self.position.clone()
+        self.token.clone()
     }
 
-    fn token(&mut self, operation: SessionOperation, number: Option<u64>, token: &SessionPosition) -> SessionPosition {
+    fn token(&mut self, operation: SessionOperation, number: Option<u64>, token: &SessionToken) -> SessionToken {
         let executed = self.begin(operation, number, token);
         self.answer(executed)
     }
 }
 
 #[track_caller]
-fn greater_covers_lesser(tokens: &[SessionPosition]) {
+fn greater_covers_lesser(tokens: &[SessionToken]) {
     for (one, other) in tokens.iter().flat_map(|one| tokens.iter().map(move |other| (one, other))) {
         assert!(one.text() < other.text() || one.covers(other), "{one:?} is greater than {other:?}");
     }
@@ -50,7 +50,7 @@ fn patch_of_nothing() -> SessionOperation {
 fn a_greater_token_covers_the_lesser_one() {
     let mut shell = Shell::new();
     shell.drive(ordered(register("m"), Some(1), None));
-    let old = shell.position.clone();
+    let old = shell.token.clone();
     let written = shell.token(patch("acknowledged"), Some(2), &old);
     let rejected = shell.token(patch_of_nothing(), Some(3), &old);
     let heartbeat = shell.token(SessionOperation::Heartbeat, None, &old);
@@ -65,7 +65,7 @@ fn a_greater_token_covers_the_lesser_one_while_answers_wait() {
     for first_answered_first in [true, false] {
         let mut shell = Shell::new();
         shell.drive(ordered(register("m"), Some(1), None));
-        let old = shell.position.clone();
+        let old = shell.token.clone();
         let mut tokens = vec![old.clone()];
         let first = shell.begin(patch("first"), Some(2), &old);
         tokens.push(shell.token(patch_of_nothing(), Some(4), &old));
@@ -78,6 +78,6 @@ fn a_greater_token_covers_the_lesser_one_while_answers_wait() {
         tokens.push(shell.answer(other));
         tokens.push(shell.token(SessionOperation::Heartbeat, None, &old));
         greater_covers_lesser(&tokens);
-        assert_eq!(tokens.iter().map(SessionPosition::text).max(), tokens.last().map(SessionPosition::text));
+        assert_eq!(tokens.iter().map(SessionToken::text).max(), tokens.last().map(SessionToken::text));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{CodecError, Reader, Writer, epoch, put_epoch};
 use crate::command::{
-    Acquire, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName, LockSpace,
+    Acquire, EndBehavior, EndDelay, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm, LockName, LockSpace,
     MemberBinding, Place, Proclaim, Raise, Release,
 };
 use crate::history::{LockChange, LockEvent};
@@ -120,9 +120,9 @@ pub(crate) fn decode_term(r: &mut Reader<'_>) -> Result<(LeaseTerm, EndBehavior)
     Ok((term, end))
 }
 
-pub(super) fn decode_grant(r: &mut Reader<'_>) -> Result<Grant, CodecError> {
+pub(super) fn decode_grant(r: &mut Reader<'_>) -> Result<GrantLease, CodecError> {
     let (term, end) = decode_term(r)?;
-    Ok(Grant { term, end })
+    Ok(GrantLease { term, end })
 }
 
 const NO_WAIT: u8 = 0;

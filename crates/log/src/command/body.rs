@@ -1,6 +1,6 @@
 //! Bodies of requests.
 
-use super::{Acquire, Grant, LeaseId, Proclaim, Release, Txn};
+use super::{Acquire, GrantLease, LeaseId, Proclaim, Release, Txn};
 use crate::id::{LogSessionId, ReplicaId, RequestId};
 use crate::keys::KeyRange;
 use crate::level::Level;
@@ -22,7 +22,7 @@ pub enum Body {
     /// Level 2: a transaction (T).
     Txn(Txn),
     /// Level 2: grants a lease (LE1).
-    Grant(Grant),
+    Grant(GrantLease),
     /// Level 2: ends a lease (LE4).
     Revoke(LeaseId),
     /// Level 2: asks for a permit of a lock, or becomes a candidate (LO1).

@@ -31,7 +31,7 @@ impl fmt::Display for LeaseId {
 
 /// Grants a lease (LE1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct GrantLease {
     pub term: LeaseTerm,
     pub end: EndBehavior,
 }

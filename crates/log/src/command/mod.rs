@@ -8,7 +8,7 @@ mod txn;
 
 pub use body::{Body, Delete, DeleteRange, GroupChange, Put, ReplicaLocation};
 pub use coordination::{
-    Acquire, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName, LockSpace,
+    Acquire, EndBehavior, EndDelay, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm, LockName, LockSpace,
     MemberBinding, Place, Proclaim, Raise, Release,
 };
 pub use txn::{Compare, Op, OpResult, Relation, TXN_OPERATIONS_MAX, Test, Txn, TxnPut};

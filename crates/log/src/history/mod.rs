@@ -10,7 +10,7 @@ mod watch;
 
 pub use event::{EVENT_BYTES, Event, EventChange, EventPosition, LockChange, LockEvent};
 pub use union::WatchUnion;
-pub use view::{ReadError, View};
+pub use view::{HistoryView, ReadError};
 pub use watch::{WatchEvent, WatchFilter, WatchPage, WatchScope};
 
 use crate::limits::CoordinationLimits;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// All keys as they were before the event at a position; the current keys if the position is after all events.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct HistoryView<'a> {
     keys: &'a Keys,
     history: &'a History,
     /// Events at and after this position are undone.
@@ -39,7 +39,7 @@ impl ReadError {
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> HistoryView<'a> {
     pub(crate) fn before(
         keys: &'a Keys,
         history: &'a History,
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
         if before.revision < history.oldest() {
             return Err(Compacted { oldest: history.oldest() });
         }
-        Ok(View { keys, history, before, mutation })
+        Ok(HistoryView { keys, history, before, mutation })
     }
 
     /// Returns the record of a key.
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
 }
 
 struct ViewIter<'a> {
-    view: View<'a>,
+    view: HistoryView<'a>,
     range: KeyRange,
 }
 

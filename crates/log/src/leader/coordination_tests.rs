@@ -1,7 +1,9 @@
 //! Tests of a leader's volatile state at level 2.
 
 use super::*;
-use crate::command::{Acquire, Body, Command, EndBehavior, EndLease, Grant, LeaseCause, LeaseId, Open, Raise, Request};
+use crate::command::{
+    Acquire, Body, Command, EndBehavior, EndLease, GrantLease, LeaseCause, LeaseId, Open, Raise, Request,
+};
 use crate::id::{Epoch, ReplicaId};
 use crate::level::Level;
 use crate::limits::LogLimits;
@@ -13,7 +15,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 struct Leader {
     machine: Machine,
-    leadership: Leadership,
+    leadership: LeaderTerm,
     number: u64,
 }
 
@@ -21,7 +23,7 @@ impl Leader {
     fn new() -> Self {
         let machine = Machine::new(LogLimits::default()).unwrap();
         let first = Position { index: 0, epoch: EPOCH };
-        let leadership = Leadership::elected(Time::ZERO, first, LogTime::ZERO, &machine);
+        let leadership = LeaderTerm::elected(Time::ZERO, first, LogTime::ZERO, &machine);
         let mut leader = Leader { machine, leadership, number: 0 };
         leader.apply(0, &Command::Open(Open::new(EPOCH, Duration::from_secs(600), 1)));
         let limits = crate::CoordinationLimits::default();
@@ -46,7 +48,7 @@ impl Leader {
     }
 
     fn grant(&mut self, seconds: u64) -> (LeaseId, Request) {
-        let grant = Grant { term: LeaseTerm::Ttl(TTL), end: EndBehavior::Delete };
+        let grant = GrantLease { term: LeaseTerm::Ttl(TTL), end: EndBehavior::Delete };
         let request = self.request(seconds, Body::Grant(grant));
         (LeaseId(self.machine.applied().index), request)
     }

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 
 /// One term of one leader.
 #[derive(Debug)]
-pub struct Leadership {
+pub struct LeaderTerm {
     first: Position,
     pub gate: Gate,
     pub expiry: Expiry,
@@ -41,10 +41,10 @@ pub struct Leadership {
     delays: BTreeSet<LockName>,
 }
 
-impl Leadership {
+impl LeaderTerm {
     /// Starts a term whose first entry is `first`. `highest` is the highest stamp in the log at that time.
     pub fn elected(now: Time, first: Position, highest: LogTime, machine: &Machine) -> Self {
-        Leadership {
+        LeaderTerm {
             first,
             gate: Gate::new(first, machine.mutation),
             expiry: Expiry::elected(now, first.epoch, machine),

@@ -34,7 +34,7 @@ fn request(session: LogSessionId, number: u64) -> Command {
 }
 
 /// Calls [`Expiry::due`] as often as it requires.
-fn attend(leadership: &mut Leadership, from: u64, until: u64, machine: &Machine) -> Vec<LogSessionId> {
+fn attend(leadership: &mut LeaderTerm, from: u64, until: u64, machine: &Machine) -> Vec<LogSessionId> {
     let mut found = Vec::new();
     for millis in (from * 1_000..=until * 1_000).step_by(250) {
         let due = leadership.due(Time::from_micros(millis * 1_000), machine);
@@ -57,7 +57,7 @@ fn ls5_stamps_continue_from_the_highest_in_the_log_and_never_fall() {
 #[test]
 fn ls6_no_session_is_expired_before_a_ttl_of_the_term_has_passed() {
     let machine = machine();
-    let mut leadership = Leadership::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
+    let mut leadership = LeaderTerm::elected(seconds(100), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 100, 109, &machine), []);
     assert_eq!(leadership.expiry.renew(seconds(109), ONE), KeepAlive::Kept);
     assert_eq!(attend(&mut leadership, 109, 111, &machine), [LogSessionId(2)]);
@@ -70,7 +70,7 @@ fn ls6_no_session_is_expired_before_a_ttl_of_the_term_has_passed() {
 #[test]
 fn ls6_a_session_that_was_not_expired_has_another_ttl() {
     let machine = machine();
-    let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
+    let mut leadership = LeaderTerm::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
     assert_eq!(attend(&mut leadership, 0, 10, &machine), [ONE, LogSessionId(2)]);
     leadership.expiry.not_expired(seconds(10), ONE);
     assert_eq!(leadership.expiry.renew(seconds(11), ONE), KeepAlive::Kept);
@@ -84,7 +84,7 @@ fn ls6_a_session_that_was_not_expired_has_another_ttl() {
 fn ls6_a_leader_does_not_count_its_own_pause_as_silence() {
     let due = |mutation| {
         let machine = machine().with_mutation(mutation);
-        let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
+        let mut leadership = LeaderTerm::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
         assert!(leadership.expiry.wake() <= Time::from_micros(500_000));
         attend(&mut leadership, 0, 5, &machine);
         // A pause of a minute; the keep-alives of that minute are still unread.
@@ -133,8 +133,8 @@ fn lr4_a_barrier_read_waits_for_appended_requests_and_blocks_abandoned_ones() {
 #[test]
 fn applied_entries_reach_expiry_and_gate() {
     let mut machine = machine();
-    let mut leadership = Leadership::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
-    let mut apply = |leadership: &mut Leadership, now, index, command: Command| {
+    let mut leadership = LeaderTerm::elected(seconds(0), FIRST, LogTime::ZERO, &machine);
+    let mut apply = |leadership: &mut LeaderTerm, now, index, command: Command| {
         let entry = Entry { index, epoch: EPOCH, stamp: leadership.stamper.stamp(now), command };
         let applied = machine.apply(&entry).unwrap();
         leadership.applied(now, &entry.command, &applied, &machine);

@@ -4,7 +4,7 @@ use super::Machine;
 use super::answer::NotEnded;
 use super::effects::Effects;
 use super::outcome::{Field, Reason, Response};
-use crate::command::{EndBehavior, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, MemberBinding};
+use crate::command::{EndBehavior, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm, MemberBinding};
 use crate::id::{LogSessionId, Position};
 use crate::keys::KeyChanges;
 use crate::leases::Lease;
@@ -37,7 +37,12 @@ impl Machine {
         self.leases.keys_of(id)
     }
 
-    pub(super) fn grant(&mut self, at: Position, session: LogSessionId, grant: &Grant) -> Result<Response, Reason> {
+    pub(super) fn grant(
+        &mut self,
+        at: Position,
+        session: LogSessionId,
+        grant: &GrantLease,
+    ) -> Result<Response, Reason> {
         self.check_grant(grant)?;
         let id = LeaseId(at.index);
         let (term, end, owner) = (grant.term.clone(), grant.end, self.principal_of(session));
@@ -51,7 +56,7 @@ impl Machine {
         opener.filter(|opener| opener.principal().is_some()).map(|opener| opener.name.clone()).unwrap_or_default()
     }
 
-    fn check_grant(&self, grant: &Grant) -> Result<(), Reason> {
+    fn check_grant(&self, grant: &GrantLease) -> Result<(), Reason> {
         seam!(self, GrantUnchecked => return Ok(()));
         let limits = &self.limits.coordination;
         match &grant.term {

@@ -4,7 +4,7 @@ use super::effects::Effects;
 use super::outcome::{Field, Outcome, Reason, Response, TxnOutcome};
 use super::{Machine, request::limits_of_keys};
 use crate::command::{Compare, Op, OpResult, Test, Txn, TxnPut};
-use crate::history::{Compacted, EventPosition, ReadError, View};
+use crate::history::{Compacted, EventPosition, HistoryView, ReadError};
 use crate::keys::{KeyChanges, KeyExtras, KeyRecord, Query, QueryBounds, QueryResult, Selection};
 use crate::limits::LogLimits;
 use crate::mutant::seam;
@@ -89,14 +89,14 @@ impl Machine {
     }
 
     /// Returns the keys as they were at a revision (H4).
-    pub fn at(&self, revision: u64) -> Result<View<'_>, ReadError> {
+    pub fn at(&self, revision: u64) -> Result<HistoryView<'_>, ReadError> {
         let current = self.keys.revision();
         if revision > current {
             return Err(ReadError::Future { asked: revision, current });
         }
         let before = EventPosition::start_of(revision + 1);
         self.check_history(before.revision)?;
-        Ok(View::before(&self.keys, &self.history, before, self.mutation)?)
+        Ok(HistoryView::before(&self.keys, &self.history, before, self.mutation)?)
     }
 
     /// Returns the results of an applied transaction from history (T8). `None` if the outcome is not of a transaction.
@@ -112,7 +112,7 @@ impl Machine {
         let mut bounds = QueryBounds::none();
         let mut results = Vec::new();
         for op in txn.branch(outcome.succeeded) {
-            let view = View::before(&self.keys, &self.history, position, self.mutation)?;
+            let view = HistoryView::before(&self.keys, &self.history, position, self.mutation)?;
             let result = match op {
                 Op::Put(put) => {
                     position = position.next();

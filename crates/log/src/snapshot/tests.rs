@@ -4,7 +4,7 @@ mod arbitrary;
 
 use super::*;
 use crate::command::{
-    Acquire, Body, Command, Delete, DurableClient, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName,
+    Acquire, Body, Command, Delete, DurableClient, EndBehavior, GrantLease, GroupChange, LeaseId, LeaseTerm, LockName,
     MemberBinding, Op, Open, Opener, Place, Proclaim, Raise, Release, ReplicaLocation, Request, Txn, TxnPut,
 };
 use crate::id::{Epoch, LogSessionId, ReplicaId, RequestId};
@@ -59,7 +59,7 @@ fn coordinated() -> Machine {
     let limits = crate::CoordinationLimits::default();
     let configuration = machine.configuration().number;
     apply(&mut machine, Command::Raise(Raise { epoch: EPOCH, level: Level::COORDINATION, configuration, limits }));
-    let grant = |term, end| Body::Grant(Grant { term, end });
+    let grant = |term, end| Body::Grant(GrantLease { term, end });
     apply(&mut machine, request(1, 2, grant(LeaseTerm::Ttl(Duration::from_secs(10)), EndBehavior::Delete)));
     let bound = MemberBinding { member: "m".into(), client: "c".into(), registration: "r".into() };
     apply(&mut machine, request(1, 3, grant(LeaseTerm::Member(bound), EndBehavior::Release)));
@@ -152,7 +152,7 @@ fn le8_a_lease_keeps_the_principal_of_its_session() {
         let opener = Opener { name: name.into(), reserved };
         apply(&mut machine, Command::Open(Open { opener, ..Open::new(EPOCH, Duration::from_secs(1), 1) }));
         let (term, end) = (LeaseTerm::Ttl(Duration::from_secs(10)), EndBehavior::Delete);
-        apply(&mut machine, request(1, 1, Body::Grant(Grant { term, end })));
+        apply(&mut machine, request(1, 1, Body::Grant(GrantLease { term, end })));
         apply(&mut machine, request(1, 2, Body::End(LogSessionId(1))));
         machine
     };

@@ -80,7 +80,7 @@ impl EventLoop {
         }
     }
 
-    /// Releases the replies that need not wait any longer (C12, C13).
+    /// Releases the replies that need not wait any longer (C12, C18).
     pub(super) fn release_answers(&mut self, now: Time, state: Replicated) {
         while let Some((reply, replicated)) = self.unreplicated.next(now, state) {
             let reply = match reply {

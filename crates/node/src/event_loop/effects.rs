@@ -91,7 +91,7 @@ impl EventLoop {
 
     fn event(&mut self, event: RegistryEvent) {
         match &event {
-            RegistryEvent::Ready { alone, .. } => {
+            RegistryEvent::Serving { alone, .. } => {
                 let alone = *alone;
                 self.publish_absence();
                 self.enter_phase(Phase::Starting, if alone { Phase::Alone } else { Phase::Ready });
@@ -123,7 +123,7 @@ impl EventLoop {
             }
             // These events can repeat with every retry.
             RegistryEvent::PeerRejected { .. }
-            | RegistryEvent::ClaimRejected { .. }
+            | RegistryEvent::FrameRejected { .. }
             | RegistryEvent::Conflict { .. }
             | RegistryEvent::Late { .. }
                 if !self.log_throttle.is_new(&NodeEvent::Registry(event.clone()).to_string()) =>

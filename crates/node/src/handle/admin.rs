@@ -96,7 +96,7 @@ impl NodeHandle {
         .await
     }
 
-    /// Looks for writes that a client names, and asks other nodes for them (C11). Pass the number of the search again until
+    /// Looks for writes that a client names, and asks other nodes for them (C17). Pass the number of the search again until
     /// it has ended.
     pub async fn search(&self, dots: Vec<Dot>, search: Option<u64>) -> Result<(Coverage, Vec<Dot>), Rejection> {
         self.run_in_event_loop(move |event_loop, now| {
@@ -112,10 +112,10 @@ impl NodeHandle {
     }
 
     /// States that this node is the first of its cluster: it stops waiting for its seeds (N7). It founds no log.
-    pub async fn bootstrap(&self) -> Result<(), Rejection> {
+    pub async fn declare_first(&self) -> Result<(), Rejection> {
         self.run_in_event_loop(move |event_loop, now| {
             let (core, out) = event_loop.core();
-            core.bootstrap(now, out)
+            core.declare_first(now, out)
         })
         .await?
     }

@@ -91,7 +91,7 @@ impl NodeHandle {
     }
 
     /// Waits until the node is ready. Rejected if the node stops instead. A node that reaches none of its seeds becomes
-    /// ready when it reaches one, or by [`NodeHandle::bootstrap`].
+    /// ready when it reaches one, or by [`NodeHandle::declare_first`].
     pub async fn ready(&self) -> Result<(), Rejection> {
         let reached = |phase: &Phase| matches!(phase, Phase::Ready | Phase::Stopping | Phase::Stopped(_));
         match self.phases().wait_for(reached).await.as_deref() {

@@ -19,9 +19,9 @@ pub struct Txn {
     #[serde(deserialize_with = "bounded")]
     pub compare: Vec<Compare>,
     #[serde(deserialize_with = "bounded")]
-    pub then: Vec<Operation>,
+    pub then: Vec<Op>,
     #[serde(rename = "else", deserialize_with = "bounded")]
-    pub otherwise: Vec<Operation>,
+    pub otherwise: Vec<Op>,
 }
 
 /// A condition: a test of a key or of the keys of a range, or a lock that must be held.
@@ -90,7 +90,7 @@ pub enum Operand {
 /// An operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Operation {
+pub enum Op {
     Put(Put),
     Delete(Delete),
     Get(Get),
@@ -170,7 +170,7 @@ pub struct TxnAnswer {
     /// Revision of the key store after the transaction, or that a read-only transaction read.
     pub revision: u64,
     /// Results of the executed branch, one per operation, in order.
-    pub results: Vec<OperationResult>,
+    pub results: Vec<OpResult>,
     /// Set if the transaction took effect earlier and history no longer contains its results: the oldest revision of
     /// history. `results` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,7 +183,7 @@ pub struct TxnAnswer {
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OperationResult {
+pub enum OpResult {
     Put {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         previous: Option<KeyValue>,
@@ -202,19 +202,19 @@ pub enum OperationResult {
     },
 }
 
-impl From<v1::TxnResult> for OperationResult {
-    fn from(result: v1::TxnResult) -> OperationResult {
+impl From<v1::TxnResult> for OpResult {
+    fn from(result: v1::TxnResult) -> OpResult {
         let shown = |records: Vec<v1::KeyValue>| records.into_iter().map(KeyValue::from).collect();
         match result.result {
-            Some(txn_result::Result::Put(put)) => OperationResult::Put { previous: put.previous.map(KeyValue::from) },
+            Some(txn_result::Result::Put(put)) => OpResult::Put { previous: put.previous.map(KeyValue::from) },
             Some(txn_result::Result::Delete(delete)) => {
-                OperationResult::Delete { deleted: delete.keys, previous: shown(delete.previous) }
+                OpResult::Delete { deleted: delete.keys, previous: shown(delete.previous) }
             }
             Some(txn_result::Result::Read(read)) => {
-                OperationResult::Get { keys: shown(read.records), count: read.count, more: read.more }
+                OpResult::Get { keys: shown(read.records), count: read.count, more: read.more }
             }
             // A result of a newer node.
-            None => OperationResult::Put { previous: None },
+            None => OpResult::Put { previous: None },
         }
     }
 }
@@ -261,7 +261,7 @@ impl TryFrom<Txn> for v1::Txn {
             return Err(error.field("operations").limit(TXN_OPERATIONS_MAX as u64));
         }
         let compares = txn.compare.into_iter().enumerate().map(|(at, compare)| compare.wire(&format!("compare[{at}]")));
-        let branch = |name: &'static str, operations: Vec<Operation>| -> Result<Vec<v1::TxnOperation>, Error> {
+        let branch = |name: &'static str, operations: Vec<Op>| -> Result<Vec<v1::TxnOperation>, Error> {
             let all = operations.into_iter().enumerate();
             all.map(|(at, operation)| operation.wire(&format!("{name}[{at}]"))).collect()
         };
@@ -327,18 +327,18 @@ impl Compare {
     }
 }
 
-impl Operation {
+impl Op {
     fn wire(self, path: &str) -> Result<v1::TxnOperation, Error> {
         let operation = match self {
-            Operation::Put(put) => txn_operation::Operation::Put(put.wire(&format!("{path}.put"))?),
-            Operation::Delete(delete) => {
+            Op::Put(put) => txn_operation::Operation::Put(put.wire(&format!("{path}.put"))?),
+            Op::Delete(delete) => {
                 let which = match selection(&format!("{path}.delete"), delete.key, delete.prefix, delete.until)? {
                     Selected::Key(key) => txn_delete::Which::Key(key),
                     Selected::Range(range) => txn_delete::Which::Range(range),
                 };
                 txn_operation::Operation::Delete(v1::TxnDelete { which: Some(which), previous: delete.previous })
             }
-            Operation::Get(get) => txn_operation::Operation::Read(get.wire(&format!("{path}.get"))?),
+            Op::Get(get) => txn_operation::Operation::Read(get.wire(&format!("{path}.get"))?),
         };
         Ok(v1::TxnOperation { operation: Some(operation) })
     }

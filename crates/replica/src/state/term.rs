@@ -3,7 +3,7 @@
 use convoke_base::Time;
 use convoke_log::command::LeaseId;
 use convoke_log::leader::{
-    Admission, AwaitedPlaces, Barrier, KeepAlive, Leadership, LevelPace, LevelVerdict, MemberSeen, NotAppended,
+    Admission, AwaitedPlaces, Barrier, KeepAlive, LeaderTerm, LevelPace, LevelVerdict, MemberSeen, NotAppended,
     PlaceState, RegistryHealth,
 };
 use convoke_log::machine::Applied;
@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 /// Volatile state of a leader for its term; empty at other replicas.
 #[derive(Debug)]
 pub(crate) struct Term {
-    leadership: Option<Leadership>,
+    leadership: Option<LeaderTerm>,
     /// Clients that wait for a change of their place in a lock (LO9).
     pub(crate) awaited: AwaitedPlaces<oneshot::Sender<PlaceState>>,
     /// The current epoch, for tasks that wait for its end.
@@ -53,7 +53,7 @@ impl Term {
     }
 
     pub(crate) fn begin(&mut self, now: Time, first: Position, highest: LogTime, machine: &Machine) {
-        self.leadership = Some(Leadership::elected(now, first, highest, machine));
+        self.leadership = Some(LeaderTerm::elected(now, first, highest, machine));
         self.awaited = AwaitedPlaces::new(Mutation::none());
         self.led.send_replace(self.epoch());
     }
@@ -186,7 +186,7 @@ impl Term {
         Some(self.leadership.as_ref()?.gate.required_level(machine))
     }
 
-    fn of(&mut self, epoch: Epoch) -> Option<&mut Leadership> {
+    fn of(&mut self, epoch: Epoch) -> Option<&mut LeaderTerm> {
         self.leadership.as_mut().filter(|leadership| leadership.first().epoch == epoch)
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::cluster::{Client, Disks, Host, config, leader, together, together_with};
 use convoke_log::Level;
-use convoke_log::command::{Body, EndBehavior, Grant, LeaseTerm};
+use convoke_log::command::{Body, EndBehavior, GrantLease, LeaseTerm};
 use convoke_replica::{ChangeError, Edit, LogRejection, Replica, StartError, SubmitError};
 use convoke_testkit::eventually;
 use std::time::Duration;
 
 /// A request of level 2.
 fn newer() -> Body {
-    Body::Grant(Grant { term: LeaseTerm::Ttl(Duration::from_secs(10)), end: EndBehavior::Delete })
+    Body::Grant(GrantLease { term: LeaseTerm::Ttl(Duration::from_secs(10)), end: EndBehavior::Delete })
 }
 
 fn level(host: &Host) -> Level {

@@ -113,7 +113,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         address: peer.client_address,
         peer_address: peer.peer_address,
         incarnation: peer.incarnation.map_or(0, |incarnation| incarnation.number),
-        ready: peer.ready,
+        ready: peer.serving,
         self_: false,
         evidence_age_ms: peer.evidence.as_ref().map(|evidence| millis(evidence.age)),
         evidence_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),

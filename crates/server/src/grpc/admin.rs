@@ -47,9 +47,12 @@ impl admin_server::Admin for Admin {
         Ok(Response::new(v1::ForgetNodeResponse {}))
     }
 
-    async fn bootstrap_node(&self, _: Request<v1::BootstrapNodeRequest>) -> Answer<v1::BootstrapNodeResponse> {
-        self.0.node.bootstrap().await.map_err(refused)?;
-        Ok(Response::new(v1::BootstrapNodeResponse {}))
+    async fn declare_first_node(
+        &self,
+        _: Request<v1::DeclareFirstNodeRequest>,
+    ) -> Answer<v1::DeclareFirstNodeResponse> {
+        self.0.node.declare_first().await.map_err(refused)?;
+        Ok(Response::new(v1::DeclareFirstNodeResponse {}))
     }
 
     async fn services(&self, request: Request<v1::ServicesRequest>) -> Answer<v1::ServicesResponse> {

@@ -26,7 +26,7 @@ const METHODS: &[(&str, Permission, Recorded)] = &[
     ("/convoke.v1.Admin/Status", permission!(Observe Cluster), DENIALS),
     ("/convoke.v1.Admin/Nodes", permission!(Observe Cluster), DENIALS),
     ("/convoke.v1.Admin/ForgetNode", permission!(Forget Node), CALLS),
-    ("/convoke.v1.Admin/BootstrapNode", permission!(Reconfigure Cluster), CALLS),
+    ("/convoke.v1.Admin/DeclareFirstNode", permission!(Reconfigure Cluster), CALLS),
     ("/convoke.v1.Admin/Services", permission!(Read Service), DENIALS),
     ("/convoke.v1.Admin/Explain", permission!(Observe Service), DENIALS),
     ("/convoke.v1.Admin/Drain", permission!(Drain Service | Drain Node), CALLS),

@@ -11,7 +11,7 @@ use crate::log::read_txn;
 use crate::surface::Surface;
 use axum::extract::{Request, State};
 use convoke_client::log::{Consistency, Txn};
-use convoke_proto::json::OperationResult;
+use convoke_proto::json::OpResult;
 use convoke_proto::{Error, ErrorCode, json, v1};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -64,6 +64,6 @@ async fn read(surface: &Surface, wanted: v1::Txn, consistency: Consistency) -> R
         return surface.log()?.kv.read_txn(wanted.into(), consistency).await.map(Into::into);
     };
     let (succeeded, revision, found) = read_txn(&machine, wanted)?;
-    let results = found.results.into_iter().map(OperationResult::from).collect();
+    let results = found.results.into_iter().map(OpResult::from).collect();
     Ok(json::TxnAnswer { succeeded, revision, results, ..json::TxnAnswer::default() })
 }

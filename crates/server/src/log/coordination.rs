@@ -3,7 +3,8 @@
 use super::txn::check_level;
 use crate::error::invalid;
 use convoke_log::command::{
-    Acquire, Body, EndBehavior, Grant, LeaseId, LeaseTerm, LockName, LockSpace, MemberBinding, Place, Proclaim, Release,
+    Acquire, Body, EndBehavior, GrantLease, LeaseId, LeaseTerm, LockName, LockSpace, MemberBinding, Place, Proclaim,
+    Release,
 };
 use convoke_log::history::{LockChange, LockEvent};
 use convoke_log::{Lease, Level, Lock, LockPlace, LogTime, Machine};
@@ -42,7 +43,7 @@ pub(super) fn grant(grant: v1::GrantLease) -> Result<Body, Error> {
         }
         None => return Err(invalid("term", "one of ttl_ms and member is required")),
     };
-    Ok(Body::Grant(Grant { term, end }))
+    Ok(Body::Grant(GrantLease { term, end }))
 }
 
 fn member_binding(bound: &v1::MemberBinding) -> MemberBinding {

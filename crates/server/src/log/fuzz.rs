@@ -6,7 +6,7 @@ use super::coordination::{read_leases, read_locks};
 use super::feed::wanted;
 use super::txn::{query, read_keys, read_txn};
 use convoke_log::command::{
-    Acquire, Body, Command, Compare, EndBehavior, Grant, LeaseId, LeaseTerm, LockName, LockSpace, Op, Open, Place,
+    Acquire, Body, Command, Compare, EndBehavior, GrantLease, LeaseId, LeaseTerm, LockName, LockSpace, Op, Open, Place,
     Raise, Relation, Request, Test, Txn,
 };
 use convoke_log::keys::{Content, KeyRange, Query, Selection, SortBy};
@@ -354,7 +354,7 @@ fn machine() -> Machine {
     let (epoch, limits) = (Epoch::new(1, 1), CoordinationLimits::default());
     let configuration = machine.configuration().number;
     let request = |number, body| Command::Request(Request::new(LogSessionId(2), number, epoch, body));
-    let grant = Grant { term: LeaseTerm::Ttl(Duration::from_secs(10)), end: EndBehavior::Delete };
+    let grant = GrantLease { term: LeaseTerm::Ttl(Duration::from_secs(10)), end: EndBehavior::Delete };
     let commands = [
         Command::Raise(Raise { epoch, level: Level::COORDINATION, configuration, limits }),
         Command::Open(Open::new(epoch, Duration::from_secs(10), 1)),

@@ -13,7 +13,7 @@ use crate::rates::{RateLimiter, Used};
 use crate::service::ClientConnection;
 use crate::traces;
 use convoke_access::{Resource, Verb};
-use convoke_log::command::{Body, DurableClient, Grant, LeaseId, LeaseTerm, Open, Request};
+use convoke_log::command::{Body, DurableClient, GrantLease, LeaseId, LeaseTerm, Open, Request};
 use convoke_log::leader::{KeepAlive, PlaceState};
 use convoke_log::machine::Fate;
 use convoke_log::{Command, Epoch, LogSessionId};
@@ -328,7 +328,7 @@ async fn submit(service: &LogService, caller: &Caller, request: v1::LogRequest) 
     let id = request.id();
     service.check(caller, log, id.session, owner)?;
     service.check_uses(caller, &uses, id).await?;
-    if let Body::Grant(Grant { term: LeaseTerm::Member(bound), .. }) = &request.body
+    if let Body::Grant(GrantLease { term: LeaseTerm::Member(bound), .. }) = &request.body
         && !service.directory.is_registered(bound)
     {
         return Err(not_registered(&*service.directory, bound));

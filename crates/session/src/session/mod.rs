@@ -17,7 +17,7 @@ mod tests;
 mod unreplicated;
 
 pub use state::{
-    ClientTime, ConnectionId, Effect, Effects, Identity, NotSent, OperationId, RegistrationId, not_sent_in_time,
+    ClientIdentity, ClientTime, ConnectionId, Effect, Effects, NotSent, OperationId, RegistrationId, not_sent_in_time,
 };
 
 use crate::backoff::Backoff;
@@ -35,7 +35,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the answer to an attach or a close. It is independent of heartbeats, because a node may request very
 /// frequent ones.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a close that one node has acknowledged is repeated at other nodes (C13).
+/// How long a close that one node has acknowledged is repeated at other nodes (C18).
 const CLOSE_REPEAT: Duration = Duration::from_secs(5);
 /// Assumed until a node sends its setting.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ const SUPERSEDED_MAX: u32 = 2;
 
 #[derive(Debug)]
 pub struct Session {
-    identity: Identity,
+    identity: ClientIdentity,
     phase: Phase,
     /// Address of the current connection.
     address: String,
@@ -103,7 +103,7 @@ impl Session {
     }
 
     /// Returns a session that connects when it is first woken.
-    pub fn new(identity: Identity, seeds: Seeds, random: fastrand::Rng, now: ClientTime) -> Session {
+    pub fn new(identity: ClientIdentity, seeds: Seeds, random: fastrand::Rng, now: ClientTime) -> Session {
         Session {
             identity,
             phase: Phase::Waiting { until: now },

@@ -20,7 +20,7 @@ pub struct RegistrationId(pub u64);
 
 /// The identity of the client (C2).
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct ClientIdentity {
     pub client: String,
     pub nonce: u64,
     pub liveness: Liveness,
@@ -60,7 +60,7 @@ pub enum Effect {
     },
     /// Closed: all members are unregistered.
     Closed {
-        /// False if only one node is known to have the unregistrations (C13).
+        /// False if only one node is known to have the unregistrations (C18).
         replicated: bool,
     },
 }

@@ -6,7 +6,7 @@ use super::serving::Task;
 use crate::world::World;
 use convoke_core::version::{Dot, Version};
 use convoke_core::{ErrorCode, Rejection};
-use convoke_http_session::{DOTS_MAX, SessionOperation, SessionPosition};
+use convoke_http_session::{DOTS_MAX, SessionOperation, SessionToken};
 
 /// Tokens of a session that are compared with the next one.
 const ISSUED_MAX: usize = 16;
@@ -64,8 +64,8 @@ impl World {
     /// a request returns the tokens of the request. Writes that are reported as lost are in no later token.
     pub(super) fn http_check_token(&mut self, host: usize, task: &Task) {
         let (Body::Request { order, .. }, Some(found)) = (&task.message.body, &task.found) else { return };
-        let token = task.request.position();
-        if *token == SessionPosition::join_all(&order.positions) {
+        let token = task.request.token();
+        if *token == SessionToken::join_all(&order.tokens) {
             return;
         }
         self.http.checks += 1;
@@ -77,7 +77,7 @@ impl World {
             return;
         }
         let text = token.text();
-        let covers = |other: &&SessionPosition| match text >= other.text() {
+        let covers = |other: &&SessionToken| match text >= other.text() {
             true => token.covers(other),
             false => other.covers(token),
         };

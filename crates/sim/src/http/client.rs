@@ -13,7 +13,7 @@ use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate};
 use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
-use convoke_http_session::{ClientOrder, Secret, SessionOperation, SessionPosition, SessionReply};
+use convoke_http_session::{ClientOrder, Secret, SessionOperation, SessionReply, SessionToken};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub(super) struct Flight {
     op: Option<Op>,
     conditional: bool,
     /// The tokens that it contains.
-    sent: Vec<SessionPosition>,
+    sent: Vec<SessionToken>,
 }
 
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub struct HttpClient {
     /// How often it was notified of lost writes.
     pub writes_lost: u64,
     /// The tokens of the session, without those that a later answer covers.
-    pub(crate) positions: Vec<SessionPosition>,
+    pub(crate) tokens: Vec<SessionToken>,
     /// It keeps only the greatest token.
     pub greatest_only: bool,
     /// A request beside the one in `flight`.
@@ -137,7 +137,7 @@ impl HttpClient {
             number: 0,
             repeated: None,
             writes_lost: 0,
-            positions: Vec::new(),
+            tokens: Vec::new(),
             greatest_only: false,
             parallel: None,
             lost: None,
@@ -172,7 +172,7 @@ impl HttpClient {
     fn start_over(&mut self) {
         self.secret = None;
         (self.number, self.repeated, self.lost) = (0, None, None);
-        self.positions.clear();
+        self.tokens.clear();
         self.earlier.extend(self.members.keys().chain(self.deleted.keys()).cloned());
         self.queue.retain(|op| !matches!(op, Op::Put { .. } | Op::Patch { .. } | Op::Close));
         for (id, member) in &mut self.members {
@@ -398,7 +398,7 @@ impl World {
                 number = Some(known);
                 conditional = matches!(operation, SessionOperation::Update { expected: Some(_), .. });
                 c.repeated = Some((repeated_op.clone(), known, operation.clone()));
-                let order = ClientOrder { number, positions: c.positions.clone() };
+                let order = ClientOrder { number, tokens: c.tokens.clone() };
                 Body::Request { secret: secret.clone(), operation, order }
             }
             (Some(secret), op) => {
@@ -424,13 +424,13 @@ impl World {
                     number = Some(c.number);
                     c.repeated = Some((Op::clone(op), c.number, operation.clone()));
                 }
-                let order = ClientOrder { number, positions: c.positions.clone() };
+                let order = ClientOrder { number, tokens: c.tokens.clone() };
                 Body::Request { secret: secret.clone(), operation, order }
             }
         };
         let op = op.filter(|_| c.secret.is_some());
         let (process, deadline) = (c.process, self.now + ANSWER_TIMEOUT);
-        let sent = c.positions.clone();
+        let sent = c.tokens.clone();
         c.overtake(op.as_ref());
         c.flight = Some(Flight { attempt, host, op: op.clone(), conditional, sent });
         self.http.attempts.insert(attempt, Attempt::default());
@@ -454,8 +454,8 @@ impl World {
         beats.drain(..beats.len().saturating_sub(BEATS_MAX));
         match result {
             SendResult::Answered(response) => match *response {
-                HttpResponse { host, result: Ok((secret, answer)), position, .. } => {
-                    self.http_advance(client, &flight.sent, position, true);
+                HttpResponse { host, result: Ok((secret, answer)), token, .. } => {
+                    self.http_advance(client, &flight.sent, token, true);
                     self.http.attempts.remove(&flight.attempt);
                     self.http.checks += 1;
                     if flight.op.is_some() && attempt.executed == 0 {
@@ -466,10 +466,10 @@ impl World {
                     }
                     self.http_answered(client, &flight, host, secret, answer);
                 }
-                HttpResponse { host, result: Err(code), position, members } => {
+                HttpResponse { host, result: Err(code), token, members } => {
                     let again =
                         matches!(code, ErrorCode::NotReady | ErrorCode::ResourceExhausted | ErrorCode::OutcomeUnknown);
-                    self.http_advance(client, &flight.sent, position, !again);
+                    self.http_advance(client, &flight.sent, token, !again);
                     self.http.checks += 1;
                     if code != ErrorCode::OutcomeUnknown && attempt.executed > 0 {
                         self.http_violation(format!(
@@ -510,13 +510,13 @@ impl World {
     }
 
     /// Keeps the token of an answer, and forgets the request that was answered for good.
-    fn http_advance(&mut self, client: usize, sent: &[SessionPosition], position: SessionPosition, finished: bool) {
+    fn http_advance(&mut self, client: usize, sent: &[SessionToken], token: SessionToken, finished: bool) {
         let c = &mut self.http.clients[client];
         if finished {
             c.repeated = None;
         }
         if c.ordered && c.secret.is_some() {
-            c.receive(sent, position);
+            c.receive(sent, token);
         }
     }
 
@@ -566,7 +566,7 @@ impl World {
             }
             Some(Op::Close) => {
                 (c.number, c.repeated, c.lost) = (0, None, None);
-                c.positions.clear();
+                c.tokens.clear();
                 c.secret = None;
                 c.queue.clear();
             }

@@ -18,11 +18,11 @@ pub use transport::SendResult;
 pub(crate) use workload::is_contested;
 
 use crate::invariants::Violation;
-use crate::network::{Micros, Place, SECOND};
+use crate::network::{Micros, SECOND, Site};
 use crate::world::World;
 use convoke_core::ErrorCode;
 use convoke_core::member::Liveness;
-use convoke_http_session::{ClientOrder, Mutation, Secret, SessionAnswer, SessionOperation, SessionPosition};
+use convoke_http_session::{ClientOrder, Mutation, Secret, SessionAnswer, SessionOperation, SessionToken};
 use std::collections::BTreeMap;
 
 /// A scheduled event.
@@ -92,8 +92,8 @@ pub struct HttpResponse {
     /// The node that answered.
     pub(crate) host: usize,
     pub(crate) result: Result<(Secret, SessionAnswer), ErrorCode>,
-    /// The session's position.
-    pub(crate) position: SessionPosition,
+    /// The session's token.
+    pub(crate) token: SessionToken,
     /// With `WRITES_LOST`: the members of the session.
     pub(crate) members: Vec<String>,
 }
@@ -126,7 +126,7 @@ pub struct Http {
     /// Maximum number of sessions at a node. It applies to nodes that start later.
     pub session_limit: usize,
     /// The last tokens that nodes returned, by the entry of the session.
-    issued: BTreeMap<u64, Vec<SessionPosition>>,
+    issued: BTreeMap<u64, Vec<SessionToken>>,
     /// Checks of `http_answers`.
     pub(crate) checks: u64,
 }
@@ -177,14 +177,14 @@ impl World {
     }
 
     /// The place of an HTTP client on the network. It shares the machine of an SDK client, and its partitions.
-    pub(crate) fn http_place(&self, client: usize) -> Place {
-        Place::Client(self.http.clients[client].beside)
+    pub(crate) fn http_place(&self, client: usize) -> Site {
+        Site::Client(self.http.clients[client].beside)
     }
 
-    fn http_latency(&mut self, one: Place, other: Place) -> Micros {
-        let region = |place: Place| match place {
-            Place::Host(host) => self.hosts[host].region,
-            Place::Client(client) => client % self.setup.regions.max(1),
+    fn http_latency(&mut self, one: Site, other: Site) -> Micros {
+        let region = |place: Site| match place {
+            Site::Host(host) => self.hosts[host].region,
+            Site::Client(client) => client % self.setup.regions.max(1),
         };
         let base = if region(one) == region(other) { 300 } else { 15_000 };
         base + self.http.rng.u64(..base) + self.network.spike(one, other)

@@ -8,7 +8,7 @@ use crate::faults::Fault;
 use crate::world::World;
 use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MetadataUpdate};
-use convoke_http_session::{ClientOrder, Secret, SessionOperation, SessionPosition};
+use convoke_http_session::{ClientOrder, Secret, SessionOperation, SessionToken};
 use std::sync::Arc;
 
 /// One in this many requests of a client that orders its requests has a parallel one.
@@ -22,7 +22,7 @@ pub(super) struct Parallel {
     attempt: u64,
     secret: Secret,
     /// The tokens that it contains.
-    sent: Vec<SessionPosition>,
+    sent: Vec<SessionToken>,
     /// The member that it writes.
     id: Option<String>,
     /// A request with a higher number writes the member as well. It replaces this one, whichever is executed first.
@@ -31,12 +31,12 @@ pub(super) struct Parallel {
 
 impl HttpClient {
     /// Replaces the tokens of a request by the token of its answer, which covers them.
-    pub(super) fn receive(&mut self, sent: &[SessionPosition], token: SessionPosition) {
-        self.positions.retain(|held| !sent.contains(held) && *held != token);
-        self.positions.push(token);
+    pub(super) fn receive(&mut self, sent: &[SessionToken], token: SessionToken) {
+        self.tokens.retain(|held| !sent.contains(held) && *held != token);
+        self.tokens.push(token);
         if self.greatest_only {
-            self.positions.sort_by_key(SessionPosition::text);
-            self.positions.drain(..self.positions.len() - 1);
+            self.tokens.sort_by_key(SessionToken::text);
+            self.tokens.drain(..self.tokens.len() - 1);
         }
     }
 
@@ -80,7 +80,7 @@ impl World {
         if let Some(member) = id.as_ref().and_then(|id| self.http.clients[client].members.get_mut(id)) {
             member.metadata.insert(KEY.to_owned(), value);
         }
-        let sent = self.http.clients[client].positions.clone();
+        let sent = self.http.clients[client].tokens.clone();
         self.http_parallel(client, host, sent, id, operation);
     }
 
@@ -89,7 +89,7 @@ impl World {
         &mut self,
         client: usize,
         host: usize,
-        sent: &[SessionPosition],
+        sent: &[SessionToken],
         id: &str,
         value: &str,
     ) {
@@ -103,7 +103,7 @@ impl World {
         &mut self,
         client: usize,
         host: usize,
-        sent: Vec<SessionPosition>,
+        sent: Vec<SessionToken>,
         id: Option<String>,
         operation: SessionOperation,
     ) {
@@ -118,7 +118,7 @@ impl World {
         c.parallel = Some(Parallel { attempt, secret: secret.clone(), sent: sent.clone(), id, overtaken: false });
         let process = c.process;
         self.http.attempts.insert(attempt, Attempt::default());
-        let body = Body::Request { secret, operation, order: ClientOrder { number, positions: sent } };
+        let body = Body::Request { secret, operation, order: ClientOrder { number, tokens: sent } };
         self.note(format!("http client {client} sends {} to n{host} in parallel", super::client::describe(&body)));
         self.faults.count(Fault::HttpParallelRequest);
         let message = Message { attempt, client, body, forwarded: false, connection: None };
@@ -136,8 +136,8 @@ impl World {
         }
         let mut failed = true;
         if let SendResult::Answered(response) = result {
-            let HttpResponse { host, result, position, members } = *response;
-            c.receive(&parallel.sent, position);
+            let HttpResponse { host, result, token, members } = *response;
+            c.receive(&parallel.sent, token);
             self.http.checks += 1;
             let code = result.err();
             self.note(format!("http client {client} receives {code:?} of n{host} in parallel"));

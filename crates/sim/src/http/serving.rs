@@ -14,8 +14,8 @@ use convoke_core::node::{ClientOperation, ConnId, Notice, OperationResult, Repli
 use convoke_core::version::{Dot, Version};
 use convoke_core::{ErrorCode, Rejection, Time};
 use convoke_http_session::{
-    ClientOrder, EntryRef, Forwarded, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError, SessionPosition,
-    SessionTable, Settings, Step,
+    ClientOrder, EntryRef, FlowSettings, Forwarded, RANDOM_BYTES, RequestFlow, Secret, SessionEntry, SessionError,
+    SessionTable, SessionToken, Step,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl World {
             self.http_removed(host, entry);
         }
         let session_timeout = self.setup.timers.heartbeat_timeout;
-        let settings = Settings { forward_timeout: FORWARD_TIMEOUT, session_timeout, mutation: self.http.mutation };
+        let settings = FlowSettings { forward_timeout: FORWARD_TIMEOUT, session_timeout, mutation: self.http.mutation };
         let request = match &message.body {
             Body::Create(requested) => {
                 let random = [(); RANDOM_BYTES].map(|()| self.http.rng.u8(..));
@@ -129,10 +129,9 @@ impl World {
             Body::Request { secret, operation, order } => {
                 // The node parses the texts, as the server does.
                 let secret = Secret::parse(&secret.reveal()).expect("every node parses every secret");
-                let parse = |position: &SessionPosition| {
-                    SessionPosition::parse(&position.text()).expect("every node parses every token")
-                };
-                let order = ClientOrder { positions: order.positions.iter().map(parse).collect(), ..order.clone() };
+                let parse =
+                    |token: &SessionToken| SessionToken::parse(&token.text()).expect("every node parses every token");
+                let order = ClientOrder { tokens: order.tokens.iter().map(parse).collect(), ..order.clone() };
                 RequestFlow::new(secret, operation.clone(), order, message.forwarded, settings)
             }
         };
@@ -580,8 +579,8 @@ impl World {
                 Err(ErrorCode::WritesLost)
             }
         };
-        let position = task.request.position().clone();
-        self.http_respond(task.exchange, HttpResponse { host, result, position, members });
+        let token = task.request.token().clone();
+        self.http_respond(task.exchange, HttpResponse { host, result, token, members });
     }
 }
 

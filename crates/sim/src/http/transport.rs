@@ -5,7 +5,7 @@
 use super::{HttpEvent, HttpResponse, Message, RETRANSMIT};
 use crate::faults::Fault;
 use crate::host::Input;
-use crate::network::{Micros, Place};
+use crate::network::{Micros, Site};
 use crate::world::{Crash, Event, World};
 
 /// While faults are active, one in this many answers is lost.
@@ -72,7 +72,7 @@ impl World {
         let exchange = self.http.number();
         let sent = Exchange { from, to, boot: 0, message, phase: Phase::Dialing, given_up: None };
         self.http.exchanges.insert(exchange, sent);
-        let latency = self.http_latency(self.http_origin(from), Place::Host(to));
+        let latency = self.http_latency(self.http_origin(from), Site::Host(to));
         self.schedule(self.now + latency, Event::Http(HttpEvent::Arrive { exchange }));
         self.schedule(deadline, Event::Http(HttpEvent::Expire { exchange }));
         exchange
@@ -81,13 +81,13 @@ impl World {
     /// Ends a kept connection of a client. The node detects it when the end arrives.
     pub(crate) fn http_close_connection(&mut self, client: usize) {
         if let Some((host, connection)) = self.http.clients[client].connection.take() {
-            let latency = self.http_latency(self.http_place(client), Place::Host(host));
+            let latency = self.http_latency(self.http_place(client), Site::Host(host));
             self.schedule(self.now + latency, Event::Http(HttpEvent::HangUp { client, host, connection }));
         }
     }
 
     pub(crate) fn http_hang_up_arrives(&mut self, client: usize, host: usize, connection: u64) {
-        if self.network.blocked(self.http_place(client), Place::Host(host)) {
+        if self.network.blocked(self.http_place(client), Site::Host(host)) {
             let jitter = self.http.rng.u64(..RETRANSMIT / 4);
             let event = HttpEvent::HangUp { client, host, connection };
             self.schedule(self.now + RETRANSMIT + jitter, Event::Http(event));
@@ -97,10 +97,10 @@ impl World {
         self.input(host, Input::HttpHangUp { connection });
     }
 
-    fn http_origin(&self, from: Sender) -> Place {
+    fn http_origin(&self, from: Sender) -> Site {
         match from {
             Sender::Client { client, .. } | Sender::Parallel { client, .. } => self.http_place(client),
-            Sender::Node { host, .. } => Place::Host(host),
+            Sender::Node { host, .. } => Site::Host(host),
         }
     }
 
@@ -110,11 +110,11 @@ impl World {
         let (running, dark) = (self.hosts[to].running(), self.hosts[to].dark);
         match held.phase {
             Phase::Dialing if given_up.is_some() => drop(self.http.exchanges.remove(&exchange)),
-            Phase::Dialing if self.network.severed(from, Place::Host(to)) => self.http_again(exchange),
+            Phase::Dialing if self.network.severed(from, Site::Host(to)) => self.http_again(exchange),
             Phase::Dialing if !running && !dark => self.http_phase(exchange, Phase::Refused),
             Phase::Dialing if !running => {}
             Phase::Dialing => {
-                let way = self.http_latency(from, Place::Host(to)) + self.http_latency(from, Place::Host(to));
+                let way = self.http_latency(from, Site::Host(to)) + self.http_latency(from, Site::Host(to));
                 let late = self.faults.active && self.faults.late_messages && self.http.rng.u32(..LATE_ONE_IN) == 0;
                 let extra = if late { self.http.rng.u64(..LATE_MAX) } else { 0 };
                 if late {
@@ -129,7 +129,7 @@ impl World {
             // A machine without power sends nothing, so the sender waits until its timeout.
             Phase::Sent if self.hosts[to].boot != boot && dark => {}
             Phase::Sent if self.hosts[to].boot != boot => self.http_phase(exchange, Phase::Broken),
-            Phase::Sent if self.network.blocked(from, Place::Host(to)) => {
+            Phase::Sent if self.network.blocked(from, Site::Host(to)) => {
                 let patience = self.orphan_patience();
                 if given_up.is_some_and(|at| self.now - at > patience) {
                     self.http.exchanges.remove(&exchange);
@@ -157,7 +157,7 @@ impl World {
         let Some(held) = self.http.exchanges.get_mut(&exchange) else { return };
         held.phase = phase;
         let (from, to) = (held.from, held.to);
-        let latency = self.http_latency(self.http_origin(from), Place::Host(to));
+        let latency = self.http_latency(self.http_origin(from), Site::Host(to));
         self.schedule(self.now + latency, Event::Http(HttpEvent::Return { exchange }));
     }
 
@@ -181,7 +181,7 @@ impl World {
             self.http.exchanges.remove(&exchange);
             return;
         }
-        if self.network.blocked(Place::Host(to), self.http_origin(from)) {
+        if self.network.blocked(Site::Host(to), self.http_origin(from)) {
             let jitter = self.http.rng.u64(..RETRANSMIT / 4);
             self.schedule(self.now + RETRANSMIT + jitter, Event::Http(HttpEvent::Return { exchange }));
             return;

@@ -203,7 +203,7 @@ impl World {
         let operation = SessionOperation::Update { id: id.to_owned(), update, expected: None };
         let attempt = self.http.number();
         self.http.attempts.insert(attempt, Attempt::default());
-        let order = ClientOrder { number: Some(number), positions: Vec::new() };
+        let order = ClientOrder { number: Some(number), tokens: Vec::new() };
         let body = Body::Request { secret, operation, order };
         let message = Message { attempt, client, body, forwarded: false, connection: None };
         // No process waits for the answer.

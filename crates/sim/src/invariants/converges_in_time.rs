@@ -38,11 +38,11 @@ impl Invariant for ConvergesInTime {
     }
 }
 
-/// Checks that all running nodes are ready, hold the same and show the same; otherwise returns what is missing.
+/// Checks that all running nodes are serving, hold the same and show the same; otherwise returns what is missing.
 pub fn converged(world: &World) -> Result<(), String> {
     for (index, host) in world.hosts.iter().enumerate() {
         if host.running() && host.serving().is_none() {
-            return Err(format!("n{index} is not ready"));
+            return Err(format!("n{index} is not serving"));
         }
     }
     let mut retired: BTreeMap<NodeId, Incarnation> = BTreeMap::new();

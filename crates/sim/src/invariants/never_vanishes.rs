@@ -47,7 +47,7 @@ impl Invariant for NeverVanishes {
             let held = &world.hosts[host];
             // A paused node receives nothing.
             let awake = held.calm_after_pause(world.now, SECOND) > RECENT;
-            if !awake || held.ready_at.is_none_or(|at| world.now - at <= RECENT) {
+            if !awake || held.serving_at.is_none_or(|at| world.now - at <= RECENT) {
                 continue;
             }
             let recently = world.now.saturating_sub(RECENT);
@@ -70,7 +70,7 @@ impl Invariant for NeverVanishes {
 }
 
 impl NeverVanishes {
-    /// A node that has just become ready holds everything that the other nodes held before it started (N3).
+    /// A node that has just begun to serve holds everything that the other nodes held before it started (N3).
     fn fresh(&mut self, world: &World, watcher: usize, host: usize, found: &mut Found) {
         let held = &world.hosts[host];
         let window = notice_time(world);
@@ -87,8 +87,8 @@ impl NeverVanishes {
         // Nodes that cannot be reached during the start do not count (N3). A mark suffices here: it covers the time of
         // the start only, in which the host belongs to no path.
         let reaching = held.fault_period.calm_for(world.now) >= running && held.duplicate.is_none();
-        let just_ready = held.ready_at.is_some_and(|at| world.now - at <= SECOND);
-        if !just_ready || !reaching || !connected || !others.iter().any(is_seed) {
+        let just_serving = held.serving_at.is_some_and(|at| world.now - at <= SECOND);
+        if !just_serving || !reaching || !connected || !others.iter().any(is_seed) {
             return;
         }
         for id in world.truth.ids.keys() {
@@ -99,7 +99,7 @@ impl NeverVanishes {
             }
             self.checks += 1;
             if !world.watchers[watcher].view.contains_key(id) {
-                report(found, NAME, world, format!("n{host} is ready and does not know {id}"));
+                report(found, NAME, world, format!("n{host} is serving and does not know {id}"));
             }
         }
     }
@@ -130,7 +130,7 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
         breaks.sum::<Micros>()
     };
     // A node that started since then inherits the silence that the others have measured (L2).
-    let inherits = world.hosts[host].ready_at.is_none_or(|at| at > opening);
+    let inherits = world.hosts[host].serving_at.is_none_or(|at| at > opening);
     let others = serving(world).map(|(other, _)| other).filter(|_| inherits);
     let blind = others.map(blind_at).fold(blind_at(host), Micros::max);
     // The member was known here, with a live owner, before the longest break began.

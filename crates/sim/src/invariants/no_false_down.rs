@@ -224,7 +224,7 @@ fn back_at_the_deadline(client: &Client, now: Micros) -> bool {
 pub(super) fn may_judge(world: &World, host: usize, window: Micros) -> bool {
     let held = &world.hosts[host];
     let dead = micros(world.setup.timers.dead_peer_timeout);
-    held.ready_at.is_some_and(|at| world.now - at > window)
+    held.serving_at.is_some_and(|at| world.now - at > window)
         && held.calm_after_pause(world.now, dead / 2) > window
         && world.reach.joined(host, host, world.now.saturating_sub(window), world.now)
 }

@@ -2,7 +2,7 @@
 
 use super::{Found, Invariant, report, serving};
 use crate::host::HostState;
-use crate::network::{Micros, Place, SECOND};
+use crate::network::{Micros, SECOND, Site};
 use crate::world::{World, micros};
 use convoke_core::node::PeerState;
 
@@ -41,7 +41,7 @@ impl Invariant for UpPeersActive {
 
 /// Returns for how long one of two hosts could not send to the other. Both notice it (P6).
 fn severed_for(world: &World, host: usize, other: usize) -> Micros {
-    let severed = world.network.severed_since(Place::Host(host), Place::Host(other));
+    let severed = world.network.severed_since(Site::Host(host), Site::Host(other));
     severed.map_or(0, |since| world.now - since)
 }
 

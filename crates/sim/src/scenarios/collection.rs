@@ -3,7 +3,7 @@
 use super::log::{Log, Seen};
 use super::support::ScenarioResult;
 use crate::invariants::Violation;
-use crate::network::{MINUTE, Place, SECOND, Spike};
+use crate::network::{MINUTE, SECOND, Site, Spike};
 use crate::world::{Crash, Setup, World, micros};
 use convoke_core::Limits;
 use convoke_core::member::Status;
@@ -322,7 +322,7 @@ pub(super) fn full_merge_meets_a_living_client(world: &mut World) -> ScenarioRes
     world.client_unregister(near, "m");
     world.run_until(|w| w.member(0, "m").is_none() && w.member(1, "m").is_none(), 5 * SECOND)?;
     let (id, extra) = (world.network.number(), SECOND / 4);
-    world.network.spikes.push(Spike { id, places: Place::Host(2).bit(), extra });
+    world.network.spikes.push(Spike { id, places: Site::Host(2).bit(), extra });
     let (before, origin) = (world.node(2).slot("m"), world.node(2).origin().clone());
     let written = before.as_ref().map_or(0, |slot| slot.n);
     // The acceptor of a connection is the first to send its state.
@@ -469,14 +469,14 @@ pub(super) fn collected_while_a_full_merge_is_sent(world: &mut World) -> Scenari
         world.crash(host, Crash::Process);
     }
     let (id, extra) = (world.network.number(), SECOND / 4);
-    world.network.spikes.push(Spike { id, places: Place::Host(0).bit(), extra });
+    world.network.spikes.push(Spike { id, places: Site::Host(0).bit(), extra });
     for host in 1..3 {
         world.start(host);
     }
     world.run_until(|w| w.forgotten(0, "lost"), 10 * SECOND)?;
-    let sent = |host: usize| !world.node(host).is_ready() && !world.forgotten(host, "lost");
+    let sent = |host: usize| !world.node(host).is_serving() && !world.forgotten(host, "lost");
     world.require((1..3).all(sent), "it was not collected in the middle of the merge")?;
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     world.run_until(|w| (0..3).all(|host| w.forgotten(host, "lost")), 30 * SECOND)?;
     world.up(&borrowed(&rest[..59]))?;
     world.settle()
@@ -522,7 +522,7 @@ pub(super) fn collecting_an_inference_collects_the_record(world: &mut World) -> 
     let fresh = world.add_host("n3", vec!["h1:7000".to_owned()]);
     world.start(fresh);
     world.start(0);
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     world.throughout(2 * MINUTE, "a record of it was kept", |w| (0..4).all(|host| w.forgotten(host, "m")))?;
     log.never_shown(world, "m")?;
     world.settle()
@@ -569,7 +569,7 @@ pub(super) fn long_pause(world: &mut World) -> ScenarioResult {
     let (run, origin) = (world.hosts[2].boot, world.node(2).origin().clone());
     log.clear();
     world.run_until(|w| !w.hosts[2].paused(), 5 * MINUTE)?;
-    world.run_until(|w| w.all_ready() && w.shown_everywhere("kept", Status::Up), 30 * SECOND)?;
+    world.run_until(|w| w.all_serving() && w.shown_everywhere("kept", Status::Up), 30 * SECOND)?;
     let last_line = log.end_of(2).unwrap_or_default();
     world
         .require(last_line.contains("PausedTooLong"), &format!("the process ended for another reason: {last_line}"))?;

@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::support::ScenarioResult;
-use crate::network::{Item, MINUTE, Place, SECOND};
+use crate::network::{Item, MINUTE, SECOND, Site};
 use crate::world::{Crash, World};
 use bytes::Bytes;
 use convoke_core::ErrorCode;
@@ -139,7 +139,7 @@ fn inject_between(world: &mut World, from: usize, to: usize, frame: Frame) -> Sc
     let found = conns.iter().find(open).copied();
     world.require(found.is_some(), "there is no link")?;
     if let Some(conn) = found {
-        let side = usize::from(world.network.connections[&conn].ends[1].place == Place::Host(from));
+        let side = usize::from(world.network.connections[&conn].ends[1].place == Site::Host(from));
         world.push(conn, side, Item::Frame(Bytes::from(frame.0)));
     }
     Ok(())
@@ -269,7 +269,7 @@ fn excessive(world: &World) -> Vec<(&'static str, Frame)> {
 
 /// A frame that claims too much closes its link and changes nothing. If a forged push has raised the contexts of the
 /// other nodes above the writes of a node, that node begins a new incarnation, and its writes count again (P10).
-pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult {
+pub(super) fn excessive_numbers_are_rejected(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.add_client_fixed("c", &["m"], 0);
     world.up(&["m"])?;
@@ -293,7 +293,7 @@ pub(super) fn excessive_claims_are_rejected(world: &mut World) -> ScenarioResult
 }
 
 /// One node reports to another that a newer incarnation of it exists, that a newer process uses its id, and that it has retired
-/// its number. It also reports the incarnation to the others, which then report it too. The node keeps its number and runs (N8).
+/// its number. It also reports the incarnation to the others, which then report it too. The node keeps its number and runs (N9).
 pub(super) fn reports_of_one_node_change_no_number(world: &mut World) -> ScenarioResult {
     world.begin()?;
     let client = world.add_client_fixed("c", &["m"], 0);

@@ -125,7 +125,7 @@ pub(super) fn http_requests_are_heartbeats(world: &mut World) -> ScenarioResult 
 /// The same after the session moved, because its node crashed or stopped.
 pub(super) fn http_requests_are_heartbeats_after_a_move(world: &mut World) -> ScenarioResult {
     world.begin()?;
-    // The first node was ready before it had a peer, so the checks excuse it (`Host::alone`).
+    // The first node was serving before it had a peer, so the checks excuse it (`Host::alone`).
     let client = world.add_http_script(Balancer::Sticky, 1, &["m1"]);
     world.http_settled(client)?;
     world.up(&["m1"])?;

@@ -178,7 +178,7 @@ pub(super) fn http_parallel_requests_at_one_node(world: &mut World) -> ScenarioR
     world.up(&["m1", "m2"])?;
     let cuts = world.partition(&[1], &[0, 2]);
     world.pass(5 * SECOND)?;
-    let sent = world.http.clients[client].positions.clone();
+    let sent = world.http.clients[client].tokens.clone();
     world.http_update_at(client, 0, "m1", "acknowledged")?;
     world.http_parallel_update(client, 0, &sent, "unregistered", "1");
     world.http_settled(client)?;
@@ -199,17 +199,17 @@ pub(super) fn http_parallel_requests_at_two_nodes(world: &mut World) -> Scenario
     world.up(&["m1", "m2"])?;
     let cuts = world.partition(&[0], &[1, 2]);
     world.pass(5 * SECOND)?;
-    let sent = world.http.clients[client].positions.clone();
+    let sent = world.http.clients[client].tokens.clone();
     world.http_update_at(client, 0, "m1", "acknowledged")?;
     world.http_parallel_update(client, 1, &sent, "m2", "1");
     world.http_settled(client)?;
     world.require(world.http.clients[client].writes_lost == 0, "a token covers a parallel request")?;
-    world.require(world.http.clients[client].positions.len() == 2, "the client forgot a token")?;
+    world.require(world.http.clients[client].tokens.len() == 2, "the client forgot a token")?;
     world.http_go(client, 2);
     world.http_patch(client, "m1", "w", "1", false);
     world.run_until(|w| w.http.clients[client].writes_lost > 0, 10 * SECOND)?;
     world.http_settled(client)?;
-    world.require(world.http.clients[client].positions.len() == 1, "an answer replaces the tokens of its request")?;
+    world.require(world.http.clients[client].tokens.len() == 1, "an answer replaces the tokens of its request")?;
     world.rejoin(cuts);
     world.http_last_writes_win(client, &[])
 }
@@ -221,11 +221,11 @@ pub(super) fn http_search_does_not_outlast_the_client(world: &mut World) -> Scen
     let client = world.add_http_ordered(0, &["m1"]);
     world.http_settled(client)?;
     world.up(&["m1"])?;
-    // Only ready peers are asked, and a ping tells that they are.
+    // Only serving peers are asked, and a ping tells that they are.
     world.pass(2 * SECOND)?;
     let origin = world.node(2).origin().clone();
-    if let Some(position) = world.http.clients[client].positions.first_mut() {
-        position.write(Dot { origin, n: 1_000_000 }, None);
+    if let Some(token) = world.http.clients[client].tokens.first_mut() {
+        token.write(Dot { origin, n: 1_000_000 }, None);
     }
     world.http.clients[client].balancer = Balancer::RoundRobin;
     world.http_patch(client, "m1", "v", "1", false);

@@ -9,7 +9,7 @@ use crate::world::{Crash, Setup, World};
 use convoke_core::member::Status;
 
 /// A node loses its disk and starts alone with a number it had before. Its new writes are not mistaken for its earlier
-/// ones, and it keeps its number: nobody ignores it (N8).
+/// ones, and it keeps its number: nobody ignores it (N9).
 pub(super) fn same_incarnation_number_twice(world: &mut World) -> ScenarioResult {
     world.begin()?;
     world.hosts[2].has_disk = false;
@@ -19,7 +19,7 @@ pub(super) fn same_incarnation_number_twice(world: &mut World) -> ScenarioResult
     world.crash(2, Crash::Process);
     let cuts = world.partition(&[2], &[0, 1]);
     world.start(2);
-    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.run_until(World::all_serving, 20 * SECOND)?;
     let second = world.node(2).origin().clone();
     world.require(
         first.incarnation.number == second.incarnation.number && first != second,
@@ -45,7 +45,7 @@ pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioRes
         world.crash(2, Crash::Process);
         world.pass(2 * SECOND)?;
         world.start(2);
-        world.run_until(World::all_ready, 20 * SECOND)?;
+        world.run_until(World::all_serving, 20 * SECOND)?;
     }
     let retired = |w: &World| (0..2).all(|host| w.node(host).retired().iter().any(|(_, number)| number.number == 2));
     world.run_until(retired, 80 * MINUTE)?;
@@ -74,7 +74,7 @@ pub(super) fn taken_at_a_retired_number(world: &mut World) -> ScenarioResult {
         world.crash(2, Crash::Process);
         world.pass(2 * SECOND)?;
         world.start(2);
-        world.run_until(World::all_ready, 20 * SECOND)?;
+        world.run_until(World::all_serving, 20 * SECOND)?;
     }
     let retired = |w: &World| w.node(0).retired().iter().any(|(_, number)| number.number == 2);
     world.run_until(retired, 80 * MINUTE)?;
@@ -86,7 +86,7 @@ pub(super) fn taken_at_a_retired_number(world: &mut World) -> ScenarioResult {
     world.hosts[2].has_disk = false;
     world.start(1);
     world.start(2);
-    world.run_until(|w| [1, 2].iter().all(|host| w.node(*host).is_ready()), 30 * SECOND)?;
+    world.run_until(|w| [1, 2].iter().all(|host| w.node(*host).is_serving()), 30 * SECOND)?;
     world.require(world.node(2).origin().incarnation.number == 1, "it remembers its number")?;
     let taker = world.add_client_fixed("taker", &[], 2);
     world.run_until(|w| w.at(taker, 2), 10 * SECOND)?;
@@ -114,7 +114,7 @@ pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Scenar
         world.crash(0, Crash::Process);
         world.pass(2 * SECOND)?;
         world.start(0);
-        world.run_until(World::all_ready, 20 * SECOND)?;
+        world.run_until(World::all_serving, 20 * SECOND)?;
     }
     let high = world.node(0).origin().incarnation;
     world.require(high.number == 4, &format!("three restarts lead to {high:?}"))?;
@@ -125,7 +125,7 @@ pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> Scenar
     world.hosts[0].has_disk = false;
     world.pass(2 * SECOND)?;
     world.start(0);
-    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.run_until(World::all_serving, 20 * SECOND)?;
     world.require(world.node(0).origin().incarnation.number == 5, "the number did not increase")?;
     world.run_until(|w| w.attached(client), 20 * SECOND)?;
     world.go(client, 0);
@@ -234,7 +234,7 @@ pub(super) fn dead_node_retired_at_different_times_never_returns(world: &mut Wor
     world.pass(5 * MINUTE)?;
     world.crash(2, Crash::Process);
     world.start(2);
-    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.run_until(World::all_serving, 20 * SECOND)?;
     world.require(world.location(2, "name").is_some(), "the restarted node did not receive the name")?;
     let cuts = world.partition(&[1], &[2]);
     world.run_until(|w| w.location(1, "name").is_none(), 7 * MINUTE)?;
@@ -402,7 +402,7 @@ pub(super) fn name_of_an_older_incarnation_dropped_by_some(world: &mut World) ->
     let apart = world.partition(&[1], &[0, 2]);
     world.rejoin(cuts);
     world.start(2);
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     world.rejoin(apart);
     world.run_until(|w| (0..3).all(|host| w.location(host, "name").is_none()), 30 * SECOND)?;
     world.settle()
@@ -446,7 +446,7 @@ pub(super) fn total_restart(world: &mut World) -> ScenarioResult {
     world.require(world.hosts.iter().all(|host| host.state == HostState::Down), "a node survived")?;
     world.pass(3 * SECOND)?;
     world.start_all();
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     world.run_until(|w| clients.iter().all(|client| w.attached(*client)), 30 * SECOND)?;
     world.up(&ids)?;
     world.run_until(|w| w.named_everywhere("name", "one"), 5 * SECOND)?;

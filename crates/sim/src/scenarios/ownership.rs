@@ -156,7 +156,7 @@ pub(super) fn rolling_restart_of_three_under_load(world: &mut World) -> Scenario
             load(world)?;
         }
         world.start(host);
-        while !world.all_ready() && world.now < patience + 30 * SECOND {
+        while !world.all_serving() && world.now < patience + 30 * SECOND {
             load(world)?;
         }
         for _ in 0..40 {
@@ -201,7 +201,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> ScenarioResult {
     world.up(&["m"])?;
     world.require(drained(world, "m", true), "the drain mark was lost with its node")?;
     world.start(2);
-    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.run_until(World::all_serving, 20 * SECOND)?;
 
     let done = world.with_node(2, |node, time, out| Some(node.drain_node(time, true, out).is_ok()));
     world.require(done == Some(true), "the node could not be drained")?;
@@ -209,7 +209,7 @@ pub(super) fn drain_survives_moving(world: &mut World) -> ScenarioResult {
     world.crash(2, Crash::Process);
     world.pass(2 * SECOND)?;
     world.start(2);
-    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.run_until(World::all_serving, 20 * SECOND)?;
     world.pass(2 * SECOND)?;
     world.require(drained(world, "convoke.n2", true), "the restarted node is not drained")?;
     world.with_node(2, |node, time, out| Some(node.drain_node(time, false, out).is_ok()));

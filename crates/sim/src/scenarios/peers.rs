@@ -79,7 +79,7 @@ pub(super) fn star_with_hub_restarted(world: &mut World) -> ScenarioResult {
         world.crash(0, Crash::Process);
         world.pass(8 * SECOND)?;
         world.start(0);
-        world.run_until(World::all_ready, 20 * SECOND)?;
+        world.run_until(World::all_serving, 20 * SECOND)?;
         world.up(&ids)?;
         world.pass(MINUTE)?;
     }
@@ -118,7 +118,7 @@ pub(super) fn one_name_for_all_nodes(world: &mut World) -> ScenarioResult {
     for host in 0..4 {
         world.start(host);
     }
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     let paired = |w: &World| [(0, 1), (2, 3)].into_iter().all(|(a, b)| w.peer_state(a, b) == Some(PeerState::Up));
     world.require(paired(world), "the nodes of a pair are linked")?;
     world.heal_all();
@@ -137,7 +137,7 @@ pub(super) fn one_sided_seeding(world: &mut World) -> ScenarioResult {
             world.run_until(|w| w.at(client, 4), 10 * SECOND)?;
         }
     }
-    world.run_until(|w| w.all_ready() && all_linked(w), 30 * SECOND)?;
+    world.run_until(|w| w.all_serving() && all_linked(w), 30 * SECOND)?;
     world.up(&["m"])?;
     world.settle()
 }
@@ -275,7 +275,7 @@ pub(super) fn timeline_of_a_failing_peer(world: &mut World) -> ScenarioResult {
     world.run_to(25 * SECOND + 100_000);
     world.require(world.peer_state(B, A) == Some(PeerState::Up), "25.1 s: A sends a message, B resets its failure")?;
     world.run_to(26 * SECOND);
-    world.require(world.all_ready() && world.named_everywhere("actor", "at A"), "25.1 s: normal gossip resumes")?;
+    world.require(world.all_serving() && world.named_everywhere("actor", "at A"), "25.1 s: normal gossip resumes")?;
 
     world.crash(A, Crash::Process);
     world.pass(15 * MINUTE - 10 * SECOND)?;
@@ -287,7 +287,7 @@ pub(super) fn timeline_of_a_failing_peer(world: &mut World) -> ScenarioResult {
     let retries = dials_of(world, B, world.now + 21 * SECOND)?.len();
     world.require((3..=5).contains(&retries), &format!("after 25 minutes B retries {retries} times in 21 s"))?;
     world.start(A);
-    world.run_until(|w| w.all_ready() && w.named_everywhere("actor", "at A"), 10 * SECOND)?;
+    world.run_until(|w| w.all_serving() && w.named_everywhere("actor", "at A"), 10 * SECOND)?;
     world.settle()
 }
 

@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::support::ScenarioResult;
-use crate::network::{Kind, MINUTE, Place, SECOND};
+use crate::network::{Kind, MINUTE, SECOND, Site};
 use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::{Liveness, Status};
 
@@ -68,8 +68,8 @@ pub(super) fn fast_client_returns_at_the_deadline(world: &mut World) -> Scenario
 
 /// Connections between different regions.
 fn region_links(world: &World) -> usize {
-    let between = |one: Place, other: Place| match (one, other) {
-        (Place::Host(one), Place::Host(other)) => world.hosts[one].region != world.hosts[other].region,
+    let between = |one: Site, other: Site| match (one, other) {
+        (Site::Host(one), Site::Host(other)) => world.hosts[one].region != world.hosts[other].region,
         _ => false,
     };
     let links =

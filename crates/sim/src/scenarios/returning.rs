@@ -4,7 +4,7 @@ use super::collection::ids;
 use super::log::Log;
 use super::support::ScenarioResult;
 use crate::invariants::Violation;
-use crate::network::{MINUTE, Place, SECOND, Spike};
+use crate::network::{MINUTE, SECOND, Site, Spike};
 use crate::world::{Crash, Setup, Topology, World};
 use convoke_core::member::Status;
 use convoke_core::node::PeerState;
@@ -12,7 +12,7 @@ use convoke_core::node::PeerState;
 /// Delays everything to and from a host.
 fn slow_down(world: &mut World, host: usize) {
     let (id, extra) = (world.network.number(), SECOND / 4);
-    world.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
+    world.network.spikes.push(Spike { id, places: Site::Host(host).bit(), extra });
 }
 
 /// A replica receives a delta with later evidence of an owner, and while that delta is in flight, direct evidence that
@@ -278,7 +278,7 @@ pub(super) fn next_incarnation_keeps_the_peers(world: &mut World) -> ScenarioRes
         world.crash(0, Crash::Process);
         world.start(0);
         world.pass(SECOND)?;
-        world.run_until(|w| w.all_ready() && w.linked(), 10 * SECOND)?;
+        world.run_until(|w| w.all_serving() && w.linked(), 10 * SECOND)?;
     }
     let retired = |w: &World| (1..3).all(|host| w.node(host).retired().iter().any(|(_, number)| number.number == 2));
     world.run_until(retired, 80 * MINUTE)?;
@@ -287,7 +287,7 @@ pub(super) fn next_incarnation_keeps_the_peers(world: &mut World) -> ScenarioRes
     world.start(0);
     world.require(world.hosts[0].alone, "it had a seed")?;
     world.run_until(|w| w.hosts[0].collisions > 0, 7 * SECOND)?;
-    world.run_until(|w| w.all_ready() && w.linked(), SECOND)?;
+    world.run_until(|w| w.all_serving() && w.linked(), SECOND)?;
     world.require(!world.hosts[0].alone, "it started alone again")?;
     world.settle()
 }
@@ -364,7 +364,7 @@ pub(super) fn two_pauses_count_as_one(world: &mut World) -> ScenarioResult {
     world.run_until(|w| !w.hosts[2].paused(), 11 * MINUTE)?;
     let last_line = log.end_of(2).unwrap_or_default();
     world.require(last_line.contains("PausedTooLong"), &format!("the process did not end: {last_line}"))?;
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     log.never_shown(world, "m")?;
     world.settle()
 }

@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::support::ScenarioResult;
 use crate::client::FromClient;
-use crate::network::{Item, MINUTE, Place, SECOND, Spike};
+use crate::network::{Item, MINUTE, SECOND, Site, Spike};
 use crate::world::World;
 use convoke_core::ErrorCode;
 use convoke_core::member::{Liveness, MemberSpec, Status};
@@ -101,7 +101,7 @@ pub(super) fn unregister_whose_answer_was_lost(world: &mut World) -> ScenarioRes
     let client = world.add_client_at("c", &["m", "kept"], 0);
     world.up(&["m", "kept"])?;
     let cuts = world.partition(&[0], &[1, 2]);
-    world.cut_only_clients(Place::Host(0).bit(), Place::Client(client).bit());
+    world.cut_only_clients(Site::Host(0).bit(), Site::Client(client).bit());
     world.client_unregister(client, "m");
     world.run_until(|w| w.member(0, "m").is_none(), SECOND)?;
     world.require(!world.clients[client].unregistered.is_empty(), "the answer arrived")?;
@@ -229,7 +229,7 @@ pub(super) fn old_answers_are_not_evidence(world: &mut World) -> ScenarioResult 
     world.up(&["m"])?;
     world.pass(10 * SECOND)?;
     let id = world.network.number();
-    world.network.spikes.push(Spike { id, places: Place::Client(client).bit(), extra: 4 * SECOND });
+    world.network.spikes.push(Spike { id, places: Site::Client(client).bit(), extra: 4 * SECOND });
     // The delay grows in two steps, so that answers arrive all the time.
     world.pass(20 * SECOND)?;
     world.require(world.at(client, 0), "an answer after eight seconds is fresh enough")?;

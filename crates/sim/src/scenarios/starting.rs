@@ -27,7 +27,7 @@ pub(super) fn node_without_seeds_in_reach_asserts_no_absence(world: &mut World) 
     world.crash(2, Crash::Process);
     let cuts = world.partition(&[2], &[0, 1]);
     world.start(2);
-    world.run_until(World::all_ready, 20 * SECOND)?;
+    world.run_until(World::all_serving, 20 * SECOND)?;
     let own = world.add_client_fixed("own", &["own"], 2);
     let watcher = world.watch_at(2);
     world.run_until(|w| w.at(own, 2) && w.status(2, "own") == Some(Status::Up), 10 * SECOND)?;
@@ -60,13 +60,13 @@ pub(super) fn incarnation_beyond_the_limit_is_rejected(world: &mut World) -> Sce
     };
     for _ in 0..2 {
         restart(world);
-        world.run_until(|w| w.all_ready() && w.linked(), 30 * SECOND)?;
+        world.run_until(|w| w.all_serving() && w.linked(), 30 * SECOND)?;
     }
     let rejections = |w: &World| [0, 1].map(|host| w.node(host).counters().handshakes_rejected);
     let before = rejections(world);
     restart(world);
     let told = |w: &World| w.node(2).absence_unknown().message.contains("no room for another incarnation");
-    world.run_until(|w| w.all_ready() && told(w), 30 * SECOND)?;
+    world.run_until(|w| w.all_serving() && told(w), 30 * SECOND)?;
     world.throughout(MINUTE / 2, "a node whose records cannot be stored is accepted", |w| {
         (0..2).all(|host| w.peer_state(host, 2) != Some(PeerState::Up)) && !w.node(2).asserts_absence()
     })?;
@@ -112,7 +112,7 @@ pub(super) fn names_of_gone_nodes_leave_the_contexts(world: &mut World) -> Scena
     world.run_until(|w| !markers(w), forget_timeout(world) + MINUTE)?;
     world.throughout(MINUTE, "the name is back", |w| !known(w))?;
     world.start(2);
-    world.run_until(World::all_ready, 30 * SECOND)?;
+    world.run_until(World::all_serving, 30 * SECOND)?;
     world.require(world.absent_everywhere("m"), "an unregistered member is back")?;
     world.settle()
 }

@@ -3,7 +3,7 @@
 use crate::faults::Action;
 use crate::host::HostState;
 use crate::invariants::Violation;
-use crate::network::{Cut, Micros, Place, SECOND};
+use crate::network::{Cut, Micros, SECOND, Site};
 use crate::watcher::{Return, Watcher};
 use crate::world::{Crash, World};
 use convoke_core::filter::Filter;
@@ -43,10 +43,10 @@ pub(super) struct Stream {
 }
 
 impl World {
-    /// Starts all nodes and waits until they are ready.
+    /// Starts all nodes and waits until they are serving.
     pub(super) fn begin(&mut self) -> ScenarioResult {
         self.start_all();
-        self.run_until(World::all_ready, 30 * SECOND)?;
+        self.run_until(World::all_serving, 30 * SECOND)?;
         self.run_until(World::linked, 30 * SECOND)
     }
 
@@ -105,7 +105,7 @@ impl World {
 
     /// Limits a client to these hosts. No host is excused by that.
     pub(super) fn keep_to(&mut self, client: usize, hosts: &[usize]) -> [u64; 2] {
-        let reached: u128 = hosts.iter().map(|host| Place::Host(*host).bit()).sum();
+        let reached: u128 = hosts.iter().map(|host| Site::Host(*host).bit()).sum();
         self.cut_client(client, u128::from(u64::MAX) & !reached)
     }
 
@@ -115,7 +115,7 @@ impl World {
     }
 
     fn cut_client(&mut self, client: usize, hosts: u128) -> [u64; 2] {
-        let client = Place::Client(client).bit();
+        let client = Site::Client(client).bit();
         [self.cut_only_clients(client, hosts), self.cut_only_clients(hosts, client)]
     }
 

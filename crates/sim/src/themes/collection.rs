@@ -3,7 +3,7 @@
 use crate::client::ProcessState;
 use crate::faults::Fault;
 use crate::invariants::serving;
-use crate::network::{Micros, Place, SECOND, Spike};
+use crate::network::{Micros, SECOND, Site, Spike};
 use crate::truth::Claimed;
 use crate::world::{Crash, World, micros};
 use convoke_core::Node;
@@ -153,7 +153,7 @@ fn meet_briefly(world: &mut World, host: usize, member: &str, mut cuts: Vec<u64>
     let held = world.network.cuts.iter().filter(|cut| cuts.contains(&cut.id));
     let sides: Vec<(u128, u128)> = held.map(|cut| (cut.from, cut.to)).collect();
     let (id, extra) = (world.network.number(), world.rng.u64(SECOND / 10..SECOND / 2));
-    world.network.spikes.push(Spike { id, places: Place::Host(host).bit(), extra });
+    world.network.spikes.push(Spike { id, places: Site::Host(host).bit(), extra });
     let others: Vec<usize> = world.running_hosts().into_iter().filter(|other| *other != host).collect();
     for _ in 0..4 {
         world.heal_cuts(cuts);

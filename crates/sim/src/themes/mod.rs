@@ -10,7 +10,7 @@ mod relaying;
 mod returning;
 
 use crate::faults::{Fault, Faults};
-use crate::network::{Micros, Place, SECOND};
+use crate::network::{Micros, SECOND, Site};
 use crate::plan::{Kind, Plan, Round, brief_timers, http_clients};
 use crate::world::{Setup, Topology, World, micros};
 use convoke_core::{Limits, Timers};
@@ -249,11 +249,11 @@ impl World {
     fn split(&mut self, apart: &[usize]) -> [u64; 2] {
         let (mut one, mut other) = (0, 0);
         for host in 0..self.hosts.len() {
-            let bit = Place::Host(host).bit();
+            let bit = Site::Host(host).bit();
             if apart.contains(&host) { one |= bit } else { other |= bit }
         }
         for client in 0..self.clients.len() {
-            let bit = Place::Client(client).bit();
+            let bit = Site::Client(client).bit();
             if self.rng.bool() { one |= bit } else { other |= bit }
         }
         self.note(format!("{apart:?} and some clients are split off"));

@@ -1,7 +1,7 @@
 //! An owner is lost and returns; its old state must not undo what happened meanwhile (L3–L5, N1–N6, D10).
 
 use crate::faults::Fault;
-use crate::network::{Micros, Place, SECOND, Spike};
+use crate::network::{Micros, SECOND, Site, Spike};
 use crate::world::{Crash, World, micros};
 use convoke_core::member::Liveness;
 
@@ -79,7 +79,7 @@ pub(super) fn churn(world: &mut World, until: Micros) {
 /// liveness does not work in it.
 fn spread_out(world: &mut World) {
     let (id, extra) = (world.network.number(), world.rng.u64(SECOND / 5..9 * SECOND / 20));
-    let places = (0..world.hosts.len()).fold(0, |places, host| places | Place::Host(host).bit());
+    let places = (0..world.hosts.len()).fold(0, |places, host| places | Site::Host(host).bit());
     world.network.spikes.push(Spike { id, places, extra });
     for client in &mut world.clients {
         client.liveness = Liveness::Normal;

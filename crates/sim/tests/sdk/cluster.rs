@@ -43,7 +43,7 @@ pub(crate) fn node_at(address: &str) -> Option<usize> {
 }
 
 impl Cluster {
-    /// Creates nodes that have each other as seeds, and waits until they are ready.
+    /// Creates nodes that have each other as seeds, and waits until they are serving.
     pub(crate) fn new(size: usize) -> Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
@@ -65,7 +65,7 @@ impl Cluster {
             cluster.with(index, Node::begin);
         }
         cluster.run_for(Duration::from_secs(6));
-        assert!(cluster.nodes.iter().all(Node::is_ready));
+        assert!(cluster.nodes.iter().all(Node::is_serving));
         cluster
     }
 

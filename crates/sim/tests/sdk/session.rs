@@ -9,7 +9,7 @@ use convoke_core::node::{Attach, AttachMember, ConnId, SessionId};
 use convoke_core::{Time as NodeTime, member};
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
 use convoke_session::seeds::Seeds;
-use convoke_session::session::{ConnectionId, Effect, Effects, Identity, OperationId, RegistrationId, Session};
+use convoke_session::session::{ClientIdentity, ConnectionId, Effect, Effects, OperationId, RegistrationId, Session};
 use convoke_session::{Error, ErrorCode, Liveness, MemberSpec, Update};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -148,7 +148,7 @@ fn name(member: usize) -> String {
 impl World {
     fn new(seed: u64) -> World {
         let cluster = Cluster::new(2);
-        let identity = Identity { client: "shop".into(), nonce: 77, liveness: Liveness::Normal, timeout: None };
+        let identity = ClientIdentity { client: "shop".into(), nonce: 77, liveness: Liveness::Normal, timeout: None };
         let seeds = Seeds::new(vec![client_address(0), client_address(1)], None);
         let now = time(cluster.now);
         World {

@@ -1,8 +1,8 @@
 //! A certificate authority with the files of nodes, and a caller that accepts every server.
 
 use convoke_tls::{
-    Accepted, Authority, ClientCertificates, Files, HandshakeError, Identity, Issued, Mode, NodeTls, Request, Settings,
-    Validity,
+    Accepted, CertificateAuthority, CertificateRequest, ClientCertificates, Files, HandshakeError, Identity, Issued,
+    Mode, NodeTls, Settings, Validity,
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -31,19 +31,19 @@ pub(crate) fn expired() -> Validity {
     Validity { now: SystemTime::now() - 10 * DAY, lasts: 9 * DAY }
 }
 
-pub(crate) fn request(identity: Identity) -> Request {
-    Request { identity, hosts: vec!["127.0.0.1".to_owned(), "localhost".to_owned()] }
+pub(crate) fn request(identity: Identity) -> CertificateRequest {
+    CertificateRequest { identity, hosts: vec!["127.0.0.1".to_owned(), "localhost".to_owned()] }
 }
 
 pub(crate) struct TestCa {
-    pub(crate) authority: Authority,
+    pub(crate) authority: CertificateAuthority,
     pub(crate) own: Issued,
     pub(crate) dir: TempDir,
 }
 
 impl TestCa {
     pub(crate) fn new() -> TestCa {
-        let (authority, own) = Authority::create(CLUSTER, lasting(1_000)).unwrap();
+        let (authority, own) = CertificateAuthority::create(CLUSTER, lasting(1_000)).unwrap();
         TestCa { authority, own, dir: tempfile::tempdir().unwrap() }
     }
 

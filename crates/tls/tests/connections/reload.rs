@@ -1,7 +1,7 @@
 //! Files that change while a node runs (TS7, TS12).
 
 use crate::cluster::{CLUSTER, PATIENCE, Port, TestCa, call, lasting, listen, request, settings};
-use convoke_tls::{Authority, DialTarget, Identity, Issued, Mode, NodeTls, Validity};
+use convoke_tls::{CertificateAuthority, DialTarget, Identity, Issued, Mode, NodeTls, Validity};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -47,7 +47,7 @@ async fn ts7_a_certificate_authority_is_rotated_without_an_interruption() {
     let old = TestCa::new();
     let nodes = [old.node("n1", Mode::Required), old.node("n2", Mode::Required)];
     let following: Vec<_> = nodes.iter().map(|tls| tokio::spawn(tls.clone().follow())).collect();
-    let (new, _) = Authority::create(CLUSTER, lasting(2_000)).unwrap();
+    let (new, _) = CertificateAuthority::create(CLUSTER, lasting(2_000)).unwrap();
     let both = format!("{}{}", old.authority.certificate(), new.certificate());
     for (trusted, authority) in [(both.as_str(), &old.authority), (&both, &new), (new.certificate(), &new)] {
         for (tls, id) in nodes.iter().zip(["n1", "n2"]) {
@@ -70,13 +70,13 @@ async fn ts7_a_certificate_authority_is_rotated_without_an_interruption() {
 #[tokio::test]
 async fn ts12_open_connections_end_with_their_certificates() {
     let old = TestCa::new();
-    let (new, _) = Authority::create(CLUSTER, lasting(2_000)).unwrap();
+    let (new, _) = CertificateAuthority::create(CLUSTER, lasting(2_000)).unwrap();
     let both = format!("{}{}", old.authority.certificate(), new.certificate());
     let own = new.issue(&request(Identity::node(CLUSTER, "n1")), lasting(100)).unwrap();
     let files = old.write("n1", &both, &own);
     let tls = NodeTls::load(settings("n1", files, Mode::Required)).unwrap();
     let following = tokio::spawn(tls.clone().follow());
-    let of = |authority: &Authority, identity| authority.issue(&request(identity), lasting(100)).unwrap();
+    let of = |authority: &CertificateAuthority, identity| authority.issue(&request(identity), lasting(100)).unwrap();
     let seconds = |seconds| Validity { now: SystemTime::now(), lasts: Duration::from_secs(seconds) };
     let short = new.issue(&request(Identity::client(CLUSTER, "short")), seconds(4)).unwrap();
     let connect = async |port, issued: &Issued| {

@@ -2,8 +2,8 @@
 
 use crate::cluster::{CLUSTER, PATIENCE, Port, TestCa, call, expired, lasting, listen, request, settings};
 use convoke_tls::{
-    Authority, ClientCertificates, ClientTls, DialTarget, HandshakeError, Identity, Issued, MaterialError, Mode,
-    NodeTls, TlsError,
+    CertificateAuthority, ClientCertificates, ClientTls, DialTarget, HandshakeError, Identity, Issued, MaterialError,
+    Mode, NodeTls, TlsError,
 };
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 /// Certificates that no port of cluster `prod` accepts, and what is wrong with them.
 fn wrong(ca: &TestCa) -> Vec<(&'static str, Issued)> {
     let node = || request(Identity::node(CLUSTER, "n2"));
-    let (other, of_authority) = Authority::create(CLUSTER, lasting(100)).unwrap();
+    let (other, of_authority) = CertificateAuthority::create(CLUSTER, lasting(100)).unwrap();
     let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let self_signed = Issued { certificate: own.cert.pem(), key: own.signing_key.serialize_pem() };
     vec![

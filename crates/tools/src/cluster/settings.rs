@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 /// Sections that may be set. The manager itself sets the id, the listeners and the directories of each node.
-const SECTIONS: &[&str] = &["timers", "limits", "network", "clients", "client_timeouts", "logging", "dns"];
+const SECTIONS: &[&str] = &["timers", "limits", "clients", "client_timeouts", "logging", "dns"];
 
 /// Returns the settings as environment variables, or why a key cannot be set. A node checks the values when it starts.
 pub(crate) fn variables(

@@ -107,10 +107,8 @@ pub fn timers(speed: f64) -> Result<Vec<(OsString, OsString)>> {
         ("TOMBSTONE_TIMEOUT", timers.tombstone_timeout),
         ("PEER_RETRY_INTERVAL", timers.peer_retry_interval),
         ("DEAD_PEER_TIMEOUT", timers.dead_peer_timeout),
-        ("GOSSIP_INTERVAL", timers.gossip_interval),
         ("PING_INTERVAL", timers.ping_interval),
         ("PING_TIMEOUT", timers.ping_timeout),
-        ("LONE_START_WAIT", timers.lone_start_wait),
         ("HANDOVER_TIMEOUT", timers.handover_timeout),
     ]
     .into_iter()

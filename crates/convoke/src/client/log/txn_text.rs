@@ -8,7 +8,7 @@
 //! else get owner
 //! ```
 
-use convoke_proto::json::{Compare, Delete, Get, Operand, Operation, Put, Relation, Target, Txn};
+use convoke_proto::json::{Compare, Delete, Get, Op, Operand, Put, Relation, Target, Txn};
 use std::fmt;
 
 /// An invalid line.
@@ -125,7 +125,7 @@ fn compare(words: &[&str], prefix: bool) -> Result<Compare, String> {
     }
 }
 
-fn operation(words: &[&str]) -> Result<Operation, String> {
+fn operation(words: &[&str]) -> Result<Op, String> {
     let text = |text: &str| text.to_owned();
     let limit = |words: &[&str]| match words {
         [] => Ok(None),
@@ -133,22 +133,22 @@ fn operation(words: &[&str]) -> Result<Operation, String> {
         _ => Err(OPERATION.to_owned()),
     };
     match words {
-        ["put", key, value] => Ok(Operation::Put(Put { key: text(key), value: Some(text(value)), ..Put::default() })),
+        ["put", key, value] => Ok(Op::Put(Put { key: text(key), value: Some(text(value)), ..Put::default() })),
         ["put", key, value, "lease", lease] => {
             let (key, value, lease) = (text(key), Some(text(value)), Some(text(lease)));
-            Ok(Operation::Put(Put { key, value, lease, ..Put::default() }))
+            Ok(Op::Put(Put { key, value, lease, ..Put::default() }))
         }
-        ["delete", key] => Ok(Operation::Delete(Delete { key: text(key), ..Delete::default() })),
-        ["delete-prefix", key] => Ok(Operation::Delete(Delete { key: text(key), prefix: true, ..Delete::default() })),
-        ["get", key] => Ok(Operation::Get(Get { key: text(key), ..Get::default() })),
-        ["count", key] => Ok(Operation::Get(Get { key: text(key), prefix: true, count: true, ..Get::default() })),
+        ["delete", key] => Ok(Op::Delete(Delete { key: text(key), ..Delete::default() })),
+        ["delete-prefix", key] => Ok(Op::Delete(Delete { key: text(key), prefix: true, ..Delete::default() })),
+        ["get", key] => Ok(Op::Get(Get { key: text(key), ..Get::default() })),
+        ["count", key] => Ok(Op::Get(Get { key: text(key), prefix: true, count: true, ..Get::default() })),
         [which @ ("list" | "keys"), key, rest @ ..] => {
             let (keys, limit) = (*which == "keys", limit(rest)?);
-            Ok(Operation::Get(Get { key: text(key), prefix: true, keys, limit, ..Get::default() }))
+            Ok(Op::Get(Get { key: text(key), prefix: true, keys, limit, ..Get::default() }))
         }
         ["range", from, until, rest @ ..] => {
             let (key, until, limit) = (text(from), Some(text(until)), limit(rest)?);
-            Ok(Operation::Get(Get { key, until, limit, ..Get::default() }))
+            Ok(Op::Get(Get { key, until, limit, ..Get::default() }))
         }
         _ => Err(OPERATION.to_owned()),
     }

@@ -44,11 +44,11 @@ fn hello_and_welcome() {
         region: "eu".to_owned(),
         peer_address: "h:1".to_owned(),
         client_address: "h:2".to_owned(),
-        ready: true,
+        serving: true,
         known_incarnation: Some(Incarnation { number: 2, nonce: 5 }),
         nodes: vec![(samples::node("c"), "us".to_owned(), "i:1".to_owned())],
     };
-    // Version, cluster, origin, region, addresses, ready, known incarnation of the receiver, other nodes.
+    // Version, cluster, origin, region, addresses, serving, known incarnation of the receiver, other nodes.
     let rest = format!(
         "01 0470726f64 {A} 026575 03683a31 03683a32 01 01020500000000000000 \
          01 0163 027573 03693a31"
@@ -91,7 +91,7 @@ fn ping() {
         written: 9,
         context_hash: 0x1122_3344_5566_7788,
         contents: Some(0x0102_0304_0506_0708),
-        ready: true,
+        serving: true,
         regions: vec!["us".to_owned()],
         ask: vec![samples::origin("b")],
         evidence: vec![evidence()],

@@ -73,7 +73,7 @@ fn counters_of_messages_are_bounded() {
             written: 1,
             context_hash: 1,
             contents: None,
-            ready: true,
+            serving: true,
             regions: Vec::new(),
             ask: Vec::new(),
             evidence: vec![EvidenceItem { origin: samples::origin("a"), liveness_counter: 1, written: 1, age_ms: 1 }],

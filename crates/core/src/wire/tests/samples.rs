@@ -270,14 +270,14 @@ fn hello() -> impl Strategy<Value = Hello> {
     let texts = (".{0,20}", ".{0,10}", ".{0,30}", ".{0,30}");
     let nodes = vec((node_id(), ".{0,8}", ".{0,20}"), 0..4);
     (any::<u32>(), texts, origin_id(), any::<bool>(), option::of(incarnation()), nodes).prop_map(
-        |(version, (cluster, region, peer_address, client_address), origin, ready, known_incarnation, nodes)| Hello {
+        |(version, (cluster, region, peer_address, client_address), origin, serving, known_incarnation, nodes)| Hello {
             version,
             cluster,
             origin,
             region,
             peer_address,
             client_address,
-            ready,
+            serving,
             known_incarnation,
             nodes,
         },
@@ -288,14 +288,14 @@ fn ping() -> impl Strategy<Value = Ping> {
     let lists = (vec(".{0,8}", 0..3), vec(origin_id(), 0..4), vec(evidence(), 0..4));
     let hashes = (any::<u64>(), option::of(any::<u64>()));
     (counter(), counter(), counter(), counter(), hashes, any::<bool>(), lists).prop_map(
-        |(seq, echo, liveness_counter, written, (context_hash, contents), ready, (regions, ask, evidence))| Ping {
+        |(seq, echo, liveness_counter, written, (context_hash, contents), serving, (regions, ask, evidence))| Ping {
             seq,
             echo,
             liveness_counter,
             written,
             context_hash,
             contents,
-            ready,
+            serving,
             regions,
             ask,
             evidence,

@@ -2,8 +2,8 @@
 
 use super::golden::{REQUEST, assert_golden, epoch, request};
 use crate::command::{
-    Acquire, Body, Command, Compare, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName,
-    MemberBinding, Op, Place, Proclaim, Raise, Relation, Release, Test, Txn, TxnPut,
+    Acquire, Body, Command, Compare, EndBehavior, EndDelay, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm,
+    LockName, MemberBinding, Op, Place, Proclaim, Raise, Relation, Release, Test, Txn, TxnPut,
 };
 use crate::keys::{Content, KeyRange, Order, Query, Selection, SortBy};
 use crate::level::Level;
@@ -40,7 +40,7 @@ fn commands_of_a_leader() {
 
 #[test]
 fn leases_and_locks() {
-    let grant = |term, end| request(Body::Grant(Grant { term, end }));
+    let grant = |term, end| request(Body::Grant(GrantLease { term, end }));
     let ttl = LeaseTerm::Ttl(Duration::from_micros(300));
     assert_golden(&grant(ttl, EndBehavior::Delete), &format!("{REQUEST} 07 00 ac02 00"));
     let bound = MemberBinding { member: "m".into(), client: "c".into(), registration: "r".into() };

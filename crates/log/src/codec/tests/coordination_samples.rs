@@ -2,8 +2,8 @@
 
 use super::samples::{bytes, counter, epoch};
 use crate::command::{
-    Acquire, Body, Command, Compare, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName,
-    LockSpace, MemberBinding, Op, Place, Proclaim, Raise, Relation, Release, Test, Txn, TxnPut,
+    Acquire, Body, Command, Compare, EndBehavior, EndDelay, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm,
+    LockName, LockSpace, MemberBinding, Op, Place, Proclaim, Raise, Relation, Release, Test, Txn, TxnPut,
 };
 use crate::keys::{Content, KeyRange, Order, Query, Selection, SortBy};
 use crate::level::Level;
@@ -86,14 +86,14 @@ fn txn() -> impl Strategy<Value = Txn> {
         .prop_filter("a valid form", |txn| txn.check().is_ok())
 }
 
-fn grant() -> impl Strategy<Value = Grant> {
+fn grant() -> impl Strategy<Value = GrantLease> {
     let member = ("[a-z]{0,5}", "[a-z]{0,5}", "[a-z]{0,5}").prop_map(|(member, client, registration)| {
         let binding = [member, client, registration].map(smol_str::SmolStr::from);
         let [member, client, registration] = binding;
         LeaseTerm::Member(MemberBinding { member, client, registration })
     });
     let term = prop_oneof![counter().prop_map(|ttl| LeaseTerm::Ttl(Duration::from_micros(ttl))), member];
-    (term, any::<bool>()).prop_map(|(term, release)| Grant {
+    (term, any::<bool>()).prop_map(|(term, release)| GrantLease {
         term,
         end: if release { EndBehavior::Release } else { EndBehavior::Delete },
     })

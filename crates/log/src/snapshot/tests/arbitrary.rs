@@ -35,7 +35,7 @@ fn command(machine: &Machine, leases: &[LeaseId], number: u64, (kind, one, two, 
     // Of the current holder, or of an earlier one.
     let fence = machine.places(&name).find_map(crate::locks::LockPlace::fence).unwrap_or(u64::from(two) + 1);
     let body = match kind {
-        0 => Body::Grant(Grant {
+        0 => Body::Grant(GrantLease {
             term: if flag {
                 let part = |part: &str| format!("{part}{two}").into();
                 LeaseTerm::Member(MemberBinding { member: part("m"), client: part("c"), registration: part("r") })

@@ -2,11 +2,11 @@
 
 use convoke_base::Time;
 use convoke_log::command::{
-    Acquire, Body, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName, MemberBinding, Open, Place, Raise,
-    Release, ReplicaLocation, Request, Txn,
+    Acquire, Body, EndBehavior, GrantLease, GroupChange, LeaseId, LeaseTerm, LockName, MemberBinding, Open, Place,
+    Raise, Release, ReplicaLocation, Request, Txn,
 };
 use convoke_log::leader::{
-    AwaitFull, AwaitedPlaces, Gate, HeldBackBy, LEVEL_WAIT, Leadership, LevelPace, LevelVerdict, MemberSeen,
+    AwaitFull, AwaitedPlaces, Gate, HeldBackBy, LEVEL_WAIT, LeaderTerm, LevelPace, LevelVerdict, MemberSeen,
     NotAppended, PlaceState, RegistryHealth, Rounds,
 };
 use convoke_log::{
@@ -66,8 +66,8 @@ fn raise(machine: &Machine) -> Command {
     Command::Raise(Raise { epoch: EPOCH, level: Level::COORDINATION, configuration, limits })
 }
 
-fn leadership(machine: &Machine, now: u64) -> Leadership {
-    Leadership::elected(Time::from_secs(now), FIRST, LogTime::ZERO, machine)
+fn leadership(machine: &Machine, now: u64) -> LeaderTerm {
+    LeaderTerm::elected(Time::from_secs(now), FIRST, LogTime::ZERO, machine)
 }
 
 fn admitted(gate: &mut Gate, command: &Command, machine: &Machine) -> Option<NotAppended> {
@@ -157,7 +157,7 @@ fn with_leases(mutation: Mutation) -> (Machine, LeaseId, LeaseId) {
     let mut machine = machine(mutation);
     let raised = raise(&machine);
     apply(&mut machine, raised);
-    let grant = |term| Body::Grant(Grant { term, end: EndBehavior::Delete });
+    let grant = |term| Body::Grant(GrantLease { term, end: EndBehavior::Delete });
     apply(&mut machine, request(2, grant(LeaseTerm::Ttl(TTL))));
     let timed = LeaseId(machine.applied().index);
     let bound = MemberBinding { member: "m".into(), client: "c".into(), registration: "r1".into() };

@@ -2,7 +2,7 @@
 
 use super::locks::ModelLocks;
 use bytes::Bytes;
-use convoke_log::command::{Body, EndBehavior, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, Raise};
+use convoke_log::command::{Body, EndBehavior, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm, Raise};
 use convoke_log::history::{EventChange, EventPosition, LockEvent};
 use convoke_log::keys::KeyRecord;
 use convoke_log::machine::{Field, NotEnded, NotRaised, Reason, Response};
@@ -240,7 +240,7 @@ impl Model {
         Some(before)
     }
 
-    fn grant(&mut self, index: u64, grant: &Grant) -> Result<Response, Reason> {
+    fn grant(&mut self, index: u64, grant: &GrantLease) -> Result<Response, Reason> {
         let limits = &self.limits.coordination;
         let range = |field, found, min, max| Reason::OutOfRange { field, found, min, max };
         match &grant.term {

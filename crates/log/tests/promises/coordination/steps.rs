@@ -3,7 +3,7 @@
 use super::reference::Model;
 use bytes::Bytes;
 use convoke_log::command::{
-    Acquire, Body, Compare, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName,
+    Acquire, Body, Compare, EndBehavior, EndDelay, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm, LockName,
     MemberBinding, Op, Place, Proclaim, Relation, Release, Test, Txn, TxnPut,
 };
 use convoke_log::keys::{Content, KeyRange, Order, Query, Selection, SortBy};
@@ -110,14 +110,14 @@ fn txn(rng: &mut Rng, model: &Model) -> Txn {
     Txn { compares, then, otherwise }
 }
 
-fn grant(rng: &mut Rng) -> Grant {
+fn grant(rng: &mut Rng) -> GrantLease {
     let term = if rng.bool() {
         LeaseTerm::Ttl(Duration::from_micros(rng.u64(8..64)))
     } else {
         let registration = ["r1", "r2", ""][rng.usize(..3).min(rng.usize(..3))].into();
         LeaseTerm::Member(MemberBinding { member: "m".into(), client: "c".into(), registration })
     };
-    Grant { term, end: if rng.bool() { EndBehavior::Delete } else { EndBehavior::Release } }
+    GrantLease { term, end: if rng.bool() { EndBehavior::Delete } else { EndBehavior::Release } }
 }
 
 fn acquire(rng: &mut Rng, model: &Model) -> Acquire {

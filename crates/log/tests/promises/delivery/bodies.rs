@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use convoke_log::command::{
-    Acquire, Body, Compare, Delete, EndBehavior, Grant, GroupChange, LeaseId, LeaseTerm, LockName, Op, Place, Put,
+    Acquire, Body, Compare, Delete, EndBehavior, GrantLease, GroupChange, LeaseId, LeaseTerm, LockName, Op, Place, Put,
     Release, ReplicaLocation, Txn, TxnPut,
 };
 use convoke_log::keys::{KeyRange, Query};
@@ -69,7 +69,7 @@ fn coordination(rng: &mut Rng, around: &Surroundings<'_>) -> Body {
     match (rng.u32(..10), lease(rng)) {
         (0..6, lease) if lease.is_none() || leases.len() < 2 => {
             let term = LeaseTerm::Ttl(Duration::from_millis(rng.u64(2_000..20_000)));
-            Body::Grant(Grant { term, end: EndBehavior::Delete })
+            Body::Grant(GrantLease { term, end: EndBehavior::Delete })
         }
         (0..6, Some(lease)) => Body::Acquire(Acquire { wait: rng.u32(..4) > 0, ..Acquire::new(lock(), lease) }),
         (6, Some(lease)) => Body::Release(Release { name: lock(), place: Place::Lease(lease) }),

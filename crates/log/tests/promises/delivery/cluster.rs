@@ -6,7 +6,7 @@
 use super::reads::PendingRead;
 use super::{Check, Violation};
 use convoke_base::Time;
-use convoke_log::leader::Leadership;
+use convoke_log::leader::LeaderTerm;
 use convoke_log::machine::Applied;
 use convoke_log::{Command, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(super) struct Server {
 #[derive(Debug)]
 pub(super) struct Lead {
     pub(super) term: u64,
-    pub(super) state: Leadership,
+    pub(super) state: LeaderTerm,
     matched: [u64; SERVERS],
     pub(super) reads: Vec<PendingRead>,
     /// Running time at the last keep-alive of each session, or at the election.
@@ -131,7 +131,7 @@ impl Cluster {
         let epoch = Epoch::new(term, candidate as u64 + 1);
         let highest = server.log.iter().map(|entry| entry.stamp).max().unwrap_or_default();
         let first = Position { index: server.log.len() as u64 + 1, epoch };
-        let state = Leadership::elected(server.clock(now), first, highest, &server.machine);
+        let state = LeaderTerm::elected(server.clock(now), first, highest, &server.machine);
         server.log.push(LogEntry { epoch, stamp: highest, command: None });
         let (kept_alive_at, elected) = (BTreeMap::new(), server.running);
         server.lead = Some(Lead { term, state, matched: [0; SERVERS], reads: Vec::new(), kept_alive_at, elected });

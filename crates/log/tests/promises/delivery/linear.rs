@@ -3,7 +3,7 @@
 use super::bodies::KEYS;
 use super::reads::ReadRequest;
 use super::{Check, Violation};
-use convoke_harness::history::{Answer, Call, CallId, History};
+use convoke_harness::history::{Answer, Call, CallHistory, CallId};
 use convoke_log::RequestId;
 use convoke_log::command::{Body, Request};
 use convoke_log::keys::{KeyRecord, Keys};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Linear {
-    history: History<&'static str>,
+    history: CallHistory<&'static str>,
     operations: BTreeMap<RequestId, CallId>,
     reads: BTreeMap<u64, u64>,
 }

@@ -2,7 +2,7 @@
 
 use convoke_base::Time;
 use convoke_log::command::{Body, Open, Request};
-use convoke_log::leader::{Barrier, Leadership, NotAppended};
+use convoke_log::leader::{Barrier, LeaderTerm, NotAppended};
 use convoke_log::machine::{ApplyRejection, Reply};
 use convoke_log::{Command, Entry, Epoch, LogLimits, LogSessionId, LogTime, Machine, Mutation, Position};
 use std::time::Duration;
@@ -171,12 +171,12 @@ impl System {
 
     /// Returns the real gate of a leader, rebuilt from its appends for the reader and its raised floor, together with
     /// its machine. The barrier is the raised one or a new one.
-    pub(super) fn gate(&self, state: &State, at: usize) -> (Leadership, Machine, Result<Barrier, NotAppended>) {
+    pub(super) fn gate(&self, state: &State, at: usize) -> (LeaderTerm, Machine, Result<Barrier, NotAppended>) {
         let server = &state.servers[at];
         let machine = self.replay(state, &server.log[..server.commit.into()], |_, _, _, _| {});
         let first = server.log.iter().position(|slot| slot.term == server.leads).expect("a term begins with an entry");
         let first = Position { index: first as u64 + 1, epoch: state.epoch(server.leads) };
-        let mut leadership = Leadership::elected(Time::ZERO, first, LogTime::ZERO, &machine);
+        let mut leadership = LeaderTerm::elected(Time::ZERO, first, LogTime::ZERO, &machine);
         for (index, slot) in server.log.iter().enumerate() {
             let Item::Request(message) = slot.item else { continue };
             // Other entries passed the gate under another leadership.

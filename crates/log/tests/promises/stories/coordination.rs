@@ -2,8 +2,8 @@
 
 use crate::script::{Script, applied};
 use convoke_log::command::{
-    Acquire, Body, Compare, EndBehavior, Grant, LeaseId, LeaseTerm, LockName, Op, OpResult, Place, Proclaim, Raise,
-    Relation, Release, Test, Txn, TxnPut,
+    Acquire, Body, Compare, EndBehavior, GrantLease, LeaseId, LeaseTerm, LockName, Op, OpResult, Place, Proclaim,
+    Raise, Relation, Release, Test, Txn, TxnPut,
 };
 use convoke_log::history::{EventChange, EventPosition, LockChange, WatchFilter};
 use convoke_log::keys::{Content, KeyRange, Order, Query, Selection, SortBy};
@@ -46,7 +46,7 @@ fn reason(answer: &RequestAnswer) -> Reason {
 }
 
 fn grant(log: &mut Script, client: LogSessionId, number: u64) -> LeaseId {
-    let grant = Grant { term: LeaseTerm::Ttl(Duration::from_secs(10)), end: EndBehavior::Delete };
+    let grant = GrantLease { term: LeaseTerm::Ttl(Duration::from_secs(10)), end: EndBehavior::Delete };
     match response(&log.submit(client, number, Body::Grant(grant))) {
         Response::Granted(lease) => lease,
         other => panic!("{other:?}"),
@@ -385,7 +385,7 @@ fn q1_a_full_store_accepts_everything_that_does_not_grow() {
         Reason::Full { field: Field::KeysOfLease, limit: 1 }
     );
     let term = LeaseTerm::Ttl(Duration::from_secs(10));
-    let another = Body::Grant(Grant { term, end: EndBehavior::Delete });
+    let another = Body::Grant(GrantLease { term, end: EndBehavior::Delete });
     assert_eq!(reason(&log.submit(client, 5, another)), Reason::Full { field: Field::Leases, limit: 1 });
     applied(&log.submit(client, 6, Body::put("b", "22")));
     applied(&log.submit(client, 7, then(vec![attached("a")])));

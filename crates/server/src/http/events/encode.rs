@@ -85,7 +85,7 @@ fn subject(what: &NodeEvent) -> &str {
         | RegistryEvent::IdDisputed { by: node, .. }
         | RegistryEvent::Joined { node: Some(node) }
         | RegistryEvent::PeerRejected { node: Some(node), .. }
-        | RegistryEvent::ClaimRejected { node: Some(node), .. } => node.as_str(),
+        | RegistryEvent::FrameRejected { node: Some(node), .. } => node.as_str(),
         RegistryEvent::SeedFailed { address, .. } => address,
         RegistryEvent::OriginSilent { origin }
         | RegistryEvent::OriginReturned { origin }
@@ -94,10 +94,10 @@ fn subject(what: &NodeEvent) -> &str {
         RegistryEvent::Conflict { id, .. } => id,
         RegistryEvent::NameLost { name, .. } => name,
         RegistryEvent::PeerRejected { node: None, .. }
-        | RegistryEvent::ClaimRejected { node: None, .. }
+        | RegistryEvent::FrameRejected { node: None, .. }
         | RegistryEvent::IdInUse { .. }
-        | RegistryEvent::Ready { .. }
-        | RegistryEvent::ReadyWithout { .. }
+        | RegistryEvent::Serving { .. }
+        | RegistryEvent::ServingWithout { .. }
         | RegistryEvent::Joined { node: None }
         | RegistryEvent::Degraded { .. }
         | RegistryEvent::DegradedEnded { .. }

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::FromRequest;
 use bytes::Bytes;
 use convoke_core::version::REQUEST_MAX;
-use convoke_http_session::{ClientOrder, SessionPosition, TOKENS_MAX};
+use convoke_http_session::{ClientOrder, SessionToken, TOKENS_MAX};
 use convoke_proto::Error;
 use http_body_util::Full;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 /// The number that a client gave to its request (C10).
 const NUMBER: HeaderName = HeaderName::from_static("convoke-session-request");
-/// The position of a client in the writes of its session (C11).
+/// The session tokens that a client sends (C11).
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("convoke-session-token");
 
 /// The headers with which a client orders its requests.
@@ -48,16 +48,16 @@ impl OrderHeaders {
                 Error { limit: Some(REQUEST_MAX), ..invalid("Convoke-Session-Request", message) }
             })
         });
-        let positions = self.tokens.as_ref().map(|value| {
-            let positions = value.to_str().ok().and_then(SessionPosition::parse_all);
-            positions.ok_or_else(|| {
+        let tokens = self.tokens.as_ref().map(|value| {
+            let tokens = value.to_str().ok().and_then(SessionToken::parse_all);
+            tokens.ok_or_else(|| {
                 let message = format!(
                     "Convoke-Session-Token is not a list of up to {TOKENS_MAX} tokens; copy them unchanged from answers, or omit it"
                 );
                 invalid("Convoke-Session-Token", message)
             })
         });
-        Ok(ClientOrder { number: number.transpose()?, positions: positions.transpose()?.unwrap_or_default() })
+        Ok(ClientOrder { number: number.transpose()?, tokens: tokens.transpose()?.unwrap_or_default() })
     }
 }
 

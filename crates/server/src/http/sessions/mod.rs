@@ -22,7 +22,7 @@ use convoke_core::node::AttachMember;
 use convoke_core::version::Version;
 use convoke_core::{ErrorCode, Rejection};
 use convoke_http_session::{
-    RANDOM_BYTES, Secret, SessionAnswer, SessionError, SessionOperation, SessionPosition, SessionReply, session_gone,
+    RANDOM_BYTES, Secret, SessionAnswer, SessionError, SessionOperation, SessionReply, SessionToken, session_gone,
 };
 use convoke_proto::{Error, json};
 pub(crate) use forward::{ForwardedCredentials, OrderHeaders, Raw, ask_node};
@@ -63,14 +63,14 @@ pub(crate) async fn create(
     let creator = surface.node.origin().await.map_err(rejected)?;
     let secret = Secret::new(request.client.as_deref(), liveness, timeout_ms, &creator, random);
     let (session, client) = (secret.reveal(), secret.client());
-    let (answer, position) = serve::create(&surface, secret, connection.as_deref(), &caller).await?;
+    let (answer, token) = serve::create(&surface, secret, connection.as_deref(), &caller).await?;
     let response = json::SessionResponse {
         session,
         client,
         heartbeat_interval_ms: millis(answer.heartbeat_interval),
         timeout_ms: millis(answer.timeout),
     };
-    Ok(with_token(Json(response).into_response(), &position))
+    Ok(with_token(Json(response).into_response(), &token))
 }
 
 /// `PUT /api/v1/sessions/{session}/heartbeat`
@@ -229,7 +229,7 @@ async fn run(
         None => serve::serve(surface, secret, operation, raw).await?,
         Some(_) => serve::serve(surface, secret, operation, &raw.as_heartbeat(session)).await?,
     };
-    let (result, position) = match (served, invalid) {
+    let (result, token) = match (served, invalid) {
         (Served::Relayed(response), None) => return Ok(response),
         (Served::Relayed(response), Some(error)) => {
             let token = response.headers().get(forward::TOKEN).cloned();
@@ -237,10 +237,10 @@ async fn run(
             response.headers_mut().extend(token.map(|token| (forward::TOKEN, token)));
             return Ok(response);
         }
-        (Served::Local(Ok(_), position), Some(error)) => {
-            return Ok(with_token(HttpError::from(error).into_response(), &position));
+        (Served::Local(Ok(_), token), Some(error)) => {
+            return Ok(with_token(HttpError::from(error).into_response(), &token));
         }
-        (Served::Local(result, position), _) => (result, position),
+        (Served::Local(result, token), _) => (result, token),
     };
     let response = match result {
         Err(SessionError::WritesLost { members }) => writes_lost(members),
@@ -254,11 +254,11 @@ async fn run(
             SessionReply::Done => Json(WriteResponse { replicated: answer.replicated }).into_response(),
         },
     };
-    Ok(with_token(response, &position))
+    Ok(with_token(response, &token))
 }
 
-fn with_token(mut response: Response, position: &SessionPosition) -> Response {
-    if let Ok(token) = position.text().parse() {
+fn with_token(mut response: Response, token: &SessionToken) -> Response {
+    if let Ok(token) = token.text().parse() {
         response.headers_mut().insert(forward::TOKEN, token);
     }
     response

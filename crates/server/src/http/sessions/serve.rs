@@ -15,8 +15,8 @@ use convoke_core::node::{Attached, Reattach, SessionOwner};
 use convoke_core::version::Version;
 use convoke_counters::add;
 use convoke_http_session::{
-    EntryRef, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation, SessionPosition,
-    Settings, Step, session_gone,
+    EntryRef, FlowSettings, Forwarded, Mutation, RequestFlow, Secret, SessionAnswer, SessionError, SessionOperation,
+    SessionToken, Step, session_gone,
 };
 use convoke_node::{ClientConnection as NodeConnection, Executed, OperationResult};
 use convoke_proto::{Error, ErrorCode};
@@ -28,8 +28,8 @@ use tracing::{Instrument, Span};
 /// A served request.
 #[derive(Debug)]
 pub(super) enum Served {
-    /// The answer of this node, and the position of the client in its writes.
-    Local(Result<SessionAnswer, SessionError>, SessionPosition),
+    /// The answer of this node, and the session token.
+    Local(Result<SessionAnswer, SessionError>, SessionToken),
     /// The answer of the node that holds the session.
     Relayed(Response<Body>),
 }
@@ -40,9 +40,9 @@ pub(super) async fn create(
     secret: Secret,
     client: Option<&Arc<ClientConnection>>,
     caller: &Caller,
-) -> Result<(SessionAnswer, SessionPosition), Error> {
+) -> Result<(SessionAnswer, SessionToken), Error> {
     match run(surface, RequestFlow::create(secret, settings(surface)), None, client, caller).await? {
-        Served::Local(result, position) => result.map(|answer| (answer, position)).map_err(error),
+        Served::Local(result, token) => result.map(|answer| (answer, token)).map_err(error),
         Served::Relayed(_) => Err(Error::new(ErrorCode::Internal, "a new session was forwarded")),
     }
 }
@@ -58,9 +58,9 @@ pub(super) async fn serve(
     run(surface, request, Some(raw), raw.connection.as_ref(), &raw.caller).await
 }
 
-fn settings(surface: &Surface) -> Settings {
+fn settings(surface: &Surface) -> FlowSettings {
     let session_timeout = surface.node.session_timeout();
-    Settings { forward_timeout: surface.config.timeouts.forward, session_timeout, mutation: Mutation::none() }
+    FlowSettings { forward_timeout: surface.config.timeouts.forward, session_timeout, mutation: Mutation::none() }
 }
 
 /// Carries out the steps of a request. The entry is locked until the operation is submitted, not until it is answered. So
@@ -176,7 +176,7 @@ async fn run(
                 if let Some(found) = found.filter(|_| remove) {
                     sessions.remove(&key, found.number);
                 }
-                return Ok(Served::Local(result, request.position().clone()));
+                return Ok(Served::Local(result, request.token().clone()));
             }
         };
     }

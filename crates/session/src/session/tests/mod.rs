@@ -6,7 +6,7 @@ mod operations;
 mod unregistering;
 
 use crate::seeds::Seeds;
-use crate::session::{ClientTime, Effect, Identity, OperationId, RegistrationId, Session};
+use crate::session::{ClientIdentity, ClientTime, Effect, OperationId, RegistrationId, Session};
 use crate::{ConnectionState, Error, ErrorCode, MemberSpec, Update};
 use convoke_proto::json::Liveness;
 use convoke_proto::v1::{self, client_message::Message as ToNode, server_message::Message as FromNode};
@@ -24,7 +24,7 @@ struct Story {
 
 impl Story {
     fn new() -> Story {
-        let identity = Identity { client: "shop".into(), nonce: 7, liveness: Liveness::Normal, timeout: None };
+        let identity = ClientIdentity { client: "shop".into(), nonce: 7, liveness: Liveness::Normal, timeout: None };
         let seeds = Seeds::new(vec!["a:7700".into(), "b:7700".into()], None);
         let session = Session::new(identity, seeds, fastrand::Rng::with_seed(1), SECOND);
         Story { session, now: SECOND, out: Vec::new(), connection: None }

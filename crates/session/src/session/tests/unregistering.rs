@@ -136,7 +136,7 @@ fn closing_unregisters_everything_even_across_a_loss() {
     );
 }
 
-/// C13: the node has no connection to the others, and another one has.
+/// C18: the node has no connection to the others, and another one has.
 #[test]
 fn a_close_that_one_node_has_is_repeated_at_another() {
     let unreplicated = || FromNode::Closed(v1::Closed { error: None, unreplicated: true });

@@ -3,7 +3,7 @@
 //! A keep-alive counts from its sending. If a leader confirmed it, the lease must not end within a ttl of that time.
 
 use convoke_base::Time;
-use convoke_log::command::{Body, EndBehavior, Grant, LeaseId, LeaseTerm, Open, Request};
+use convoke_log::command::{Body, EndBehavior, GrantLease, LeaseId, LeaseTerm, Open, Request};
 use convoke_log::leader::{Expiry, KeepAlive, Rounds};
 use convoke_log::{Command, Entry, Epoch, Level, LogLimits, LogSessionId, LogTime, Machine, Mutation};
 use stateright::{Model, Property};
@@ -98,7 +98,7 @@ impl System {
         let mut machine = Machine::created(LogLimits::default(), Level::COORDINATION).unwrap().with_mutation(mutation);
         let epoch = Epoch::new(1, 1);
         apply(&mut machine, epoch, 0, Command::Open(Open::new(epoch, Duration::from_secs(600), 1)));
-        let grant = Grant { term: LeaseTerm::Ttl(Duration::from_secs(TTL)), end: EndBehavior::Delete };
+        let grant = GrantLease { term: LeaseTerm::Ttl(Duration::from_secs(TTL)), end: EndBehavior::Delete };
         let request = Request::new(LogSessionId(1), 1, epoch, Body::Grant(grant));
         apply(&mut machine, epoch, 0, Command::Request(request));
         let first = leader(Time::ZERO, epoch, &machine, mutation);

@@ -4,7 +4,7 @@
 //! matter only through who holds the lock and whether a client's fence is current.
 
 use convoke_log::command::{
-    Acquire, Body, Compare, EndBehavior, EndDelay, EndLease, Grant, LeaseCause, LeaseId, LeaseTerm, LockName,
+    Acquire, Body, Compare, EndBehavior, EndDelay, EndLease, GrantLease, LeaseCause, LeaseId, LeaseTerm, LockName,
     MemberBinding, Op, Open, Place, Release, Txn, TxnPut,
 };
 use convoke_log::machine::{Applied, Outcome, Reply, Response};
@@ -211,7 +211,7 @@ impl Model for System {
             Step::Grant(client) => {
                 let bound = MemberBinding { member: "m".into(), client: "c".into(), registration: "r".into() };
                 let term = LeaseTerm::Member(bound);
-                let applied = state.submit(Body::Grant(Grant { term, end: EndBehavior::Delete }));
+                let applied = state.submit(Body::Grant(GrantLease { term, end: EndBehavior::Delete }));
                 let Reply::Request(answer) = &applied.reply else { return None };
                 let Ok(outcome) = &answer.verdict else { return None };
                 let Outcome::Applied { response: Response::Granted(lease), .. } = &**outcome else { return None };

@@ -1,4 +1,4 @@
-//! Limits for what one frame of a peer may claim (P10). A peer with a bug, or a stranger, could otherwise mute an origin,
+//! Limits for the numbers in one frame of a peer (P10). A peer with a bug, or a stranger, could otherwise mute an origin,
 //! use up the incarnations of a node, or raise numbers so far that nobody can count on.
 
 use super::{LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, RestartReason};
@@ -15,25 +15,25 @@ pub(super) const WITNESSES: usize = 2;
 /// Restarts of one process for that reason, and because of collisions (N1). Then it only rejects.
 pub(super) const RESTARTS_MAX: u32 = 3;
 
-/// A claim that no correct node makes.
+/// A number that no correct node sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExcessiveClaim {
-    #[error("the frame names write {claimed} of this node, which has made {written} writes")]
-    OwnWrite { claimed: u64, written: u64 },
-    #[error("the frame names liveness counter {claimed} of this node, which is at {reached}")]
-    OwnLiveness { claimed: u64, reached: u64 },
-    #[error("the frame names incarnation {claimed} of node {node}; the highest known one is {known}")]
-    Incarnation { node: NodeId, claimed: u64, known: u64 },
-    #[error("the frame names write {claimed} of {origin}; the limit is {limit}")]
-    WriteNumber { origin: OriginId, claimed: u64, limit: u64 },
-    #[error("the frame raises the claim floor to {claimed}; the limit is {limit}")]
-    ClaimFloor { claimed: u64, limit: u64 },
+pub enum ExcessiveNumber {
+    #[error("the frame names write {named} of this node, which has made {written} writes")]
+    OwnWrite { named: u64, written: u64 },
+    #[error("the frame names liveness counter {named} of this node, which is at {reached}")]
+    OwnLiveness { named: u64, reached: u64 },
+    #[error("the frame names incarnation {named} of node {node}; the highest known one is {known}")]
+    Incarnation { node: NodeId, named: u64, known: u64 },
+    #[error("the frame names write {named} of {origin}; the limit is {limit}")]
+    WriteNumber { origin: OriginId, named: u64, limit: u64 },
+    #[error("the frame raises the claim floor to {named}; the limit is {limit}")]
+    ClaimFloor { named: u64, limit: u64 },
 }
 
 impl Node {
     /// Checks a frame before it changes anything.
-    pub(super) fn check_claims(&self, message: &Message<'_>) -> Result<(), ExcessiveClaim> {
-        seam!(self, ClaimsOfFramesUnbounded => return Ok(()));
+    pub(super) fn check_numbers(&self, message: &Message<'_>) -> Result<(), ExcessiveNumber> {
+        seam!(self, FrameNumbersUnbounded => return Ok(()));
         match message {
             Message::Hello(hello) | Message::Welcome(hello) => {
                 self.check_incarnation(&hello.origin.node, hello.origin.incarnation)?;
@@ -75,33 +75,33 @@ impl Node {
         }
     }
 
-    fn check_context(&self, context: &Context) -> Result<(), ExcessiveClaim> {
+    fn check_context(&self, context: &Context) -> Result<(), ExcessiveNumber> {
         self.check_clock(&context.clock)?;
         self.check_clock(&context.written_off)?;
         for (node, incarnation) in &context.retired {
             self.check_incarnation(node, *incarnation)?;
         }
-        let (claimed, limit) = (context.claim_floor, CLAIM_FLOOR_MAX);
-        if claimed > limit { Err(ExcessiveClaim::ClaimFloor { claimed, limit }) } else { Ok(()) }
+        let (named, limit) = (context.claim_floor, CLAIM_FLOOR_MAX);
+        if named > limit { Err(ExcessiveNumber::ClaimFloor { named, limit }) } else { Ok(()) }
     }
 
-    fn check_clock(&self, clock: &VectorClock) -> Result<(), ExcessiveClaim> {
+    fn check_clock(&self, clock: &VectorClock) -> Result<(), ExcessiveNumber> {
         clock.iter().try_for_each(|(origin, n)| self.check_write(origin, n))
     }
 
-    fn check_evidence(&self, evidence: &[EvidenceItem]) -> Result<(), ExcessiveClaim> {
+    fn check_evidence(&self, evidence: &[EvidenceItem]) -> Result<(), ExcessiveNumber> {
         evidence.iter().try_for_each(|item| {
             self.check_write(&item.origin, item.written)?;
-            let (claimed, reached) = (item.liveness_counter, self.liveness_counter);
-            if item.origin == self.me && claimed > reached {
-                return Err(ExcessiveClaim::OwnLiveness { claimed, reached });
+            let (named, reached) = (item.liveness_counter, self.liveness_counter);
+            if item.origin == self.me && named > reached {
+                return Err(ExcessiveNumber::OwnLiveness { named, reached });
             }
             Ok(())
         })
     }
 
     /// The origins of a frame are in one table, so most frames need no look at each record.
-    fn check_items(&self, items: &Items<'_>) -> Result<(), ExcessiveClaim> {
+    fn check_items(&self, items: &Items<'_>) -> Result<(), ExcessiveNumber> {
         for origin in items.origins() {
             self.check_incarnation(&origin.node, origin.incarnation)?;
         }
@@ -117,34 +117,34 @@ impl Node {
         })
     }
 
-    fn check_write(&self, origin: &OriginId, claimed: u64) -> Result<(), ExcessiveClaim> {
+    fn check_write(&self, origin: &OriginId, named: u64) -> Result<(), ExcessiveNumber> {
         if *origin == self.me {
             let written = self.written();
-            return if claimed > written { Err(ExcessiveClaim::OwnWrite { claimed, written }) } else { Ok(()) };
+            return if named > written { Err(ExcessiveNumber::OwnWrite { named, written }) } else { Ok(()) };
         }
         let limit = COUNTER_TAKEN_MAX;
-        if claimed > limit {
-            return Err(ExcessiveClaim::WriteNumber { origin: origin.clone(), claimed, limit });
+        if named > limit {
+            return Err(ExcessiveNumber::WriteNumber { origin: origin.clone(), named, limit });
         }
         self.check_incarnation(&origin.node, origin.incarnation)
     }
 
-    fn check_own_incarnation(&self, claimed: Option<Incarnation>) -> Result<(), ExcessiveClaim> {
-        claimed.map_or(Ok(()), |claimed| self.check_incarnation(&self.me.node, claimed))
+    fn check_own_incarnation(&self, named: Option<Incarnation>) -> Result<(), ExcessiveNumber> {
+        named.map_or(Ok(()), |named| self.check_incarnation(&self.me.node, named))
     }
 
-    fn check_incarnation(&self, node: &NodeId, incarnation: Incarnation) -> Result<(), ExcessiveClaim> {
-        let claimed = incarnation.number;
+    fn check_incarnation(&self, node: &NodeId, incarnation: Incarnation) -> Result<(), ExcessiveNumber> {
+        let named = incarnation.number;
         // Most numbers are small, and then nothing has to be looked up.
-        if claimed <= INCARNATION_JUMP_MAX {
+        if named <= INCARNATION_JUMP_MAX {
             return Ok(());
         }
         let known = self.map.origins.incarnations(node).map(|(incarnation, _)| incarnation.number).max();
         let retired = self.map.origins.retired().get(node).map(|retired| retired.incarnation.number);
         let known = known.max(retired);
         let limit = known.map_or(COUNTER_TAKEN_MAX, |known| known.saturating_add(INCARNATION_JUMP_MAX));
-        if claimed > limit.min(COUNTER_TAKEN_MAX) {
-            return Err(ExcessiveClaim::Incarnation { node: node.clone(), claimed, known: known.unwrap_or(0) });
+        if named > limit.min(COUNTER_TAKEN_MAX) {
+            return Err(ExcessiveNumber::Incarnation { node: node.clone(), named, known: known.unwrap_or(0) });
         }
         Ok(())
     }
@@ -152,17 +152,17 @@ impl Node {
     /// Rejects the frame and closes its link. If several nodes know writes of this incarnation that it does not know,
     /// either its memory went back in time or somebody wrote in its name. Its next writes would carry used numbers, so
     /// it begins a new incarnation.
-    pub(super) fn reject_claim(&mut self, link: LinkId, claim: ExcessiveClaim, out: &mut Output) {
+    pub(super) fn reject_frame(&mut self, link: LinkId, excess: ExcessiveNumber, out: &mut Output) {
         self.counters.frames_excessive += 1;
         let node = self.peers.links.get(&link).and_then(|link| link.peer.clone());
-        let own = matches!(claim, ExcessiveClaim::OwnWrite { .. });
-        out.events.push(RegistryEvent::ClaimRejected { node: node.clone(), claim });
+        let own = matches!(excess, ExcessiveNumber::OwnWrite { .. });
+        out.events.push(RegistryEvent::FrameRejected { node: node.clone(), excess });
         self.close(link, LossReason::Excessive, out);
         let Some(node) = node.filter(|_| own) else { return };
         self.witnesses.insert(node);
         let others = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left).count();
         let enough = self.witnesses.len() >= WITNESSES.min(others);
-        let running = matches!(self.phase, Phase::Ready { .. } | Phase::Stopping { .. });
+        let running = matches!(self.phase, Phase::Serving { .. } | Phase::Stopping { .. });
         if enough && running && self.collisions < RESTARTS_MAX {
             self.restart(RestartReason::WritesUnknown, out);
         }

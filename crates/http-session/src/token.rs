@@ -1,5 +1,5 @@
-//! The position of a client in its own writes (C11). A node returns it with every answer as `Convoke-Session-Token`, and the
-//! client sends it with its next request.
+//! The session token (C11): the last writes of a session that its client knows. A node returns it with every answer as
+//! `Convoke-Session-Token`, and the client sends it with its next request.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,7 +7,7 @@ use convoke_base::codec::COUNTER_MAX;
 use convoke_core::version::{Dot, Incarnation, NodeId, OriginId};
 
 const FORMAT: u8 = 1;
-/// Maximum number of writes in a position: one for each node that executed requests lately. An attach writes all members
+/// Maximum number of writes in a token: one for each node that executed requests lately. An attach writes all members
 /// again, so older entries matter only for unregistrations, which request numbers protect as well (C10).
 pub const DOTS_MAX: usize = 8;
 /// Maximum number of tokens in a request: one for each request that the client sent in parallel.
@@ -19,16 +19,16 @@ const DOT_HEAD: usize = 8 + 8 + 8 + 1;
 
 /// The last writes of a session, by the node that made them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionPosition {
+pub struct SessionToken {
     /// Rises whenever the writes change, so that tokens compare as text.
     order: u64,
     /// Oldest first.
     dots: Vec<Dot>,
 }
 
-impl SessionPosition {
+impl SessionToken {
     /// Parses a token. Returns `None` if the text is not valid.
-    pub fn parse(text: &str) -> Option<SessionPosition> {
+    pub fn parse(text: &str) -> Option<SessionToken> {
         let (order, rest) = text.split_at_checked(ORDER_DIGITS)?;
         let digits = order.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         let order = digits.then(|| u64::from_str_radix(order, 16).ok())??;
@@ -49,11 +49,11 @@ impl SessionPosition {
             dots.push(Dot { origin: OriginId { node, incarnation }, n: counter(16)? });
             bytes = rest;
         }
-        (format == FORMAT && dots.len() <= DOTS_MAX).then_some(SessionPosition { order, dots })
+        (format == FORMAT && dots.len() <= DOTS_MAX).then_some(SessionToken { order, dots })
     }
 
     /// Parses the tokens of a request, which commas separate. Returns `None` if a text is not valid.
-    pub fn parse_all(text: &str) -> Option<Vec<SessionPosition>> {
+    pub fn parse_all(text: &str) -> Option<Vec<SessionToken>> {
         let tokens = || text.split(',');
         (tokens().count() <= TOKENS_MAX).then(|| tokens().map(|token| Self::parse(token.trim())).collect())?
     }
@@ -77,13 +77,13 @@ impl SessionPosition {
     }
 
     /// Whether a node that has received the writes of `self` has received those of `other`.
-    pub fn covers(&self, other: &SessionPosition) -> bool {
+    pub fn covers(&self, other: &SessionToken) -> bool {
         let covered = |dot: &Dot| self.dots.iter().any(|own| own.origin == dot.origin && own.n >= dot.n);
         other.dots.iter().all(covered)
     }
 
-    /// Adds the writes of another position. If neither position covers the other, the result is greater than both.
-    pub fn join(&mut self, other: &SessionPosition) {
+    /// Adds the writes of another token. If neither token covers the other, the result is greater than both.
+    pub fn join(&mut self, other: &SessionToken) {
         let (mut newer, older) = match other.order > self.order {
             true => (other.clone(), &*self),
             false => (self.clone(), other),
@@ -95,10 +95,10 @@ impl SessionPosition {
         *self = newer;
     }
 
-    /// Returns a position that covers all of these.
-    pub fn join_all(positions: &[SessionPosition]) -> SessionPosition {
-        let mut joined = SessionPosition::default();
-        positions.iter().for_each(|position| joined.join(position));
+    /// Returns a token that covers all of these.
+    pub fn join_all(tokens: &[SessionToken]) -> SessionToken {
+        let mut joined = SessionToken::default();
+        tokens.iter().for_each(|token| joined.join(token));
         joined
     }
 
@@ -108,7 +108,7 @@ impl SessionPosition {
         self.advance(request);
     }
 
-    /// Makes the position greater than before. The number of a request counts, so that of two tokens of parallel requests
+    /// Makes the token greater than before. The number of a request counts, so that of two tokens of parallel requests
     /// the one of the later request is usually the greater one.
     pub fn advance(&mut self, request: Option<u64>) {
         self.order = self.order.saturating_add(1).max(request.unwrap_or(0));
@@ -131,7 +131,7 @@ impl SessionPosition {
         self.drop_oldest();
     }
 
-    /// Adds a write of an older position.
+    /// Adds a write of an older token.
     fn add_older(&mut self, dot: &Dot) {
         match self.dots.iter_mut().find(|held| held.origin == dot.origin) {
             Some(held) => held.n = held.n.max(dot.n),
@@ -159,43 +159,43 @@ mod tests {
 
     #[test]
     fn tokens_round_trip_and_rise_as_text() {
-        let mut position = SessionPosition::default();
-        let mut last = position.text();
+        let mut token = SessionToken::default();
+        let mut last = token.text();
         for (request, node, n) in [(Some(1), "n1", 9), (None, "n1", 10), (Some(2), "n2", 1), (Some(300), "n1", 11)] {
-            position.advance(request);
-            position.add(dot(node, n));
-            let text = position.text();
+            token.advance(request);
+            token.add(dot(node, n));
+            let text = token.text();
             assert!(text > last);
-            assert_eq!(SessionPosition::parse(&text).unwrap(), position);
+            assert_eq!(SessionToken::parse(&text).unwrap(), token);
             last = text;
         }
-        assert_eq!(position.dots(), [dot("n2", 1), dot("n1", 11)]);
+        assert_eq!(token.dots(), [dot("n2", 1), dot("n1", 11)]);
     }
 
     #[test]
     fn numbers_that_no_node_reaches_are_rejected() {
         for (number, n) in [(COUNTER_MAX + 1, 1), (1, COUNTER_MAX + 1), (u64::MAX, u64::MAX)] {
-            let mut position = SessionPosition::default();
+            let mut token = SessionToken::default();
             let incarnation = Incarnation { number, nonce: 1 };
-            position.add(Dot { origin: OriginId { node: NodeId::new("n1").unwrap(), incarnation }, n });
-            assert_eq!(SessionPosition::parse(&position.text()), None, "{number} {n}");
+            token.add(Dot { origin: OriginId { node: NodeId::new("n1").unwrap(), incarnation }, n });
+            assert_eq!(SessionToken::parse(&token.text()), None, "{number} {n}");
         }
     }
 
     #[test]
     fn fuzz_tokens() {
         let check = |text: &str| {
-            let Some(position) = SessionPosition::parse(text) else { return };
-            assert!(position.dots().len() <= DOTS_MAX);
-            let largest = position.dots().iter().map(|dot| dot.n.max(dot.origin.incarnation.number)).max();
-            assert!(largest.unwrap_or(0) <= COUNTER_MAX, "peers would reject {position:?}");
-            assert_eq!(SessionPosition::parse(&position.text()), Some(position));
+            let Some(token) = SessionToken::parse(text) else { return };
+            assert!(token.dots().len() <= DOTS_MAX);
+            let largest = token.dots().iter().map(|dot| dot.n.max(dot.origin.incarnation.number)).max();
+            assert!(largest.unwrap_or(0) <= COUNTER_MAX, "peers would reject {token:?}");
+            assert_eq!(SessionToken::parse(&token.text()), Some(token));
         };
-        let mut position = SessionPosition::default();
-        let empty = position.text();
-        position.advance(Some(7));
-        ["n1", "n2", "a-longer-name"].iter().for_each(|node| position.add(dot(node, 9)));
-        let text = position.text();
+        let mut token = SessionToken::default();
+        let empty = token.text();
+        token.advance(Some(7));
+        ["n1", "n2", "a-longer-name"].iter().for_each(|node| token.add(dot(node, 9)));
+        let text = token.text();
         convoke_fuzz::texts(&[&empty, &text], check);
         let (order, encoded) = text.split_at(ORDER_DIGITS);
         let bytes = URL_SAFE_NO_PAD.decode(encoded).unwrap();
@@ -206,69 +206,69 @@ mod tests {
 
     #[test]
     fn the_oldest_of_too_many_writes_is_dropped() {
-        let mut position = SessionPosition::default();
-        (0..20).for_each(|n| position.add(dot(&format!("n{n}"), 1)));
-        assert_eq!((position.dots().len(), &position.dots()[0]), (DOTS_MAX, &dot("n12", 1)));
-        let mut joined = SessionPosition::default();
-        joined.join(&position);
-        assert!(joined.covers(&position) && !SessionPosition::default().covers(&position));
+        let mut token = SessionToken::default();
+        (0..20).for_each(|n| token.add(dot(&format!("n{n}"), 1)));
+        assert_eq!((token.dots().len(), &token.dots()[0]), (DOTS_MAX, &dot("n12", 1)));
+        let mut joined = SessionToken::default();
+        joined.join(&token);
+        assert!(joined.covers(&token) && !SessionToken::default().covers(&token));
     }
 
     #[test]
     fn a_joined_position_is_greater_than_positions_that_do_not_cover_it() {
-        let position = |order, dots: &[(&str, u64)]| {
+        let token = |order, dots: &[(&str, u64)]| {
             let dots = dots.iter().map(|(node, n)| dot(node, *n)).collect();
-            SessionPosition { order, dots }
+            SessionToken { order, dots }
         };
-        let joined = |one: &SessionPosition, other: &SessionPosition| {
+        let joined = |one: &SessionToken, other: &SessionToken| {
             let mut joined = one.clone();
             joined.join(other);
             assert!(joined.covers(one) && joined.covers(other));
             joined
         };
-        let (one, other) = (position(5, &[("n1", 4)]), position(7, &[("n1", 3), ("n2", 1)]));
+        let (one, other) = (token(5, &[("n1", 4)]), token(7, &[("n1", 3), ("n2", 1)]));
         for joined in [joined(&one, &other), joined(&other, &one)] {
-            assert_eq!(joined, position(8, &[("n1", 4), ("n2", 1)]));
+            assert_eq!(joined, token(8, &[("n1", 4), ("n2", 1)]));
         }
-        let old = position(3, &[("n2", 1)]);
+        let old = token(3, &[("n2", 1)]);
         for joined in [joined(&old, &other), joined(&other, &old)] {
             assert_eq!(joined, other, "it covers the other one");
         }
-        let same = position(5, &[("n2", 2)]);
-        assert_eq!(joined(&one, &same), position(6, &[("n2", 2), ("n1", 4)]));
+        let same = token(5, &[("n2", 2)]);
+        assert_eq!(joined(&one, &same), token(6, &[("n2", 2), ("n1", 4)]));
     }
 
     #[test]
     fn a_request_has_a_limited_number_of_tokens() {
-        let mut position = SessionPosition::default();
-        position.write(dot("n1", 1), Some(1));
-        let list = |count| vec![position.text(); count].join(", ");
-        assert_eq!(SessionPosition::parse_all(&list(TOKENS_MAX)), Some(vec![position.clone(); TOKENS_MAX]));
+        let mut token = SessionToken::default();
+        token.write(dot("n1", 1), Some(1));
+        let list = |count| vec![token.text(); count].join(", ");
+        assert_eq!(SessionToken::parse_all(&list(TOKENS_MAX)), Some(vec![token.clone(); TOKENS_MAX]));
         for invalid in [list(TOKENS_MAX + 1), String::new(), format!("{},", list(1)), format!("{}, x", list(1))] {
-            assert_eq!(SessionPosition::parse_all(&invalid), None, "{invalid:?}");
+            assert_eq!(SessionToken::parse_all(&invalid), None, "{invalid:?}");
         }
     }
 
     #[test]
     fn lost_writes_are_forgotten_and_earlier_ones_of_their_node_kept() {
-        let mut position = SessionPosition::default();
+        let mut token = SessionToken::default();
         for (node, n) in [("n1", 9), ("n2", 5), ("n3", 7)] {
-            position.add(dot(node, n));
+            token.add(dot(node, n));
         }
-        position.forget_after(&[dot("n1", 4), dot("n3", 0), dot("n4", 2)]);
-        assert_eq!(position.dots(), [dot("n1", 4), dot("n2", 5)]);
+        token.forget_after(&[dot("n1", 4), dot("n3", 0), dot("n4", 2)]);
+        assert_eq!(token.dots(), [dot("n1", 4), dot("n2", 5)]);
     }
 
     #[test]
     fn invalid_tokens_are_rejected() {
-        let mut position = SessionPosition::default();
-        position.advance(Some(0xab));
-        position.add(dot("n1", 1));
-        let good = position.text();
+        let mut token = SessionToken::default();
+        token.advance(Some(0xab));
+        token.add(dot("n1", 1));
+        let good = token.text();
         let upper = good.replacen("ab", "AB", 1);
         for bad in ["", "x", &good[1..], &good[..good.len() - 1], "0000000000000001", "000000000000000gAQ", &upper, "é"]
         {
-            assert!(SessionPosition::parse(bad).is_none(), "{bad}");
+            assert!(SessionToken::parse(bad).is_none(), "{bad}");
         }
     }
 }
