@@ -76,6 +76,22 @@ fn create_partition_health_heal_delete() {
     world.nothing_left();
 }
 
+/// The first node that starts again reaches no other node, so it is not ready yet; the cluster is complete afterwards.
+#[test]
+fn a_dead_cluster_is_started_again() {
+    let world = World::new();
+    create(&world, "dead", "3");
+    for command in ["kill", "restart"] {
+        for node in ["n1", "n2", "n3"] {
+            world.json(&["fault", command, node]);
+        }
+    }
+    let (healthy, report) = health(&world, &["--wait", "60s"]);
+    assert!(healthy, "{report}");
+    world.json(&["delete", "dead"]);
+    world.nothing_left();
+}
+
 /// The log of a local cluster survives the loss of its first node, and a removed node leaves the group.
 #[test]
 fn the_log_has_three_voters() {

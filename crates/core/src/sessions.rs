@@ -18,6 +18,8 @@ pub(crate) struct Session {
     pub(crate) received_at: ReceivedAt,
     /// Highest number of a request, executed or rejected (C5).
     pub(crate) last_seq: u64,
+    /// Highest number that an HTTP client gave to an unregistration of this session (C10).
+    pub(crate) unregistered_by: u64,
     pub(crate) conn: Option<ConnId>,
     /// With `fast` liveness: when the connection was lost.
     pub(crate) cut_at: Option<Time>,
@@ -45,6 +47,7 @@ impl Session {
             timeout,
             received_at: ReceivedAt::now(clock),
             last_seq: 0,
+            unregistered_by: 0,
             conn: None,
             cut_at: None,
             down: false,

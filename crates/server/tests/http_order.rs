@@ -65,6 +65,8 @@ async fn requests_count_in_the_order_of_their_numbers_at_every_node() {
         let body = json!({"v": round.to_string()}).to_string();
         let written = client.send(&cluster[node], "PATCH", "/members/a", &body).await.ok();
         assert_eq!(written["replicated"], true);
+        let copy = client.send_numbered(&cluster[node], client.number, "PATCH", "/members/a", &body).await.ok();
+        assert_eq!(copy, written, "a copy also reports that the write is replicated");
         let again = client.send_numbered(&cluster[0], client.number, "PATCH", "/members/a", &body).await.ok();
         assert_eq!(again["version"], written["version"], "a repeated request returns the first result");
     }

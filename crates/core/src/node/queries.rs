@@ -249,6 +249,13 @@ impl Node {
         self.map.inferences().count()
     }
 
+    /// The records of members that this node has inferred to have left, with the numbers of its writes about them.
+    pub fn own_inferences(&self) -> Vec<(Dot, u64)> {
+        let me = self.map.origins.me();
+        let own = self.map.inferences().filter(|(key, inferred)| key.0 == Space::Member && inferred.origin.index == me);
+        own.map(|(_, inferred)| (Dot { origin: inferred.about.id.clone(), n: inferred.about_n }, inferred.n)).collect()
+    }
+
     /// Inferences whose record has not arrived, or that should not be held.
     pub fn lone_inferences(&self) -> Vec<LoneInference> {
         let lone = self.map.inferences().filter(|(key, _)| self.map.record(key.0, &key.1).is_none());

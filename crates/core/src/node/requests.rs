@@ -55,6 +55,7 @@ impl Node {
         if own && let Some(slot) = slot {
             return self.register_again(session, seq, slot, member, out);
         }
+        self.check_contested(session, &member.spec.id)?;
         // Before the claims are compared: attaching again with a higher one would not help, and would claim all
         // members again.
         self.check_held(&client, member)?;
@@ -171,6 +172,9 @@ impl Node {
             self.executed(session, seq, out);
             return Ok(());
         }
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.unregistered_by = session.unregistered_by.max(self.request);
+        }
         match self.own_slot(session, id) {
             Ok(slot) => {
                 self.executed(session, seq, out);
@@ -227,13 +231,28 @@ impl Node {
         if last == self.request && held.kind == kind {
             return Ok(Some(held.clone()));
         }
-        if last >= self.request {
-            let message =
-                format!("request {} of member {id:?} arrived after request {last}; its result stands", self.request);
-            return Err(Rejection { known: Some(last), ..Rejection::new(ErrorCode::StaleRequest, message) }
-                .field("Convoke-Session-Request"));
+        if last >= self.request { Err(self.stale_request(id, last)) } else { Ok(None) }
+    }
+
+    fn stale_request(&self, id: &str, last: u64) -> Rejection {
+        let message =
+            format!("request {} of member {id:?} arrived after request {last}; its result stands", self.request);
+        Rejection { known: Some(last), ..Rejection::new(ErrorCode::StaleRequest, message) }
+            .field("Convoke-Session-Request")
+    }
+
+    /// Rejects a late registration of a member that another client has (C10). The client may have unregistered the member
+    /// since, and the record of the other client has replaced its tombstone. So the other writes of the client count.
+    fn check_contested(&self, session: SessionId, id: &str) -> Result<(), Rejection> {
+        seam!(self, LateRegistrationContested => return Ok(()));
+        let session = self.session(session)?;
+        let held = self.map.record(Space::Member, id);
+        if self.request == 0 || held.is_none_or(|held| held.client == session.client) {
+            return Ok(());
         }
-        Ok(None)
+        let own = self.map.of_client(&session.client.id).filter(|record| record.client == session.client);
+        let last = own.map(|record| request_of(record.seq)).fold(session.unregistered_by, u64::max);
+        if last > self.request { Err(self.stale_request(id, last)) } else { Ok(()) }
     }
 
     pub(super) fn session(&self, id: SessionId) -> Result<&Session, Rejection> {

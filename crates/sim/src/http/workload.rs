@@ -197,10 +197,8 @@ impl World {
     }
 
     /// Delivers a copy of an earlier update, with its number, to a node.
-    pub(crate) fn http_deliver_late(&mut self, client: usize, host: usize, number: u64, id: &str, value: &str) {
+    pub(crate) fn http_deliver_late(&mut self, client: usize, host: usize, number: u64, operation: SessionOperation) {
         let Some(secret) = self.http.clients[client].secret.clone() else { return };
-        let update = Arc::new(MetadataUpdate::set("v", value.to_owned()));
-        let operation = SessionOperation::Update { id: id.to_owned(), update, expected: None };
         let attempt = self.http.number();
         self.http.attempts.insert(attempt, Attempt::default());
         let order = ClientOrder { number: Some(number), tokens: Vec::new() };

@@ -133,12 +133,25 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
     let inherits = world.hosts[host].serving_at.is_none_or(|at| at > opening);
     let others = serving(world).map(|(other, _)| other).filter(|_| inherits);
     let blind = others.map(blind_at).fold(blind_at(host), Micros::max);
+    // Another node that lost the owner for longer than it keeps tombstones has written the member off. Then every node
+    // drops it as soon as the owner is silent there, and not after `reconnect_timeout` (D10).
+    let kept = micros(timers.tombstone_timeout) + reconnect;
+    let long_ago = world.now.saturating_sub(2 * kept);
+    let lost_for_long = |(other, _): (usize, &convoke_core::Node)| {
+        let stays = client.history.iter().filter(|(_, _, until)| *until > long_ago);
+        let break_of = |owner: usize, from: Micros, until: Micros| {
+            world.reach.longest_break((owner, other), from.max(long_ago), until.min(world.now), contact)
+        };
+        stays.map(|(owner, from, until)| break_of(*owner, *from, *until)).any(|lost| lost > kept)
+    };
+    let written_off = blind > micros(timers.admission_window()) && serving(world).any(lost_for_long);
     // The member was known here, with a live owner, before the longest break began.
     let settled = |at: Micros| world.now.saturating_sub(at) > blind + RECENT;
     let silent = world.now.saturating_sub(client.last_echo);
     let steady = client.steady(world.now).is_some_and(settled) && silent < reconnect / 2;
     // A node that was paused for longer starts a new incarnation (N5).
     let paused = world.hosts[host].calm_after_pause(world.now, micros(timers.dead_peer_timeout) / 2);
-    let fine = steady && settled(claimed.wanted_at) && blind < reconnect * 3 / 4 && paused > reconnect;
+    let known = steady && settled(claimed.wanted_at) && !written_off;
+    let fine = known && blind < reconnect * 3 / 4 && paused > reconnect;
     fine.then_some(index)
 }

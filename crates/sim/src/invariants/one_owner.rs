@@ -3,22 +3,20 @@
 use super::{Found, Invariant, notice_time, report, serving};
 use crate::network::{Micros, SECOND};
 use crate::world::World;
-use convoke_core::node::StreamEvent;
-use convoke_core::version::{NodeId, OriginId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use convoke_core::version::{Dot, NodeId, OriginId};
+use std::collections::{BTreeMap, BTreeSet};
 
 const NAME: &str = "one_owner";
-/// Expiries within this time are compared.
-const WINDOW: Micros = 10 * SECOND;
+/// Nodes that expired a member had a path to each other for this time before the noticing of a loss.
+const BEFORE: Micros = 20 * SECOND;
 
 #[derive(Debug, Default)]
 pub struct OneOwner {
     checks: u64,
-    /// Recent expiries of a lost origin's members: when, where, how many.
-    takeovers: VecDeque<(Micros, usize, u64)>,
-    counted: BTreeMap<(usize, u64), u64>,
-    /// Members that were recently inferred to have left, on any node.
-    inferred: VecDeque<(Micros, String)>,
+    /// The records of lost origins that were expired since the last check, and the hosts that did it.
+    expired: BTreeMap<Dot, BTreeSet<usize>>,
+    /// Per start of a host: its count of expired members, and its last write about one.
+    counted: BTreeMap<(usize, u64), (u64, u64)>,
 }
 
 impl Invariant for OneOwner {
@@ -32,40 +30,30 @@ impl Invariant for OneOwner {
     fn after_input(&mut self, world: &World, host: usize, _found: &mut Found) {
         let held = &world.hosts[host];
         let Some(node) = &held.node else { return };
-        let now = node.counters().members_expired;
-        let before = self.counted.entry((host, held.boot)).or_default();
-        if now > *before {
-            self.takeovers.push_back((world.now, host, now - *before));
-            *before = now;
+        let count = node.counters().members_expired;
+        let (counted, last) = self.counted.entry((host, held.boot)).or_default();
+        if count <= *counted {
+            return;
+        }
+        *counted = count;
+        let new: Vec<(Dot, u64)> = node.own_inferences().into_iter().filter(|(_, n)| n > last).collect();
+        *last = new.iter().map(|(_, n)| *n).fold(*last, u64::max);
+        for (record, _) in new {
+            self.expired.entry(record).or_default().insert(host);
         }
     }
 
-    fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, _found: &mut Found) {
-        if let StreamEvent::Unregistered { id, .. } = event
-            && world.watchers[watcher].observer
-        {
-            self.inferred.push_back((world.now, id.clone()));
-        }
-    }
-
-    /// No member of a lost origin is expired by two nodes that could reach each other.
+    /// No record of a lost origin is expired by two nodes that could reach each other.
     fn periodically(&mut self, world: &World, found: &mut Found) {
-        let opening = world.now.saturating_sub(notice_time(world) + 2 * WINDOW);
-        let hosts: BTreeSet<usize> = self.takeovers.iter().map(|(_, host, _)| *host).collect();
+        let opening = world.now.saturating_sub(notice_time(world) + BEFORE);
         // The next node repeats the writes that a node made just before it was lost.
-        let joined = |one: usize| hosts.iter().all(|other| world.reach.joined(one, *other, opening, world.now));
-        if hosts.iter().all(|host| joined(*host)) {
-            let takeovers: u64 = self.takeovers.iter().map(|(_, _, count)| count).sum();
-            let members: BTreeSet<&String> = self.inferred.iter().map(|(_, id)| id).collect();
-            self.checks += u64::from(takeovers > 0);
-            // One node may do it twice, for an owner that was lost twice.
-            if takeovers > members.len() as u64 && hosts.len() > 1 {
-                let by: Vec<_> = self.takeovers.iter().map(|(_, host, count)| (host, count)).collect();
-                report(found, NAME, world, format!("{takeovers} takeovers of {} members: {by:?}", members.len()));
+        let joined = |one: &usize, other: &usize| world.reach.joined(*one, *other, opening, world.now);
+        for (record, hosts) in std::mem::take(&mut self.expired) {
+            self.checks += 1;
+            if hosts.len() > 1 && hosts.iter().all(|one| hosts.iter().all(|other| joined(one, other))) {
+                report(found, NAME, world, format!("the hosts {hosts:?} all expired {record:?}"));
             }
         }
-        self.takeovers.clear();
-        self.inferred.retain(|(at, _)| world.now - at < WINDOW);
     }
 
     fn at_quiescence(&mut self, world: &World, found: &mut Found) {

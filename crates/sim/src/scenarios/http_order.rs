@@ -5,8 +5,11 @@ use crate::http::Balancer;
 use crate::network::SECOND;
 use crate::world::{Crash, World};
 use convoke_core::ErrorCode;
-use convoke_core::member::Status;
+use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
+use convoke_core::node::AttachMember;
 use convoke_core::version::Dot;
+use convoke_http_session::{Secret, SessionOperation};
+use std::sync::Arc;
 
 impl World {
     /// Adds a scripted client that orders its requests.
@@ -136,7 +139,9 @@ pub(super) fn http_late_request_changes_nothing(world: &mut World) -> ScenarioRe
     let second = |w: &World| (0..3).all(|host| w.http_value(host, "m1", "v").as_deref() == Some("second"));
     world.run_until(second, 5 * SECOND)?;
     for host in [0, 1] {
-        world.http_deliver_late(client, host, 2, "m1", "first");
+        let update = Arc::new(MetadataUpdate::set("v", "first".to_owned()));
+        let late = SessionOperation::Update { id: "m1".to_owned(), update, expected: None };
+        world.http_deliver_late(client, host, 2, late);
         world.throughout(SECOND, "a late copy of an update was executed", second)?;
     }
     world.pause(0, 12 * SECOND);
@@ -145,6 +150,41 @@ pub(super) fn http_late_request_changes_nothing(world: &mut World) -> ScenarioRe
     world.pass(4 * SECOND)?;
     world.http_update_at(client, 1, "m1", "new")?;
     world.http_last_writes_win(client, &[])
+}
+
+/// A client unregisters a member, and another client registers it. A late copy of the first registration changes nothing, at
+/// the node that executed the unregistration and at one that attached the session since.
+pub(super) fn http_late_registration_of_a_contested_member(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let first = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(first)?;
+    world.http_put(first, "shared");
+    world.http_settled(first)?;
+    world.http_delete_at(first, 0, "shared")?;
+    let second = world.add_http_ordered(1, &["shared"]);
+    world.http_settled(second)?;
+    let name = world.http.clients[second].secret.as_ref().map(Secret::client);
+    let unchanged = move |w: &World| {
+        let held = |host| w.node(host).registration("shared").map(|held| (held.client, held.status));
+        (0..3).all(|host| held(host) == name.clone().map(|name| (name, Status::Up)))
+    };
+    world.run_until(&unchanged, 5 * SECOND)?;
+    let late = |world: &mut World| {
+        let member = AttachMember { spec: MemberSpec::new("shared", "http"), takeover: true };
+        for host in [0, 1] {
+            world.http_deliver_late(first, host, 2, SessionOperation::Register(Arc::new(member.clone())));
+            world.throughout(SECOND, "a late registration was executed", &unchanged)?;
+        }
+        Ok(())
+    };
+    late(world)?;
+    world.http_update_at(first, 0, "m1", "later")?;
+    world.crash(0, Crash::Process);
+    world.http_update_at(first, 2, "m1", "last")?;
+    world.start(0);
+    world.run_until(|w| w.all_serving(), 10 * SECOND)?;
+    late(world)?;
+    world.http_last_writes_win(first, &[])
 }
 
 /// A node acknowledges writes, and crashes before another node has them. The client is notified at its next request, and
