@@ -27,7 +27,9 @@ impl Secured {
         let security = dir.path().join("security");
         let hosts: Vec<String> = (0..3).map(|index| format!("n{}={}", index + 1, network.address(index))).collect();
         let mut init = convoke(&["init", security.to_str().unwrap(), "--nodes", "n1,n2,n3"]);
-        hosts.iter().for_each(|host| drop(init.args(["--host", host])));
+        for host in &hosts {
+            init.args(["--host", host]);
+        }
         assert!(succeeds(&mut init));
         // The testkit asks for the state of nodes without TLS and without a token.
         let plan = plan(dir.path())

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::mutant::seam;
 use crate::rejection::{LogRejection, SubmitError};
 use crate::state::deposed;
+use convoke_base::same_secret;
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
 use convoke_log::machine::{Applied, ApplyRejection, Opened, Reply, RequestAnswer};
@@ -84,7 +85,8 @@ impl LogHandle {
     pub fn check_owner(&self, session: LogSessionId, owner: u128) -> Result<(), LogRejection> {
         let machine = self.engine()?.state.machine();
         seam!(in self.plane.config.mutation, OwnerUnchecked => return Ok(()));
-        let foreign = machine.session(session).is_some_and(|open| open.owner != owner);
+        let foreign =
+            machine.session(session).is_some_and(|open| !same_secret(&open.owner.to_le_bytes(), &owner.to_le_bytes()));
         if foreign { Err(LogRejection::NotOwner) } else { Ok(()) }
     }
 
