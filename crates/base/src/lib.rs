@@ -10,6 +10,7 @@ mod error;
 pub mod framing;
 mod mutants;
 mod revocations;
+mod secret;
 mod time;
 
 pub use date_time::{date_time, timestamp};
@@ -17,4 +18,5 @@ pub use error::{ErrorCode, GrpcStatus};
 pub use revocations::{
     REVOCATION_KEY_BYTES_MAX, REVOCATIONS_ADDED_MAX, REVOCATIONS_MAX, Revocation, RevocationLimit, RevocationSet,
 };
+pub use secret::same_secret;
 pub use time::{Duration, Time};

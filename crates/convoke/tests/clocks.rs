@@ -53,6 +53,10 @@ async fn clocks_hours_apart_that_step_back_change_nothing() {
     for index in 0..3 {
         until("the last write counts", || written(index) == "a hundred days ago");
     }
+    // The nodes report it, because tokens and certificates depend on the clocks.
+    until("the node reports the difference of the clocks", || {
+        cluster.ask(2, &["status"]).unwrap()["degraded"].to_string().contains("clocks:")
+    });
     // Checks that the clocks are really wrong.
     let status = |index: usize| cluster.ask(index, &["member", "convoke.n1"]).unwrap()["created"].as_u64().unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();

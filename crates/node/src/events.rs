@@ -292,7 +292,6 @@ fn loss_reason(reason: LossReason) -> &'static str {
 fn restart_reason(reason: RestartReason) -> &'static str {
     match reason {
         RestartReason::PausedTooLong => "the process was paused for too long",
-        RestartReason::IncarnationCollision => "its incarnation was used before",
         RestartReason::WritesUnknown => "other nodes know writes of this incarnation that it does not know",
     }
 }

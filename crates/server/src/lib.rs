@@ -21,6 +21,7 @@
 
 mod access;
 mod audit;
+mod clocks;
 mod config;
 mod convert;
 mod encoded;

@@ -84,6 +84,11 @@ impl ClientConnection {
         (self.open_calls.load(Ordering::Relaxed) == 0).then(|| self.calls.load(Ordering::Relaxed))
     }
 
+    /// Whether a request has arrived.
+    pub(crate) fn has_called(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn of(stream: &Stream, identity: Option<Identity>) -> Arc<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (address, tls) = (stream.peer_addr().ok(), stream.is_tls());

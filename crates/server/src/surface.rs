@@ -2,6 +2,7 @@
 
 use crate::access::Gate;
 use crate::audit::Audit;
+use crate::clocks::Clocks;
 use crate::config::{Config, ServerLimits};
 use crate::encoded::EncodedChanges;
 use crate::error::not_ready;
@@ -15,6 +16,7 @@ use crate::{grpc, http};
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
+use convoke_tls::PendingHandshakes;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +37,8 @@ pub(crate) struct Surface {
     /// Records changes and denials.
     pub(crate) audit: Audit,
     pub(crate) gates: Gates,
+    /// How far the wall clocks of the nodes differ.
+    pub(crate) clocks: Clocks,
     pub(crate) rates: Arc<RateLimiter>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -56,9 +60,15 @@ pub(crate) struct Surface {
 pub(crate) struct Gates {
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) addresses: Addresses,
+    /// Connections without a request so far.
+    pub(crate) silent: PendingHandshakes,
     pub(crate) attaches: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
 }
+
+/// Connections without a request: at most this number, and an eighth of all. Above it the oldest ends.
+const SILENT_MAX: usize = 4_096;
+const SILENT_MIN: usize = 16;
 
 impl Gates {
     fn new(limits: &ServerLimits) -> Self {
@@ -68,6 +78,7 @@ impl Gates {
             addresses: Addresses::new(limits.connections_per_address),
             attaches: gate(limits.attaches),
             watchers: gate(limits.http_watchers),
+            silent: PendingHandshakes::new((limits.connections / 8).clamp(SILENT_MIN, SILENT_MAX)),
         }
     }
 
@@ -107,6 +118,7 @@ impl Surface {
             gate,
             audit,
             gates,
+            clocks: Clocks::default(),
             rates,
             metrics: Metrics::new(http::requests(), grpc::requests()),
             health: Health::new(),
@@ -134,6 +146,7 @@ impl Surface {
         tokio::select! {
             () = self.health.follow(&self.node) => {}
             () = sweeping => {}
+            () = self.clocks.follow(&self.node, &self.peers) => {}
             () = self.gate.follow_files() => {}
             () = self.gate.follow_revocations(&self.node) => {}
             () = self.health.follow_log(self.log.as_ref().map(|log| &log.handle)) => {}

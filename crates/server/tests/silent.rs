@@ -93,3 +93,26 @@ async fn silent_connections_do_not_close_the_ports_to_others() {
     drop(silent);
     cluster[0].get("/api/v1/members").await.ok();
 }
+
+/// Connections without a request have a limit of their own, so that they cannot use up all connections of the node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ts6_the_oldest_connection_without_a_request_makes_room() {
+    const CONNECTIONS: usize = 80;
+    let limited = |server: &mut convoke_server::Config| server.limits.connections = CONNECTIONS;
+    let served = Served::start("n0", &[], |_| {}, limited).await;
+    let mut silent = Vec::new();
+    // Some say nothing, others begin a request and never end it.
+    for number in 0..4 * CONNECTIONS {
+        let mut stream = stranger(served.address(), number).await;
+        if number % 2 == 0 {
+            let _ = stream.write_all(b"GET /api/v1/mem").await;
+        }
+        silent.push(stream);
+    }
+    served.get("/api/v1/members").await.ok();
+    // The oldest has ended.
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+        tokio::io::AsyncReadExt::read(&mut silent[1], &mut [0; 16]).await
+    });
+    assert!(matches!(ended.await.unwrap(), Ok(0) | Err(_)), "the oldest connection stays");
+}

@@ -321,11 +321,16 @@ impl Origins {
         self.retired.contains_key(node) && self.incarnations(node).next().is_none()
     }
 
-    /// Removes the marker of a node that is gone, because its last incarnation proves to be alive (D17).
+    /// Lowers the marker of a node below an incarnation that proves to be alive (D14, D17): it was behind a partition for a long
+    /// time, or lost its disk and began with a low number.
     pub(crate) fn revive(&mut self, origin: &OriginId) {
-        let last = self.retired.get(&origin.node).is_some_and(|retired| retired.incarnation == origin.incarnation);
-        if last && self.is_gone(&origin.node) {
-            self.retired.remove(&origin.node);
+        if !self.is_retired(origin) || self.by_id.contains_key(origin) {
+            return;
+        }
+        let below = origin.incarnation.number.saturating_sub(1);
+        match self.retired.get_mut(&origin.node).filter(|_| below > 0) {
+            Some(marker) => marker.incarnation = Incarnation { number: below, nonce: u64::MAX },
+            None => drop(self.retired.remove(&origin.node)),
         }
     }
 

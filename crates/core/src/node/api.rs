@@ -260,7 +260,6 @@ pub(crate) struct KnownPeer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartReason {
     PausedTooLong,
-    IncarnationCollision,
     /// Other nodes know writes of this incarnation that it does not know (P10).
     WritesUnknown,
 }

@@ -11,9 +11,9 @@ const INCARNATION_JUMP_MAX: u64 = 1 << 32;
 /// Write numbers and incarnations are accepted up to half of the range. Nobody can count up to the other half.
 const COUNTER_TAKEN_MAX: u64 = COUNTER_MAX / 2;
 /// With so many nodes that know writes of this node which it does not know, it begins a new incarnation.
-pub(super) const WITNESSES: usize = 2;
-/// Restarts of one process for that reason, and because of collisions (N1). Then it only rejects.
-pub(super) const RESTARTS_MAX: u32 = 3;
+const WITNESSES: usize = 2;
+/// Restarts of one process for that reason. Then it only rejects.
+const RESTARTS_MAX: u32 = 3;
 
 /// A number that no correct node sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,11 +1,10 @@
 //! The id of this node: which reports of others about it count (N1, N4, N9).
 //!
-//! One compromised node can report anything. So a report of another node never stops this one, and a running node takes a
-//! higher number only if several nodes ignore what it writes. A connected node that works does not ignore it: it retires an
-//! incarnation only after a long silence (D14). So a false report cannot be spread through correct nodes.
+//! One compromised node can report anything, and correct nodes relay it. So no report of another node stops or renumbers this
+//! one while it runs. It need not change its number either: a node that has retired an incarnation accepts it again once it
+//! proves to be alive (D14).
 
-use super::frame_numbers::{RESTARTS_MAX, WITNESSES};
-use super::{Effect, LinkId, Node, Output, PeerState, Phase, RegistryEvent, RestartReason, StopReason};
+use super::{Effect, LinkId, Node, Output, Phase, RegistryEvent, RestartReason, StopReason};
 use crate::member::Record;
 use crate::mutant::seam;
 use crate::peer::Dial;
@@ -21,10 +20,6 @@ const RAISES_MAX: u32 = 3;
 /// What others report about the id of this node.
 #[derive(Debug, Default)]
 pub(super) struct Identity {
-    /// Nodes whose latest context has retired this incarnation, and since when: they ignore its writes.
-    retired_by: BTreeMap<NodeId, Time>,
-    /// The highest number that they named.
-    highest: u64,
     /// How often each peer raised the number of this process while it was starting.
     raised: BTreeMap<NodeId, u32>,
     /// The latest report of each node that had no effect.
@@ -148,47 +143,17 @@ impl Node {
         }
     }
 
-    /// Compares the number of this node with those in the context of a peer. True if the message must not be handled any
-    /// more.
+    /// Compares the number of this node with those in the context of a peer. A running node keeps its number, whatever others
+    /// know (N8). True if the message must not be handled any more.
     pub(super) fn check_own_number(&mut self, by: &NodeId, context: &Context, out: &mut Output) -> bool {
         let claimed = context.clock.iter().map(|(origin, _)| origin).filter(|origin| origin.node == self.me.node);
         let highest = claimed.map(|origin| origin.incarnation).filter(|other| *other != self.me.incarnation).max();
-        let retired = context.retired.get(&self.me.node).copied();
-        let highest = highest.max(retired);
-        if !self.is_running() {
-            return self.raise_number(by, highest, out);
-        }
-        seam!(self, IncarnationNotRaised => return false);
-        seam!(self, ReportsRenumberNodes => if let Some(known) = highest.filter(|known| *known > self.me.incarnation) {
-            self.restart_above(RestartReason::IncarnationCollision, known.number, out);
+        let highest = highest.max(context.retired.get(&self.me.node).copied());
+        seam!(self, ReportsRenumberNodes => if let Some(known) = highest.filter(|known| *known > self.me.incarnation && self.is_running()) {
+            self.restart_above(RestartReason::WritesUnknown, known.number, out);
             return true;
         });
-        if retired.is_none_or(|retired| retired < self.me.incarnation) {
-            self.identity.retired_by.remove(by);
-            return false;
-        }
-        let now = self.clock.now;
-        self.identity.retired_by.entry(by.clone()).or_insert(now);
-        self.identity.highest = self.identity.highest.max(highest.map_or(0, |highest| highest.number));
-        if let Some(highest) = highest {
-            self.report_dispute(by, highest, out);
-        }
-        self.restart_if_ignored(out);
-        self.phase == Phase::Over
-    }
-
-    /// Takes a higher number if two nodes have retired this incarnation, or all others, or for a while all that are connected
-    /// (N9). Then nobody reads what it writes.
-    fn restart_if_ignored(&mut self, out: &mut Output) {
-        let ignored_by = &self.identity.retired_by;
-        let others = self.peers.peers.values().filter(|peer| peer.state != PeerState::Left).count();
-        let since = ignored_by.values().min().copied();
-        let long = since.is_some_and(|since| self.clock.now.since(since) >= self.config.timers.heartbeat_timeout);
-        let all = || self.peers.up().next().is_some() && self.peers.up().all(|(node, _)| ignored_by.contains_key(node));
-        let ignored = !ignored_by.is_empty() && (ignored_by.len() >= WITNESSES.min(others) || long && all());
-        if ignored && self.is_running() && self.collisions < RESTARTS_MAX {
-            self.restart_above(RestartReason::IncarnationCollision, self.identity.highest, out);
-        }
+        self.raise_number(by, highest, out)
     }
 
     /// The node record was replaced by one that another process with this id wrote. True if this node leaves it for now: two
@@ -210,11 +175,8 @@ impl Node {
         recent
     }
 
-    /// With every tick: what had to wait.
+    /// With every tick: replaces the node record of a newer process with this id, if that had to wait.
     pub(super) fn check_identity(&mut self, out: &mut Output) {
-        if !self.identity.retired_by.is_empty() {
-            self.restart_if_ignored(out);
-        }
         let pause = self.config.timers.heartbeat_timeout;
         let due = self.identity.replaced_at.is_some_and(|at| self.clock.now.since(at) >= pause);
         if self.identity.replace && due && matches!(self.phase, Phase::Serving { .. }) {

@@ -144,7 +144,7 @@ impl Node {
         let incarnation = number.max(self.me.incarnation.number) + 1;
         out.effects.push(Effect::Persist { incarnation: incarnation - 1 });
         let tombstones = match reason {
-            RestartReason::IncarnationCollision | RestartReason::WritesUnknown => self.own_tombstones(),
+            RestartReason::WritesUnknown => self.own_tombstones(),
             // They may have been collected everywhere (N5).
             RestartReason::PausedTooLong => Vec::new(),
         };

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::mutant::seam;
 use crate::rejection::{LogRejection, SubmitError};
 use crate::state::deposed;
+use convoke_base::same_secret;
 use convoke_log::command::{Open, Request};
 use convoke_log::leader::KeepAlive;
 use convoke_log::machine::{Applied, ApplyRejection, Opened, Reply, RequestAnswer};
@@ -93,7 +94,8 @@ impl LogHandle {
     pub fn check_owner(&self, session: LogSessionId, owner: u128) -> Result<(), LogRejection> {
         let engine = self.engine()?;
         seam!(in self.plane.config.mutation, OwnerUnchecked => return Ok(()));
-        let is_foreign = |machine: &Machine| machine.session(session).is_some_and(|open| open.owner != owner);
+        let is_other = |held: u128| !same_secret(&held.to_le_bytes(), &owner.to_le_bytes());
+        let is_foreign = |machine: &Machine| machine.session(session).is_some_and(|open| is_other(open.owner));
         let foreign = engine.state.look(is_foreign);
         if foreign { Err(LogRejection::NotOwner) } else { Ok(()) }
     }

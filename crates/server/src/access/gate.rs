@@ -13,6 +13,7 @@ use convoke_access::{
     Revocation, RevocationSet, TokenError, TokenText, Unauthenticated, Verb, is_revoked, revoke_principal,
     revoke_token,
 };
+use convoke_base::same_secret;
 use convoke_dns::Shown;
 use convoke_node::NodeHandle;
 use convoke_proto::v1::revoke_request::What;
@@ -259,7 +260,7 @@ impl Enabled {
         let now = unix_seconds();
         if let Some(known) = connection.known_caller()
             && known.change == change
-            && known.caller.token.as_ref().is_some_and(|shown| shown.secret() == token)
+            && known.caller.token.as_ref().is_some_and(|shown| same_secret(shown.secret().as_bytes(), token.as_bytes()))
             && !is_expired(known.caller.principal(), now)
         {
             return Ok(known.caller);

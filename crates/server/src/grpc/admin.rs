@@ -136,6 +136,7 @@ impl Surface {
         shown.access = if self.gate.is_on() { "enforced" } else { "open" }.to_owned();
         shown.degraded.extend(self.gate.degraded());
         shown.degraded.extend(self.audit.degraded());
+        shown.degraded.extend(self.clocks.degraded());
         if let Some(tls) = &self.config.tls {
             let (status, now) = (tls.status(), SystemTime::now());
             shown.degraded.extend(status.degraded(now));

@@ -74,9 +74,12 @@ impl Scrape {
         let log_reason = self.surface.log.as_ref().and_then(|log| convert::log_degraded(&log.handle));
         let diverged = status.diverged.len();
         let tls = self.surface.config.tls.as_ref().map_or(0, |tls| tls.status().degraded(SystemTime::now()).len());
-        let own = [log_reason, self.surface.gate.degraded(), self.surface.audit.degraded()];
+        let clocks = &self.surface.clocks;
+        let own = [log_reason, self.surface.gate.degraded(), self.surface.audit.degraded(), clocks.degraded()];
         let reasons = status.degraded.len() + usize::from(diverged > 0) + own.iter().flatten().count() + tls;
         families.gauge("convoke_degraded", "Reasons for which the node is degraded.", reasons)?;
+        let help = "Largest difference between the wall clocks of this node and a connected one.";
+        families.gauge("convoke_clock_difference_seconds", help, clocks.largest())?;
         let help = "Peers that hold other records, although both have received the same writes.";
         families.gauge("convoke_registry_diverged", help, diverged)?;
         families.gauge("convoke_incarnation", "Incarnation number of the node.", status.incarnation.number)?;

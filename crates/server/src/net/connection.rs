@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -30,11 +30,28 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Serves a connection until it ends or, after `Closing`, until its calls have ended.
 pub(super) async fn serve(socket: TcpStream, surface: Arc<Surface>, service: Service, stage: watch::Receiver<Stage>) {
     let timeouts = surface.config.timeouts.clone();
-    let Some(Accepted { mut stream, identity }) = secure(socket, &surface).await else { return };
-    let Ok(Ok(first)) = tokio::time::timeout(timeouts.headers, preface::read(&mut stream)).await else {
-        add(&surface.metrics.clients.connections_timed_out, 1);
-        return;
+    // Until its first request, a connection may be that of a stranger who says nothing (TS6).
+    let silent = surface.gates.silent.begin();
+    let opening = async {
+        let Accepted { mut stream, identity } = secure(socket, &surface).await?;
+        match tokio::time::timeout(timeouts.headers, preface::read(&mut stream)).await {
+            Ok(Ok(first)) => Some((stream, identity, first)),
+            _ => {
+                add(&surface.metrics.clients.connections_timed_out, 1);
+                None
+            }
+        }
     };
+    let opened = tokio::select! {
+        biased;
+        opened = opening => opened,
+        () = silent.displaced() => {
+            add(&surface.metrics.clients.connections_rejected, 1);
+            None
+        }
+    };
+    let Some((stream, identity, first)) = opened else { return };
+    let mut silent = Some(Box::pin(async move { silent.displaced().await }));
     let header_bytes = surface.config.limits.header_bytes;
     let streams = surface.config.limits.streams_per_connection;
     let client = ClientConnection::of(&stream, identity);
@@ -49,6 +66,13 @@ pub(super) async fn serve(socket: TcpStream, surface: Arc<Surface>, service: Ser
             tokio::pin!(connection);
             let mut closing = Closing::new(stage);
             let result = std::future::poll_fn(|context| {
+                if client.has_called() {
+                    silent = None;
+                } else if silent.as_mut().is_some_and(|displaced| displaced.as_mut().poll(context).is_ready()) {
+                    silent = None;
+                    add(&surface.metrics.clients.connections_rejected, 1);
+                    return Poll::Ready(Ok(()));
+                }
                 if closing.begins(context) || idle.as_mut().is_some_and(|idle| idle.is_over(context)) {
                     connection.as_mut().graceful_shutdown();
                 }

@@ -148,7 +148,7 @@ scenarios! {
     returning::resumed_node_holds_an_earlier_process, 1, three, "C1, C6", "higher claims of a process that died elsewhere last for its timeouts";
     returning::two_pauses_count_as_one, 2, three, "N5", "two pauses without contact in between count as one";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
-    incarnations::unregistered_at_a_retired_number, 1, three, "N1, D14", "the next incarnation restates unregistrations of a retired number";
+    incarnations::unregistered_at_a_retired_number, 1, three, "N1, D14", "others accept a retired number that proves to be alive";
     incarnations::taken_at_a_retired_number, 1, three, "D13, D14", "a member taken at a forgotten number returns to its client";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
     incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older one stops";
