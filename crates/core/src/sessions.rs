@@ -4,7 +4,7 @@ use crate::member::{ClientProcess, Liveness};
 use crate::node::{ConnId, SessionId};
 use crate::time::{Clock, Duration, ReceivedAt, Time};
 use smol_str::SmolStr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -18,8 +18,7 @@ pub(crate) struct Session {
     pub(crate) received_at: ReceivedAt,
     /// Highest number of a request, executed or rejected (C5).
     pub(crate) last_seq: u64,
-    /// Highest number that an HTTP client gave to an unregistration of this session (C10).
-    pub(crate) unregistered_by: u64,
+    pub(crate) unregistrations: Unregistrations,
     pub(crate) conn: Option<ConnId>,
     /// With `fast` liveness: when the connection was lost.
     pub(crate) cut_at: Option<Time>,
@@ -36,6 +35,42 @@ pub(crate) struct Session {
     pub(crate) members: Vec<u32>,
 }
 
+/// Unregistrations of a session that are remembered.
+const UNREGISTRATIONS_MAX: usize = 64;
+
+/// The latest unregistrations by numbered requests of an HTTP session. The tombstone of a member remembers its request too,
+/// until another client registers the member (C10).
+#[derive(Debug, Default)]
+pub(crate) struct Unregistrations {
+    latest: VecDeque<(String, u64)>,
+    /// Requests up to this number may have been followed by an unregistration that is not known here.
+    floor: u64,
+}
+
+impl Unregistrations {
+    /// Begins a session with records that other nodes, or earlier sessions, wrote up to this request.
+    pub(crate) fn after(request: u64) -> Self {
+        Unregistrations { latest: VecDeque::new(), floor: request }
+    }
+
+    pub(crate) fn note(&mut self, id: &str, request: u64) {
+        if request == 0 {
+            return;
+        }
+        self.latest.retain(|(known, _)| known != id);
+        self.latest.push_back((id.to_owned(), request));
+        if self.latest.len() > UNREGISTRATIONS_MAX {
+            self.floor = self.latest.pop_front().map_or(self.floor, |(_, request)| self.floor.max(request));
+        }
+    }
+
+    /// The last request after which a registration of the member is late.
+    pub(crate) fn last_of(&self, id: &str) -> u64 {
+        let known = self.latest.iter().find(|(known, _)| known == id);
+        known.map_or(self.floor, |(_, request)| self.floor.max(*request))
+    }
+}
+
 impl Session {
     /// A session that waits for its client.
     pub(crate) fn waiting(client: Arc<ClientProcess>, claim: u64, timeout: Duration, clock: Clock) -> Self {
@@ -47,7 +82,7 @@ impl Session {
             timeout,
             received_at: ReceivedAt::now(clock),
             last_seq: 0,
-            unregistered_by: 0,
+            unregistrations: Unregistrations::default(),
             conn: None,
             cut_at: None,
             down: false,

@@ -4,9 +4,9 @@ use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output
 use crate::error::{ErrorCode, Rejection};
 use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id};
 use crate::mutant::seam;
-use crate::sessions::Session;
+use crate::sessions::{Session, Unregistrations};
 use crate::time::Time;
-use crate::version::{Version, moved, written_by};
+use crate::version::{Version, moved, request_of, written_by};
 use crate::wire::{CLAIM_FLOOR_MAX, MAX_CLAIM, next_claim};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
@@ -152,9 +152,12 @@ impl Node {
         if let Some(old) = old {
             self.supersede_here(old, conn, &client, claim, out);
         }
+        let own = self.map.of_client(&request.client).filter(|record| restored && record.client == client);
+        let last_request = own.map(|record| request_of(record.seq)).max().unwrap_or(0);
         let session = self.sessions.insert(Session {
             liveness: request.liveness,
             restored,
+            unregistrations: Unregistrations::after(last_request),
             conn: Some(conn),
             members: Vec::with_capacity(request.members.len()),
             ..Session::waiting(client.clone(), claim, timeout, self.clock)

@@ -173,7 +173,7 @@ impl Node {
             return Ok(());
         }
         if let Some(session) = self.sessions.get_mut(session) {
-            session.unregistered_by = session.unregistered_by.max(self.request);
+            session.unregistrations.note(id, self.request);
         }
         match self.own_slot(session, id) {
             Ok(slot) => {
@@ -242,7 +242,7 @@ impl Node {
     }
 
     /// Rejects a late registration of a member that another client has (C10). The client may have unregistered the member
-    /// since, and the record of the other client has replaced its tombstone. So the other writes of the client count.
+    /// since, and the record of the other client has replaced its tombstone.
     fn check_contested(&self, session: SessionId, id: &str) -> Result<(), Rejection> {
         seam!(self, LateRegistrationContested => return Ok(()));
         let session = self.session(session)?;
@@ -250,8 +250,7 @@ impl Node {
         if self.request == 0 || held.is_none_or(|held| held.client == session.client) {
             return Ok(());
         }
-        let own = self.map.of_client(&session.client.id).filter(|record| record.client == session.client);
-        let last = own.map(|record| request_of(record.seq)).fold(session.unregistered_by, u64::max);
+        let last = session.unregistrations.last_of(id);
         if last > self.request { Err(self.stale_request(id, last)) } else { Ok(()) }
     }
 
