@@ -90,9 +90,14 @@ async fn a_watch_from_now_has_only_later_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_watches_are_rejected_with_the_field() {
     let cluster = LogCluster::start(1).await;
-    for (path, field) in
-        [("?key=a&prefix=b", "prefix"), ("?key=a&until_key=b", "first_key"), ("?events=all", "events"), ("?from=0", "from"), ("?from=x", "from"), ("?nonsense", "nonsense")]
-    {
+    for (path, field) in [
+        ("?key=a&prefix=b", "prefix"),
+        ("?key=a&until_key=b", "first_key"),
+        ("?events=all", "events"),
+        ("?from=0", "from"),
+        ("?from=x", "from"),
+        ("?nonsense", "nonsense"),
+    ] {
         let answer = cluster.http(0, "GET", &format!("/api/v1/kv-watch{path}"), "").await;
         assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some(field), "{path}");
     }

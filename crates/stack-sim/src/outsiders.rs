@@ -21,6 +21,8 @@ use tonic::transport::Endpoint;
 /// A node that sends nothing for this long is left.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Counted while a node without a replica serves a watch.
+pub const OUTSIDE: &str = "messages of events from a node without a replica";
 /// Watches of guarded keys, of the other keys, and of the election.
 pub(crate) const WATCHES: [Watched; 3] = [Watched::Prefix("guarded/"), Watched::Prefix("key/"), Watched::Election];
 
@@ -69,7 +71,11 @@ pub(crate) async fn watch(shared: Arc<Shared>, number: usize) {
 fn choose(shared: &Shared, random: &mut fastrand::Rng) -> usize {
     let nodes = 0..shared.plan.nodes();
     let outside: Vec<usize> = nodes.clone().filter(|place| is_outside(shared, *place)).collect();
-    if outside.is_empty() || random.u8(0..4) == 0 { random.usize(nodes) } else { outside[random.usize(..outside.len())] }
+    if outside.is_empty() || random.u8(0..4) == 0 {
+        random.usize(nodes)
+    } else {
+        outside[random.usize(..outside.len())]
+    }
 }
 
 fn is_outside(shared: &Shared, place: usize) -> bool {
@@ -103,7 +109,7 @@ async fn receive(
             Some(Message::Progress(progress)) => *next = position(progress.next),
             Some(Message::Events(events)) => {
                 if is_outside(shared, place) {
-                    recorder.count("messages of events from a node without a replica");
+                    recorder.count(OUTSIDE);
                 }
                 recorder.lock().outside[number].extend(events.events.iter().map(|event| position(event.position)));
                 *next = position(events.next);
@@ -138,8 +144,9 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<u64, String> {
     let mut count = 0;
     for (watched, received) in WATCHES.into_iter().zip(&record.outside) {
         let expected = expected(machine, watched);
-        same(received, &expected)
-            .map_err(|what| format!("watches at nodes without a replica receive each change once: {watched:?}: {what}"))?;
+        same(received, &expected).map_err(|what| {
+            format!("watches at nodes without a replica receive each change once: {watched:?}: {what}")
+        })?;
         count += expected.len() as u64;
     }
     Ok(count)
@@ -147,7 +154,8 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<u64, String> {
 
 fn same(received: &[EventPosition], expected: &[EventPosition]) -> Result<(), String> {
     let different = (0..received.len().max(expected.len())).find(|at| received.get(*at) != expected.get(*at));
-    different.map_or(Ok(()), |at| Err(format!("event {at} is {:?} instead of {:?}", received.get(at), expected.get(at))))
+    different
+        .map_or(Ok(()), |at| Err(format!("event {at} is {:?} instead of {:?}", received.get(at), expected.get(at))))
 }
 
 #[cfg(test)]

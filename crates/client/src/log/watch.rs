@@ -56,14 +56,7 @@ impl WatchKeys {
     }
 
     fn of(which: Which) -> WatchKeys {
-        WatchKeys {
-            which,
-            place: Place::default(),
-            kinds: Kinds::All,
-            previous: false,
-            stale: false,
-            records: false,
-        }
+        WatchKeys { which, place: Place::default(), kinds: Kinds::All, previous: false, stale: false, records: false }
     }
 
     /// Starts with the changes of this revision. Without it, the watch starts with the first change after the current

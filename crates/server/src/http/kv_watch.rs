@@ -64,8 +64,7 @@ pub(crate) async fn watch(
         return Err(invalid("from", "revisions start at 1; omit from to watch from now on").into());
     }
     let wanted = WantedWatch { id: ID, filter, from: None, previous: query.prev.0 };
-    let source =
-        Source::of(&log.service, Some(&log.feeds), query.stale.0, std::slice::from_ref(&wanted)).await?;
+    let source = Source::of(&log.service, Some(&log.feeds), query.stale.0, std::slice::from_ref(&wanted)).await?;
     let other_log = resumed.is_some_and(|resumed| resumed.log != source.log());
     let from = match resumed {
         Some(Id { numbers: [revision, index], .. }) => Some(EventPosition { revision, index }).filter(|_| !other_log),

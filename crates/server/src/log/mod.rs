@@ -88,8 +88,7 @@ impl LogPlane {
         let token = config.auth.as_ref().and_then(|auth| auth.node_token.clone()).map(TokenSource::file);
         // Observers of elections at this node share its feed, too.
         let own_feeds = Arc::new(OnceLock::new());
-        let connect =
-            Arc::new(ConnectLocally::new(addresses, &service, own_feeds.clone(), token, config.tls.clone()));
+        let connect = Arc::new(ConnectLocally::new(addresses, &service, own_feeds.clone(), token, config.tls.clone()));
         let ambassador =
             Ambassador::start_with([own], connect).expect("a socket address is host:port, and there is a runtime");
         let options = Options::default().of_node(id).window(WINDOW).timeout(config.timeouts.request);

@@ -105,7 +105,9 @@ pub(crate) fn wanted(watches: Vec<v1::KeyWatch>) -> Result<Vec<WantedWatch>, Err
             Some(Which::Key(key)) => WatchFilter::keys(Selection::Key(key)),
             Some(Which::Range(range)) => WatchFilter::keys(Selection::Range(key_range(range))),
             Some(Which::Lock(lock)) => WatchFilter::lock(lock_name(lock.name, lock.election)),
-            Some(Which::Union(union)) => WatchFilter::union(watch_union(union).map_err(|why| why.field(field("union")))?),
+            Some(Which::Union(union)) => {
+                WatchFilter::union(watch_union(union).map_err(|why| why.field(field("union")))?)
+            }
             None => return Err(invalid(&field("which"), "a key, a range or a lock to watch is required")),
         };
         if all.iter().any(|other| other.id == watch.id) {
