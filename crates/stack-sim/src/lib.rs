@@ -23,4 +23,5 @@ mod transactions;
 mod world;
 
 pub use faults::Fault;
+pub use outsiders::OUTSIDE;
 pub use plan::{Mutant, Plan};

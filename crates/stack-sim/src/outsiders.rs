@@ -21,6 +21,8 @@ use tonic::transport::Endpoint;
 /// A node that sends nothing for this long is left.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Counted while a node without a replica serves a watch.
+pub const OUTSIDE: &str = "messages of events from a node without a replica";
 /// Watches of guarded keys, of the other keys, and of the election.
 pub(crate) const WATCHES: [Watched; 3] = [Watched::Prefix("guarded/"), Watched::Prefix("key/"), Watched::Election];
 
@@ -107,7 +109,7 @@ async fn receive(
             Some(Message::Progress(progress)) => *next = position(progress.next),
             Some(Message::Events(events)) => {
                 if is_outside(shared, place) {
-                    recorder.count("messages of events from a node without a replica");
+                    recorder.count(OUTSIDE);
                 }
                 recorder.lock().outside[number].extend(events.events.iter().map(|event| position(event.position)));
                 *next = position(events.next);

@@ -6,7 +6,7 @@
 
 use convoke_harness::seeds::run_many;
 use convoke_stack_sim::drive::run;
-use convoke_stack_sim::{Mutant, Plan};
+use convoke_stack_sim::{Mutant, OUTSIDE, Plan};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -17,19 +17,21 @@ fn brief(seed: u64) -> Plan {
 
 #[test]
 fn a_few_seeds() {
-    let mut failures = Vec::new();
+    let (mut failures, mut outside) = (Vec::new(), 0);
     run_many(
         1..5,
         2,
         &AtomicBool::new(false),
         |seed| run(&brief(seed), false),
         |outcome| {
+            outside += outcome.stats.operations.get(OUTSIDE).copied().unwrap_or(0);
             if let Some(violation) = outcome.violation {
                 failures.push(format!("seed {}, 40 s: {violation}\n{}", outcome.seed, outcome.lines.join("\n")));
             }
         },
     );
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(outside > 100, "nodes without a replica serve watches: {outside} messages");
 }
 
 /// Tokio makes some choices at random; they follow from the seed only in builds with `--cfg tokio_unstable`
