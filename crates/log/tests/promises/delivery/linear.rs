@@ -3,7 +3,7 @@
 use super::bodies::KEYS;
 use super::reads::ReadRequest;
 use super::{Check, Violation};
-use convoke_harness::history::{Answer, Call, CallId, CallHistory};
+use convoke_harness::history::{Answer, Call, CallHistory, CallId};
 use convoke_log::RequestId;
 use convoke_log::command::{Body, Request};
 use convoke_log::keys::{KeyRecord, Keys};
