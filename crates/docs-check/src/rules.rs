@@ -71,7 +71,7 @@ fn parts(text: &str) -> Result<&str, &'static str> {
     let mut first = "";
     for (index, spellings) in PARTS.iter().enumerate() {
         let begins = |spelling: &&str| rest.find(&format!("\n{spelling}")).map(|at| (at, at + 1 + spelling.len()));
-        let (before, after) = spellings.iter().filter_map(|spelling| begins(&spelling)).min().ok_or(spellings[0])?;
+        let (before, after) = spellings.iter().filter_map(begins).min().ok_or(spellings[0])?;
         if index == 1 {
             first = &rest[..before];
         }
