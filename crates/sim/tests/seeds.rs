@@ -62,6 +62,10 @@ fn seeds_that_found_something() {
         553,               // W3: an owner was returning where the token was made
         698,               // C6: a tombstone was lost with the only node that had it
         707,               // C4: a client vanished and its node kept the connection
+        1_795_009_299_791, // C10: a late registration replaced the record of another client
+        1_795_009_299_801, // a check: one node expired the members of two owners, another one of a third
+        1_795_009_299_875, // a check: a written-off member of an owner that was silent for a moment (D10)
+        1_795_010_374_384, // D14: a node began with a number that others had retired
         1_794_994_955_770, // a check: the owner of a member registered it again, and another node had not received that yet
         1_794_986_294_686, // L8: a node showed old records of an owner that their sender had lost
         1_794_985_185_165, // D5: a push did not reach a region that had no link to its sender
