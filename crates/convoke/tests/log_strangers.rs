@@ -56,8 +56,7 @@ impl Nodes {
                 .env("CONVOKE_TLS_CLIENT", "off")
                 .env("CONVOKE_TLS_PEER", "required");
             // A busy machine must not look like a failure.
-            command.env("CONVOKE_TIMERS_PING_TIMEOUT", "30s").env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "60s");
-            command.env("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "300s");
+            command.env("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "40s").env("CONVOKE_TIMERS_DEAD_PEER_TIMEOUT", "120s");
             TestNode::spawn(&mut command)
         };
         let processes = IDS.iter().enumerate().map(start).collect();

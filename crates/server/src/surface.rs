@@ -67,7 +67,7 @@ pub(crate) struct Gates {
 }
 
 /// Connections without a request: at most this number, and an eighth of all. Above it the oldest ends.
-const SILENT_MAX: usize = 4_096;
+const SILENT_MAX: usize = 2_048;
 const SILENT_MIN: usize = 16;
 
 impl Gates {

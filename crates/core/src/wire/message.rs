@@ -403,7 +403,10 @@ impl<'a> Message<'a> {
                 };
                 let (node, known_incarnation) = (decode_node_id(reader)?, decode_known(reader)?);
                 let address = match code {
-                    IDENTITY_AT => reader.text("peer address", ADDRESS_BYTES_MAX)?.to_owned(),
+                    IDENTITY_AT => match reader.text("peer address", ADDRESS_BYTES_MAX)? {
+                        "" => return Err(CodecError::Invalid("peer address")),
+                        address => address.to_owned(),
+                    },
                     _ => String::new(),
                 };
                 Message::Reject { reason, node, known_incarnation, address }

@@ -215,7 +215,9 @@ fn unknown_message_types_are_rejected() {
 fn values_outside_their_enumeration_are_rejected() {
     let rejected = |frame: &[u8]| Message::decode(frame).map(|_| ()).unwrap_err();
     assert_eq!(rejected(&[12, 2]), CodecError::Invalid("leaving"));
-    assert_eq!(rejected(&[2, 7, 0]), CodecError::Invalid("reason"));
+    assert_eq!(rejected(&[2, 8, 0]), CodecError::Invalid("reason"));
+    // The address of another process is not empty.
+    assert_eq!(rejected(&[2, 7, 1, b'r', 0, 0]), CodecError::Invalid("peer address"));
     assert_eq!(rejected(&[2, 0, 1, b'r', 2]), CodecError::Invalid("known incarnation"));
     assert_eq!(rejected(&[10, 1, 1, b'a', 3, 0]), CodecError::Invalid("link state"));
     for name in ["", "a b", "ü", &"x".repeat(65)] {
