@@ -23,7 +23,7 @@ const GRANTS: [&str; 3] = ["read service:*", "register service:orders", "read ke
 
 /// The streams of one connection: each returns the code with which it ends.
 struct Streams {
-    seen: mpsc::UnboundedReceiver<v1::WatchEvent>,
+    seen: mpsc::Receiver<v1::WatchEvent>,
     ending: Vec<JoinHandle<Code>>,
     _messages: mpsc::Sender<v1::ClientMessage>,
     /// Renewals end with the last clone of the channel.
@@ -57,8 +57,8 @@ impl Streams {
         let watches = vec![v1::KeyWatch { id: 1, which, ..v1::KeyWatch::default() }];
         let request = v1::KeyWatchRequest { watches, ..v1::KeyWatchRequest::default() };
         let keys = LogClient::new(channel.clone()).watch(request).await.unwrap().into_inner();
-        let (events, seen) = mpsc::unbounded_channel();
-        let watching = read(members, move |event| drop(events.send(event)));
+        let (events, seen) = mpsc::channel(1_024);
+        let watching = read(members, move |event| drop(events.try_send(event)));
         Streams {
             seen,
             ending: vec![read(attached, drop), watching, read(keys, drop)],

@@ -24,9 +24,10 @@ pub fn time_of_authorisations(
         let caller = gate.authenticate(&connection, &headers).expect("the token is valid");
         permission!(Put Key).check(&caller).expect("the route is allowed");
         caller.check(Verb::Put, Resource::Key(key)).expect("the key is allowed");
+        std::hint::black_box(caller);
     };
     authorise();
     let start = Instant::now();
-    (0..rounds).for_each(|_| std::hint::black_box(authorise()));
+    (0..rounds).for_each(|_| authorise());
     Ok(start.elapsed())
 }

@@ -182,7 +182,7 @@ pub(super) fn http_late_registration_of_a_contested_member(world: &mut World) ->
     world.crash(0, Crash::Process);
     world.http_update_at(first, 2, "m1", "last")?;
     world.start(0);
-    world.run_until(|w| w.all_serving(), 10 * SECOND)?;
+    world.run_until(World::all_serving, 10 * SECOND)?;
     late(world)?;
     world.http_last_writes_win(first, &[])
 }
