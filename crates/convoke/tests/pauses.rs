@@ -93,7 +93,7 @@ async fn a_node_that_reads_nothing_costs_bounded_memory() {
     let has_last = |index: usize| {
         // A node that was paused for long rejects clients until it has caught up.
         let member = cluster.ask(index, &["member", "m-0"]).unwrap_or_default();
-        member["metadata"]["payload"].as_str().is_some_and(|payload| payload.starts_with(&last))
+        member["metadata"]["v0"].as_str().is_some_and(|value| value.starts_with(&last))
     };
     assert!(has_last(0));
     until("the other peer is not delayed", || has_last(1));

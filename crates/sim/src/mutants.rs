@@ -177,6 +177,7 @@ Without the feature every mutant check is the constant `false`.
 cargo run --profile sim -p convoke-sim -- mutants                                 # all; fails if one is not caught
 cargo run --profile sim -p convoke-sim -- mutants --once                          # the same without seeds for those that a scenario catches
 cargo run --profile sim -p convoke-sim -- mutants --name NoExchange               # one
+cargo run --profile sim -p convoke-sim -- mutants --name NoExchange --markdown    # its row of this page
 cargo run --profile sim -p convoke-sim -- replay --seed 1 --focused --mutant NoExchange --verbose
 cargo run --profile sim -p convoke-sim -- mutants --markdown > docs/mutants.md    # this page
 ```
@@ -187,6 +188,7 @@ Every fourth seed is *brief*: a few minutes of all faults.
 A violation counts only if it does not occur without the mutant.
 The table shows the invariant and the seed that caught the mutant, and the scenario that did.
 An invariant after a colon failed in that scenario; without one, the scenario's own check failed.
+`none of N` means that no seed up to N found a violation.
 `crates/sim/tests/mutants.rs` runs a few mutants with every change and requires a mutant for every rule.
 ";
 
