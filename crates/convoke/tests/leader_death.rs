@@ -67,6 +67,7 @@ async fn killed_leaders_lose_and_repeat_no_write_under_load() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| tokio::spawn(one_client(client, ambassador.clone(), recorded.clone(), stopping.clone())))
         .collect();
+    let mut pauses = Vec::new();
     for _ in 0..3 {
         let before = recorded.answered();
         eventually("there is some load", async || recorded.answered() > before + 200).await;
@@ -75,10 +76,16 @@ async fn killed_leaders_lose_and_repeat_no_write_under_load() {
         three.kill(leader);
         let before = recorded.answered();
         eventually("writes continue", async || recorded.answered() > before + 300).await;
-        let pause = recorded.longest_pause().as_millis();
-        measured(&format!("a leader was killed: no write acknowledged for {pause} ms"));
+        let pause = recorded.longest_pause();
+        measured(&format!("a leader was killed: no write acknowledged for {} ms", pause.as_millis()));
+        pauses.push(pause);
         three.spawn(dir.path(), leader);
     }
+    // An election that waits for the silence of the leader cannot begin earlier (M7).
+    let timers = convoke_replica::LogTimers::default();
+    let silence = timers.election_timeout_min + timers.election_timeout_max;
+    pauses.sort();
+    assert!(pauses[1] < silence, "the leader's end is noticed before its silence: {pauses:?}");
     stop.send_replace(true);
     for client in clients {
         client.await.unwrap();

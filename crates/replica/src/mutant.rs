@@ -6,7 +6,6 @@ pub(crate) use convoke_base::seam;
 
 convoke_base::mutants! {
     EvidenceIgnored: "M6", "a replica whose disk went back in time votes and acknowledges";
-    SnapshotFirst: "M6", "a leader sends a snapshot without the evidence about its receiver";
     LossUnconfirmed: "M7", "a voter starts an election without confirmation, and the others vote without evidence";
     OwnerUnchecked: "LS9", "a request is executed without the secret of its session";
     LogUnchecked: "LS10", "a request that names another log is executed";

@@ -45,9 +45,6 @@ fn config(shared: &Shared, place: usize) -> Config {
     if shared.plan.has(Mutant::RollbackIgnored) {
         config.mutation = Mutation::of(convoke_replica::Mutant::EvidenceIgnored);
     }
-    if shared.plan.has(Mutant::SnapshotFirst) {
-        config.mutation = Mutation::of(convoke_replica::Mutant::SnapshotFirst);
-    }
     config
 }
 

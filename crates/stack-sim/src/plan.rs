@@ -15,8 +15,6 @@ pub enum Mutant {
     RetriesAreNew,
     /// Replicas ignore evidence that a disk went back in time (M6).
     RollbackIgnored,
-    /// A leader sends a snapshot without the evidence about its receiver (M6).
-    SnapshotFirst,
     /// Holders of a lock do not require it in their writes.
     WritesUnguarded,
     /// Holders of a lock ignore that their lease is lost.
@@ -32,7 +30,6 @@ impl Mutant {
         Mutant::UnknownMeansFailed,
         Mutant::RetriesAreNew,
         Mutant::RollbackIgnored,
-        Mutant::SnapshotFirst,
         Mutant::WritesUnguarded,
         Mutant::LossIgnored,
         Mutant::EventsLost,
@@ -45,7 +42,6 @@ impl Mutant {
             Mutant::UnknownMeansFailed => "unknown-means-failed",
             Mutant::RetriesAreNew => "retries-are-new",
             Mutant::RollbackIgnored => "rollback-ignored",
-            Mutant::SnapshotFirst => "snapshot-first",
             Mutant::WritesUnguarded => "writes-unguarded",
             Mutant::LossIgnored => "loss-ignored",
             Mutant::EventsLost => "events-lost",

@@ -6,7 +6,6 @@ use super::message::{self, Append, AppendExtras, Appended, Ballot, Hello, Target
 use crate::acknowledgements::AcknowledgementTable;
 use crate::config::Config;
 use crate::counters::{Counting, add};
-use crate::mutant::seam;
 use crate::raft::{EngineSnapshot, Types, Vote};
 use crate::state::Image;
 use convoke_log::codec::CodecError;
@@ -216,8 +215,7 @@ impl Client {
         let failed = |error: LinkError| StreamingError::from(rpc_error(&error));
         // An append without entries and without a position conflicts with nothing.
         let nothing = Append { vote, prev_log_id: None, entries: Vec::new(), leader_commit: None };
-        let mut extras = AppendExtras::of(&self.network.acknowledgements);
-        seam!(in self.network.config.mutation, SnapshotFirst => extras.seen.clear());
+        let extras = AppendExtras::of(&self.network.acknowledgements);
         let checked = self.link.send(kind::APPEND, message::encode_append(&nothing, &extras));
         let begun = self.link.send(kind::SNAPSHOT, message::encode_snapshot(&vote, &snapshot.meta));
         self.link.answer_within(checked, stall).await.map_err(failed)?;
