@@ -209,6 +209,8 @@ fn members(mutation: Mutation) -> Result<(), String> {
     expect("absent", due(200, healthy, MemberSeen::Absent), vec![])?;
     expect("up", due(200, healthy, up("r1")), vec![])?;
     expect("down", due(200, healthy, down.clone()), vec![bound])?;
+    let left = MemberSeen::Left { client: text("c"), registration: text("r1") };
+    expect("left", due(200, healthy, left), vec![bound])?;
     expect("replaced", due(200, healthy, up("r2")), vec![bound])?;
     expect("soon after the election", due(119, healthy, down.clone()), vec![])?;
     for health in [
