@@ -42,7 +42,7 @@ impl LogService {
         for used in uses.iter().filter(|used| !used.is_open_to(caller)) {
             let machine = self.handle.local().map_err(|why| self.rejected(&why))?;
             // A lease of another principal takes the same way as one that does not exist, so that time reveals nothing.
-            if !used.owner(&machine).is_some_and(|owner| used.check(caller, owner).is_ok()) {
+            if used.owner(&machine).is_none_or(|owner| used.check(caller, owner).is_err()) {
                 unknown.push(used);
             }
         }
