@@ -57,6 +57,7 @@ impl Streams {
         let watches = vec![v1::KeyWatch { id: 1, which, ..v1::KeyWatch::default() }];
         let request = v1::KeyWatchRequest { watches, ..v1::KeyWatchRequest::default() };
         let keys = LogClient::new(channel.clone()).watch(request).await.unwrap().into_inner();
+        #[allow(clippy::disallowed_methods, reason = "the test makes few changes")]
         let (events, seen) = mpsc::unbounded_channel();
         let watching = read(members, move |event| drop(events.send(event)));
         Streams {
