@@ -20,11 +20,13 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 IDS = ["n1", "n2", "n3"]
 # Name, load, JSON path, unit, wanted ratio.
@@ -101,6 +103,11 @@ class Cluster:
             asked = subprocess.run([self.convoke, *arguments, "--json", "--addr", f"{scheme}://127.0.0.1:{port}", *self.options],
                                    capture_output=True, text=True)
             return json.loads(asked.stdout) if asked.returncode == 0 else {}
+        context = ssl.create_default_context(cafile=self.options[1]) if self.secure else None
+        try:
+            urllib.request.urlopen(f"{scheme}://127.0.0.1:{port}/readyz", timeout=5, context=context).close()
+        except OSError:
+            return False
         up = [node for node in ask("nodes").get("nodes", []) if node["state"] == "up"]
         return len(up) == len(IDS) and ask("log", "status").get("available", False)
 
