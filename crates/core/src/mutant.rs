@@ -73,7 +73,7 @@ convoke_base::mutants! {
     EarlierTombstoneWins: "C9", "the tombstone of another client's earlier registration ends that of a connected client";
     EarlierProcessWins: "C9", "a record of an earlier process of the client ends the registration of the connected process";
     SilentOwnerWins: "C9", "a record of a silent owner ends the registration of a connected client";
-    LateRegistrationContested: "C10", "a late registration replaces the record of another client";
+    LateRegistrationContested: "C19", "a late registration replaces the record of another client";
     RequestNumbersIgnored: "C10", "a request is executed although a later request wrote the member";
     UnknownNotEnded: "C10", "a numbered unregistration of a member that the node lacks writes nothing";
     AttachOutranksWrites: "C10", "an attach raises the claims of members whose client numbers its requests";

@@ -39,7 +39,7 @@ pub(crate) struct Session {
 const UNREGISTRATIONS_MAX: usize = 64;
 
 /// The latest unregistrations by numbered requests of an HTTP session. The tombstone of a member remembers its request too,
-/// until another client registers the member (C10).
+/// until another client registers the member (C19).
 #[derive(Debug, Default)]
 pub(crate) struct Unregistrations {
     latest: VecDeque<(String, u64)>,

@@ -294,7 +294,7 @@ async fn events(stream: &mut Streaming<v1::KeyWatchResponse>) -> v1::KeyEvents {
 
 /// The stream from the replica has the changes that somebody watches, and previous records only if somebody asked.
 #[tokio::test(flavor = "multi_thread")]
-async fn h8_the_stream_carries_only_what_is_watched() {
+async fn h10_the_stream_carries_only_what_is_watched() {
     let mut cluster = LogCluster::start(1).await;
     let outside = cluster.outsider().await;
     let (kv, served) = (cluster.ambassador().kv(), cluster.served(outside));

@@ -50,7 +50,7 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("no_false_down", Mutant::PeersNotLearned, By::Seeds(Kind::Brief)),
     ("no_lost_registration", Mutant::FullMergeTakesOwn, By::Seeds(Kind::Focused)),
     ("no_resurrection", Mutant::FloorNotRaised, By::Seeds(Kind::Focused)),
-    ("one_owner", Mutant::EveryNodeExpires, By::Scenario("kill_node_and_its_client_together")),
+    ("one_owner", Mutant::EveryNodeExpires, By::Seeds(Kind::Focused)),
     ("up_peers_active", Mutant::ConnectionIsEvidence, By::Scenario("peer_that_accepts_and_never_reads")),
     ("published_is_shown", Mutant::StatusNotPublished, By::Seeds(Kind::Focused)),
     ("queues_bounded", Mutant::WatcherQueueUnbounded, By::Seeds(Kind::Focused)),

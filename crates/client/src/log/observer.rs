@@ -157,8 +157,8 @@ impl Follower for ElectionFollower {
             return Ok(());
         }
         let page = self.elections.all().one(self.name.clone(), Consistency::Linearizable).await?;
-        // The leader that answered has this log.
-        let log = Some(self.shared().log().unwrap_or_default());
+        // The leader that answered has this log. If it is not known yet, the stream names it.
+        let log = self.shared().log();
         let change = self.fold.reset(page.locks.first().and_then(Leader::of), page.revision);
         self.place = Place { log, next: Some(v1::EventPosition { revision: page.revision + 1, index: 0 }) };
         self.report(Some(change), page.revision).await

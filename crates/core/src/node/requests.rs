@@ -241,7 +241,7 @@ impl Node {
             .field("Convoke-Session-Request")
     }
 
-    /// Rejects a late registration of a member that another client has (C10). The client may have unregistered the member
+    /// Rejects a late registration of a member that another client has (C19). The client may have unregistered the member
     /// since, and the record of the other client has replaced its tombstone.
     fn check_contested(&self, session: SessionId, id: &str) -> Result<(), Rejection> {
         seam!(self, LateRegistrationContested => return Ok(()));

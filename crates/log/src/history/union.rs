@@ -1,4 +1,4 @@
-//! What several watches select together. A node without a replica follows a replica with it (H8).
+//! What several watches select together. A node without a replica follows a replica with it (H10).
 
 use crate::command::LockName;
 use crate::keys::KeyRange;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_a_union_contains_exactly_what_its_parts_contain() {
+    fn h10_a_union_contains_exactly_what_its_parts_contain() {
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..2_000 {
             let mut key = || KEYS[rng.usize(..KEYS.len())];
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_a_range_is_contained_only_as_a_whole() {
+    fn h10_a_range_is_contained_only_as_a_whole() {
         let whole = union(&[KeyRange::new("b", "d"), KeyRange::new("f", "h"), KeyRange::new("d", "e")]);
         assert_eq!(whole.ranges(), [KeyRange::new("b", "e"), KeyRange::new("f", "h")]);
         assert!(whole.contains_range(&KeyRange::new("c", "e")));

@@ -614,7 +614,7 @@ impl World {
                 c.take_back(&all);
             }
             ErrorCode::StaleVersion if flight.conditional => instead(c, None),
-            // Another client has the member, and another node executed a later request first (C10).
+            // Another client has the member, and another node executed a later request first (C19).
             ErrorCode::StaleRequest if matches!(flight.op, Some(Op::Put { .. })) => instead(c, flight.op.clone()),
             ErrorCode::NotRegistered
             | ErrorCode::NotFound

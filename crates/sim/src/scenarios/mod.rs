@@ -207,7 +207,7 @@ scenarios! {
     http_order::http_order_of_one_client_across_a_partition, 2, three, "C10, C11", "a client writes on both sides of a partition, in its own order";
     http_order::http_writes_on_alternating_sides, 2, three, "C11", "a client alternates between two sides of a partition and can write on each";
     http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
-    http_order::http_late_registration_of_a_contested_member, 2, three, "C10", "a client registered a member that a late request of another one names";
+    http_order::http_late_registration_of_a_contested_member, 2, three, "C19", "a client registered a member that a late request of another one names";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
     http_order::http_unregister_with_a_lower_claim, 2, three, "C16", "a member is unregistered by a later request with a lower claim";
     http_order::http_update_with_a_lower_claim, 2, three, "C16", "a member is updated by a later request with a lower claim, and that node is lost";

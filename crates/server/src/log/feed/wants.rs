@@ -1,4 +1,4 @@
-//! What the watchers of a node without a replica want together, and what its stream carries (H8). No I/O.
+//! What the watchers of a node without a replica want together, and what its stream carries (H10). No I/O.
 
 use bytes::Bytes;
 use convoke_log::command::LockName;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_a_stream_carries_what_its_watchers_want_and_nothing_else() {
+    fn h10_a_stream_carries_what_its_watchers_want_and_nothing_else() {
         let mut wants = Wants::default();
         wants.enter(&prefix("a/", false), None).unwrap();
         assert!(wants.is_missing() && wants.since(&prefix("a/", false)).is_none());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_a_stream_becomes_narrow_again_when_watchers_have_left() {
+    fn h10_a_stream_becomes_narrow_again_when_watchers_have_left() {
         let mut wants = Wants::default();
         wants.enter(&prefix("a/", false), None).unwrap();
         wants.enter(&prefix("b/", true), None).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn h8_many_ranges_become_one_and_locks_are_limited() {
+    fn h10_many_ranges_become_one_and_locks_are_limited() {
         let mut wants = Wants::default();
         for number in 0..=RANGES_MAX {
             let range = KeyRange::prefix(format!("k/{number:04}/"));
