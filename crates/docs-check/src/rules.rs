@@ -1,7 +1,7 @@
 //! The rules of the protocol pages: their form, their length and their numbers.
 //!
 //! A rule is a heading `### D5 Push` with three parts: *Rule*, *Why* and *Checked by*. A newcomer should be able to keep
-//! one rule in mind, so its first part has at most [`WORDS_MAX`] words. Tables do not count.
+//! one rule in mind, so its first part has at most `WORDS_MAX` words. Tables do not count.
 
 use crate::{Finding, Repository};
 use std::collections::BTreeMap;

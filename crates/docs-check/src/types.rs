@@ -1,7 +1,7 @@
 //! The names of public types: one name, one concept.
 //!
 //! Two crates may have public types with one name only if both types are the same concept, for example a transaction in
-//! the state machine and the same transaction in JSON. [`SAME`] lists these names.
+//! the state machine and the same transaction in JSON. `SAME` lists these names.
 
 use crate::{Finding, Repository};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ const SAME: &[(&str, &str)] = &[
 ];
 const KINDS: &[&str] = &["pub struct ", "pub enum ", "pub trait ", "pub type ", "pub union "];
 
-/// Finds public types whose name a type of another crate has, and names in [`SAME`] that are not needed.
+/// Finds public types whose name a type of another crate has, and names in `SAME` that are not needed.
 pub fn check(repository: &Repository) -> Vec<Finding> {
     check_with(repository, SAME)
 }

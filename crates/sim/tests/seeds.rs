@@ -65,6 +65,7 @@ fn seeds_that_found_something() {
         1_795_009_299_791, // C10: a late registration replaced the record of another client
         1_795_009_299_801, // a check: one node expired the members of two owners, another one of a third
         1_795_009_299_875, // a check: a written-off member of an owner that was silent for a moment (D10)
+        1_795_011_334_457, // N4: a starting node that another one dialled stayed rejected for ever
         1_795_010_374_384, // D14: a node began with a number that others had retired
         1_794_994_955_770, // a check: the owner of a member registered it again, and another node had not received that yet
         1_794_986_294_686, // L8: a node showed old records of an owner that their sender had lost

@@ -178,9 +178,6 @@ impl Node {
         if self.raise_number(&node, hello.known_incarnation, out) {
             return;
         }
-        if let Phase::Starting { rejected, .. } = &mut self.phase {
-            *rejected = None;
-        }
         self.note_seed(id, &node, false);
         // Both dialled at once, and the other's dial is up already: the one of the smaller id stays (P5).
         let linked = self.peers.link_to(&node).filter(|link| link.id != id);
@@ -254,6 +251,10 @@ impl Node {
         link.phase = LinkPhase::Up;
         link.received = ReceivedAt::now(self.clock);
         let dialled = link.dialled;
+        // Whichever side dialled: the peer takes this process for the node (N4).
+        if let Phase::Starting { rejected, .. } = &mut self.phase {
+            *rejected = None;
+        }
         let Some(peer) = self.peers.peers.get_mut(&node) else { return };
         let old = peer.link.replace(id).filter(|old| *old != id);
         let candidate = peer.candidate.take().filter(|candidate| *candidate != id);
