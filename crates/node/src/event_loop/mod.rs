@@ -287,12 +287,12 @@ impl EventLoop {
         }
     }
 
-    /// The core, for calls that are neither frequent nor urgent.
     /// Bytes that wait for the slowest peer.
     pub(crate) fn link_bytes_max(&self) -> usize {
         self.links.values().map(|link| link.queue.bytes()).max().unwrap_or(0)
     }
 
+    /// The core, for calls that are neither frequent nor urgent.
     pub(crate) fn core(&mut self) -> (&mut Node, &mut Output) {
         (&mut self.core, &mut self.out)
     }
