@@ -52,7 +52,7 @@ pub(crate) struct EventLoop {
     clock: Clock,
     /// Counts the cores of this process. Dials of an earlier core are void.
     generation: u64,
-    /// Restarts because the incarnation number was already used.
+    /// Restarts because others had writes of this incarnation that it did not make (P10).
     collisions: u32,
     shared: Arc<Shared>,
     inputs: Inputs,
