@@ -16,12 +16,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from ports import free_ports
 
 CPU = ("server_cpu_us", "server CPU each", 1, "µs", None)
 # Name, load, the figures that are compared: JSON path, title, divisor, unit, and the wanted ratio.
@@ -41,16 +42,6 @@ SCENARIOS = [
     ("leases", ["lease", "--leases", "10000", "--connections", "100"],
      [("server_cores", "server CPU", 1, "cores", "<= 0.5")]),
 ]
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def binary(name):

@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import statistics
 import subprocess
@@ -28,6 +27,8 @@ import tempfile
 import time
 import urllib.request
 
+from ports import free_ports
+
 IDS = ["n1", "n2", "n3"]
 # Name, load, JSON path, unit, wanted ratio.
 LOADS = [
@@ -35,16 +36,6 @@ LOADS = [
     ("durable writes", ["log", "--clients", "64"], "per_second", "/s", 0.8),
     ("durable writes, one client", ["log", "--clients", "1"], "per_second", "/s", None),
 ]
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 class Cluster:

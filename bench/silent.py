@@ -21,18 +21,10 @@ import sys
 import tempfile
 import time
 
+from ports import free_ports
+
 PER_PROCESS = 12_000
 GROWTH_MAX = 64 * 1024 * 1024
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def resident(pid):

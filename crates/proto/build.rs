@@ -8,7 +8,7 @@ const FILES: [&str; 4] =
 
 /// Messages whose generated type is also their JSON form. Members and errors have their own types in `src/json.rs` and
 /// `src/error.rs`.
-const JSON: [&str; 23] = [
+const JSON: [&str; 24] = [
     "StatusResponse",
     "StatusResponse.Ports",
     "StatusResponse.Counts",
@@ -23,6 +23,7 @@ const JSON: [&str; 23] = [
     "ExplainResponse.Session",
     "ExplainResponse.Departure",
     "ExplainResponse.Change",
+    "ExplainResponse.Maintenance",
     "LogStatusResponse",
     "Replica",
     "RequestId",

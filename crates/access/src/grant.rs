@@ -24,6 +24,14 @@ struct Target {
     pattern: Pattern,
 }
 
+/// Why a grant does not allow something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    Verb,
+    Kind,
+    Name,
+}
+
 /// Names that a grant covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
@@ -159,7 +167,7 @@ impl Pattern {
 }
 
 /// Returns the first key after all keys with a prefix, or `None` if there is none.
-fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=last].to_vec();
     end[last] += 1;
@@ -175,6 +183,19 @@ impl Grant {
     pub fn allows(&self, verb: Verb, resource: Resource<'_>) -> bool {
         self.concerns(verb, resource.kind())
             && self.target.as_ref().is_none_or(|target| target.pattern.covers(resource))
+    }
+
+    /// Returns why the grant does not allow this, for explanations. `None` if it does.
+    pub fn mismatch(&self, verb: Verb, resource: Resource<'_>) -> Option<Mismatch> {
+        if self.allows(verb, resource) {
+            None
+        } else if self.verb.is_some_and(|own| own != verb) {
+            Some(Mismatch::Verb)
+        } else if self.target.as_ref().is_some_and(|target| target.kind != resource.kind()) {
+            Some(Mismatch::Kind)
+        } else {
+            Some(Mismatch::Name)
+        }
     }
 
     /// Whether the grant allows the verb for any resource of the kind.

@@ -16,7 +16,7 @@ mod token;
 mod verb;
 
 pub use authority::{Authority, Credentials, Unauthenticated};
-pub use grant::{Grant, GrantError, GrantList, Pattern};
+pub use grant::{Grant, GrantError, GrantList, Mismatch, Pattern};
 pub use keys::{KeyError, KeySet, PublicKey, SigningKey};
 pub use policy::{CertificateRule, Issuer, Policy, PolicyError, SubjectRule};
 pub use principal::{ANONYMOUS, CertificateIdentity, CertificateRole, Denied, Principal, TokenDetails};

@@ -1,5 +1,6 @@
 //! What a request touches.
 
+use crate::grant::prefix_end;
 use crate::verb::Kind;
 use std::fmt;
 
@@ -77,11 +78,18 @@ impl fmt::Display for Resource<'_> {
                 write!(f, "{kind}:{}", key.escape_ascii())
             }
             Resource::KeyPrefix(prefix) => write!(f, "{kind}:{}*", prefix.escape_ascii()),
+            Resource::KeyRange { from, until: Some(until) } if until.split_last() == Some((&0, from)) => {
+                write!(f, "{kind}:{}", from.escape_ascii())
+            }
             Resource::KeyRange { from, until } => {
-                // The narrowest grant that covers a range is the common prefix of its ends.
-                let until = until.unwrap_or_default();
-                let common = from.iter().zip(until).take_while(|(a, b)| a == b).count();
-                write!(f, "{kind}:{}*", from[..common].escape_ascii())
+                // The narrowest grant that covers the range: the longest prefix of its start whose keys reach its end.
+                let covers = |length: &usize| match (prefix_end(&from[..*length]), until) {
+                    (None, _) => true,
+                    (Some(end), Some(until)) => **until <= *end,
+                    (Some(_), None) => false,
+                };
+                let length = (0..=from.len()).rev().find(covers).unwrap_or(0);
+                write!(f, "{kind}:{}*", from[..length].escape_ascii())
             }
         }
     }

@@ -40,6 +40,8 @@ names! {
         Read = "read",
         /// Register, update and unregister members of a service.
         Register = "register",
+        /// Register checks of members, which make the nodes connect to the addresses in them.
+        Check = "check",
         /// Take a registration over from another client.
         Takeover = "takeover",
         /// Drain and undrain members of a service or a node.
@@ -97,7 +99,7 @@ impl Verb {
     pub const fn kinds(self) -> &'static [Kind] {
         match self {
             Verb::Read => &[Kind::Service, Kind::Key, Kind::LockName, Kind::Election],
-            Verb::Register | Verb::Takeover => &[Kind::Service],
+            Verb::Register | Verb::Check | Verb::Takeover => &[Kind::Service],
             Verb::Drain => &[Kind::Service, Kind::Node],
             Verb::Forget => &[Kind::Node],
             Verb::Put | Verb::Delete => &[Kind::Key],

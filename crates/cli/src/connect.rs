@@ -69,8 +69,12 @@ pub fn token(connect: &ConnectArgs) -> Result<Option<TokenSource>> {
 
 fn token_file(path: &Path) -> Result<TokenSource> {
     // Read once here, so that a wrong path is an error and not a denial.
-    std::fs::read_to_string(path)
+    let text = std::fs::read_to_string(path)
         .map_err(|error| CommandError::usage(format!("cannot read the token file {}: {error}", path.display())))?;
+    if text.trim().is_empty() || !text.trim().chars().all(|char| char.is_ascii_graphic()) {
+        let message = "contains no token: it must have one line, as `convoke token issue` writes it";
+        return Err(CommandError::usage(format!("{} {message}", path.display())));
+    }
     Ok(TokenSource::file(path))
 }
 
@@ -172,7 +176,11 @@ pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
         None => builder,
     };
     let client = builder.seeds(addresses.clone()).operation_timeout(connect.timeout).build()?;
-    match client.wait_connected().await {
+    let connected = tokio::select! {
+        connected = client.wait_connected() => connected,
+        denial = denied(&client) => Err(denial),
+    };
+    match connected {
         Ok(()) => Ok(client),
         Err(Error { code: ErrorCode::Timeout, .. }) => {
             let cause = match client.state() {
@@ -183,6 +191,22 @@ pub async fn attach(connect: &ConnectArgs, builder: Builder) -> Result<Client> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Waits until a node denies the client to attach. The SDK tries again with the next token, but a command has only one.
+async fn denied(client: &Client) -> Error {
+    let mut states = client.states();
+    while let Some(state) = states.next().await {
+        match state {
+            ConnectionState::Disconnected { reason, .. }
+                if matches!(reason.code, ErrorCode::PermissionDenied | ErrorCode::Unauthenticated) =>
+            {
+                return reason;
+            }
+            _ => {}
+        }
+    }
+    std::future::pending().await
 }
 
 /// Reports lost and restored connections on stderr.

@@ -110,8 +110,13 @@ pub fn write_private(file: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let aside = directory.join(name);
+    // A file or a link of another user at this place would pass its mode or its target on.
+    match std::fs::remove_file(&aside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let written = options.open(&aside).and_then(|mut open| {
@@ -152,7 +157,12 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+            let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(), 0o600);
+            // A file that everybody can read, at the place of the new one, does not pass its mode on.
+            std::fs::write(file.with_file_name(format!("contexts.json.{}.new", std::process::id())), "").unwrap();
+            contexts.write(&file).unwrap();
+            assert_eq!(mode(), 0o600);
         }
         std::fs::write(&file, "{").unwrap();
         assert!(Contexts::read(&file).unwrap_err().message.contains("contexts.json"));

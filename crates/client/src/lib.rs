@@ -54,7 +54,9 @@ mod watch;
 pub use builder::Builder;
 pub use client::{Client, CloseOutcome};
 pub use convoke_filter::{Filter, FilterError};
-pub use convoke_proto::json::{Liveness, Member, MemberSpec, Owner, Status};
+pub use convoke_proto::json::{
+    Check, CheckStatus, GrpcProbe, Health, HttpProbe, Liveness, Maintenance, Member, MemberSpec, Owner, Status,
+};
 pub use convoke_proto::{Error, ErrorCode};
 pub use convoke_session::{ConnectionState, Event, ResetReason, Update};
 pub use convoke_tls::{ClientTls, TlsError};

@@ -1,7 +1,8 @@
 //! Pickers choose the member of a view for the next request. They choose routable members only: up and not
 //! drained.
 
-use crate::{Member, View};
+use crate::{Member, Status, View};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -96,8 +97,26 @@ fn turn(members: &[Arc<Member>], turn: &AtomicUsize) -> Option<Arc<Member>> {
     members.get(turn % members.len().max(1)).cloned()
 }
 
+/// Members of a service from which on a mass failure is possible.
+const PANIC_MEMBERS_MIN: usize = 3;
+
 fn routable(mut members: Vec<Arc<Member>>) -> Vec<Arc<Member>> {
-    members.retain(|member| member.routable());
+    let up = |member: &Arc<Member>| member.status == Status::Up && !member.drained;
+    if members.iter().all(|member| member.routable() == up(member)) {
+        members.retain(up);
+        return members;
+    }
+    // With so few that are not critical, the checks are wrong or the others would be overloaded (HC6).
+    let mut services: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for member in members.iter().filter(|member| up(member)) {
+        let (total, good) = services.entry(member.service.clone()).or_default();
+        *total += 1;
+        *good += usize::from(member.routable());
+    }
+    let panics = |service: &str| {
+        services.get(service).is_some_and(|(total, good)| *total >= PANIC_MEMBERS_MIN && good * 2 < *total)
+    };
+    members.retain(|member| member.routable() || up(member) && panics(&member.service));
     members
 }
 
@@ -138,8 +157,6 @@ impl Weighted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Status;
-    use std::collections::BTreeMap;
 
     fn member(id: &str, locality: &str, weight: u16) -> Arc<Member> {
         Arc::new(Member {
@@ -153,10 +170,13 @@ mod tests {
             weight,
             status: Status::Up,
             drained: false,
+            maintenance: None,
             metadata: BTreeMap::new(),
             owner: crate::Owner::default(),
             version: "1".into(),
             client: "c".into(),
+            health: Default::default(),
+            checks: Vec::new(),
         })
     }
 
@@ -170,6 +190,19 @@ mod tests {
         let drained = Member { drained: true, ..Member::clone(&member("drained", "", 1)) };
         let members = vec![Arc::new(down), member("up", "", 1), Arc::new(drained)];
         assert_eq!(ids(&routable(members)), ["up"]);
+    }
+
+    #[test]
+    fn critical_members_are_not_picked_unless_too_many_are() {
+        let critical = |id: &str| {
+            let health = crate::Health::Critical;
+            Arc::new(Member { health, ..Member::clone(&member(id, "", 1)) })
+        };
+        let half = vec![member("a", "", 1), critical("b"), member("c", "", 1), critical("d")];
+        assert_eq!(ids(&routable(half)), ["a", "c"]);
+        let most = vec![member("a", "", 1), critical("b"), critical("c")];
+        assert_eq!(ids(&routable(most)), ["a", "b", "c"], "the checks are wrong, or the others are overloaded");
+        assert_eq!(ids(&routable(vec![critical("a"), member("b", "", 1)])), ["b"], "two are too few to tell");
     }
 
     #[test]

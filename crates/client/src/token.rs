@@ -67,7 +67,9 @@ impl TokenSource {
     }
 
     fn header(&self) -> Option<http::HeaderValue> {
-        let mut value = http::HeaderValue::try_from(format!("Bearer {}", (self.current)()?)).ok()?;
+        // What cannot be a token is sent as an invalid one: without it, the caller would be anonymous (AU3).
+        let token = http::HeaderValue::try_from(format!("Bearer {}", (self.current)()?));
+        let mut value = token.unwrap_or(http::HeaderValue::from_static("Bearer unusable"));
         value.set_sensitive(true);
         Some(value)
     }
@@ -147,5 +149,18 @@ impl Service<http::Request<Body>> for AuthorizedChannel {
             request.headers_mut().insert(http::header::AUTHORIZATION, token);
         }
         Box::pin(self.channel.call(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_a_token_is_not_left_out() {
+        let header = |token: &str| TokenSource::fixed(token).header().map(|value| value.as_bytes().to_vec());
+        assert_eq!(header("abc"), Some(b"Bearer abc".to_vec()));
+        assert_eq!(header("two\nlines"), Some(b"Bearer unusable".to_vec()));
+        assert_eq!(TokenSource::callback(|| None).header(), None);
     }
 }

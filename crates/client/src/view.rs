@@ -149,6 +149,7 @@ fn subject(member: &Member) -> Subject<'_> {
         revision: &member.revision,
         status: member.status,
         drained: member.drained,
+        health: member.health,
         client: &member.client,
         owner: &member.owner.node,
         metadata: &member.metadata,

@@ -5,6 +5,7 @@
 
 mod answer;
 mod attach_state;
+mod check;
 mod event;
 mod member;
 mod request;

@@ -1,6 +1,7 @@
 //! Requests of clients. Invalid input is rejected here with the name of the field, or by the core's own
 //! checks.
 
+use crate::check::{check, no_probe};
 use convoke_core::filter::Filter;
 use convoke_core::member::{Liveness, MemberSpec, MetadataUpdate, UpdateMode};
 use convoke_core::node::{Attach, AttachMember, Resume};
@@ -46,6 +47,9 @@ pub fn attach_member(register: v1::Register) -> Result<AttachMember, Error> {
 
 /// Converts a member from JSON or from the SDK.
 pub fn member_spec(member: json::MemberSpec) -> Result<MemberSpec, Error> {
+    if member.checks.iter().any(|check| check.probes() != 1) {
+        return Err(no_probe());
+    }
     spec(member.into())
 }
 
@@ -64,6 +68,7 @@ fn spec(member: v1::MemberSpec) -> Result<MemberSpec, Error> {
         endpoints: member.endpoints,
         weight,
         metadata: member.metadata,
+        checks: member.checks.into_iter().map(check).collect::<Result<_, Error>>()?,
     })
 }
 

@@ -123,6 +123,7 @@ fn answer(rejected: &OperationResult, session: SessionId, random: &mut fastrand:
             last_write: Dot { origin: origin(), n: 3 },
             claims_kept: false,
             rejected: vec![("web-2".to_owned(), rejection())],
+            taken_over: Vec::new(),
         })),
         OperationResult::Written(_) => OperationResult::Written(Ok("1.2.0000000a".parse().unwrap())),
         OperationResult::Unregistered(_) => OperationResult::Unregistered(Ok(1)),

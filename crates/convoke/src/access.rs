@@ -1,10 +1,7 @@
 //! `convoke token` and `convoke context`. No secret is an argument or is printed: tokens and keys are in files.
 
-use crate::args::{CanArgs, ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
-use convoke_access::{
-    Authority, Claims, Credentials, GrantList, KeySet, NewToken, OWN_ISSUER, Resource, SigningKey, TokenText, Verb,
-    inspect, issue,
-};
+use crate::args::{ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
+use convoke_access::{Authority, Claims, Credentials, KeySet, NewToken, SigningKey, TokenText, inspect, issue};
 use convoke_base::date_time;
 use convoke_cli::output::{Palette, Style, Table, facts, print, print_json, unix_ms};
 use convoke_cli::{CommandError, Context, Contexts, Result, contexts_file, write_private};
@@ -24,7 +21,7 @@ pub(crate) fn token(command: &TokenCommand) -> Result {
         }
         TokenCommand::Verify(arguments) => verify(arguments),
         TokenCommand::Revoke(arguments) => convoke_cli::block_on(revoke(arguments)),
-        TokenCommand::Can(arguments) => can(arguments),
+        TokenCommand::Can(arguments) => crate::grants::can(arguments),
     }
 }
 
@@ -84,7 +81,7 @@ fn issue_token(arguments: &IssueArgs) -> Result {
     print(&format!("token {} of {subject}, valid until {expires}, written to {}\n", claims.jti, out.display()))
 }
 
-fn read_token(file: &Path) -> Result<TokenText> {
+pub(crate) fn read_token(file: &Path) -> Result<TokenText> {
     let mut text = String::new();
     if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).map_err(|error| cannot("read", file, &error))?;
@@ -152,50 +149,6 @@ async fn revoke(arguments: &RevokeArgs) -> Result {
         return print_json(&serde_json::json!({ "added": answer.added }));
     }
     print(if answer.added { "revoked\n" } else { "revoked before\n" })
-}
-
-#[derive(Serialize)]
-struct Decision<'a> {
-    allowed: bool,
-    principal: String,
-    verb: &'a str,
-    resource: &'a str,
-}
-
-fn can(arguments: &CanArgs) -> Result {
-    let CanArgs { verb: verb_text, resource: resource_text, token_file, json } = arguments;
-    let verb: Verb = verb_text.parse().map_err(|()| {
-        let known: Vec<&str> = Verb::ALL.iter().map(|verb| verb.as_str()).collect();
-        CommandError::usage(format!("{verb_text:?} is not a verb: use one of {}", known.join(", ")))
-    })?;
-    let resource = Resource::parse(resource_text).filter(|resource| verb.kinds().contains(&resource.kind()));
-    let resource = resource.ok_or_else(|| {
-        let kinds: Vec<&str> = verb.kinds().iter().map(|kind| kind.as_str()).collect();
-        let message = format!("{resource_text:?} is not a resource of {verb}: use KIND:NAME of {}", kinds.join(", "));
-        CommandError::usage(message)
-    })?;
-    let token = match token_file {
-        Some(file) => read_token(file)?,
-        None => match std::env::var("CONVOKE_TOKEN") {
-            Ok(token) => TokenText::new(&token),
-            Err(_) => return Err(CommandError::usage("no token: set --token-file or CONVOKE_TOKEN")),
-        },
-    };
-    let (_, claims) = inspect(&token).map_err(|error| CommandError::usage(error.to_string()))?;
-    if claims.iss != OWN_ISSUER {
-        let message = format!("the token is of issuer {:?}: the policy file of the nodes decides about it", claims.iss);
-        return Err(CommandError::usage(message));
-    }
-    let principal =
-        convoke_access::Principal::new(format!("token/{}", claims.sub), GrantList::parse_known(&claims.grants), None);
-    let decided = principal.check(verb, resource);
-    if *json {
-        let principal = principal.name().to_owned();
-        print_json(&Decision { allowed: decided.is_ok(), principal, verb: verb_text, resource: resource_text })?;
-        return decided.map_err(|_| CommandError::rejected(""));
-    }
-    decided.map_err(|denied| CommandError::rejected(denied.to_string()))?;
-    print(&format!("yes: {} may {verb} {resource_text}\n", principal.name()))
 }
 
 pub(crate) fn context(command: &ContextCommand) -> Result {

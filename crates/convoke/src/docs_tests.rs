@@ -66,11 +66,13 @@ fn users() -> String {
          | Keys | Users who must change them |\n|---|---|\n\
          | `id`, `cluster`, `region`, `data_dir`, `join`, `bootstrap`, ports and addresses | everyone who runs more than one node |\n\
          | `allowed_hosts`, `client_timeouts.headers`, `clients.connections_per_address` | users with a load balancer or a proxy |\n\
+         | `rebalance` | users whose clients cannot reach every node |\n\
          | `mass_failure_share`, `[timers]` | users with slow networks, long pauses of clients, or short deadlines of the supervisor |\n\
          | `[logging]`, `[tracing]` | users who collect logs and traces |\n\
          | `[limits]`, `[clients]`, `[log_limits]` | users with more clients or less memory than the defaults allow for |\n\
          | `[tls]`, `[auth]`, `[audit]`, `[rates]` | everyone whose network is not trusted |\n\
          | `[dns]` | users with resolvers of their own |\n\
+         | `[checks]` | users whose checks use other networks or private certificates |\n\
          | `[log]`, `[log_timers]` | users without the log, with controlled upgrades, or with voters far from each other |\n\
          | `[log_state]` | users with large values, much data or many log clients |\n",
         KEYS.len(),

@@ -6,6 +6,7 @@ mod client;
 mod config;
 #[cfg(all(test, feature = "tools"))]
 mod docs_tests;
+mod grants;
 mod node;
 #[cfg(test)]
 mod packaging_tests;
@@ -56,6 +57,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Explain(arguments) => block_on(client::explain(&arguments)),
         Command::Watch(arguments) => block_on(client::watch(&arguments)),
         Command::Register(arguments) => return block_on(client::register(&arguments)).map(ExitCode::from),
+        Command::Service(command) => block_on(client::service(&command)),
+        Command::Import(command) => block_on(client::import(&command)),
         Command::Drain(arguments) => block_on(client::drain(&arguments)),
         Command::Undrain(arguments) => block_on(client::undrain(&arguments)),
         Command::Kv(arguments) => block_on(client::kv(&arguments)),

@@ -39,6 +39,7 @@ fn a_node_that_reaches_no_seed_serves_and_asserts_no_absence() {
     {
         unavailable(&node, "GET", &format!("/api/v1/{path}"), "");
     }
+    unavailable(&node, "DELETE", "/api/v1/services/web/members/web-9", "");
     // It takes registrations, and serves what it holds.
     let _member = registered(&node.clients, "web-1");
     assert_eq!(json(&node.clients, "GET", "/api/v1/members/web-1", "")["service"], "web");

@@ -40,7 +40,10 @@ fn services_members_and_drains_are_shown() {
         TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
     let _web = support::registered(&node.clients, "web-1");
     let services = output(&["services", "--addr", &node.clients]);
-    assert_eq!(services, "SERVICE  UP  DOWN  DRAINED\nconvoke  1   0     0\nweb      1   0     0\n");
+    assert_eq!(
+        services,
+        "SERVICE  UP  DOWN  DRAINED  CRITICAL\nconvoke  1   0     0        0\nweb      1   0     0        0\n"
+    );
     let members = output(&["members", "service == \"web\"", "--addr", &node.clients]);
     let table = "ID     SERVICE  STATUS  ADDRESS  LOCALITY  REVISION  OWNER\nweb-1  web      up      -        -         -         dev\n";
     assert_eq!(members, table);

@@ -115,6 +115,26 @@ fn fd2_a_list_of_one_name_creates_no_log_and_bootstrap_does() {
     until("a log is created", || !text(&support::query(&node, &["log", "status"]), "log").is_empty());
 }
 
+#[test]
+fn fd2_lists_of_the_other_nodes_create_one_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let peers: Vec<String> = (0..3).map(|_| convoke_testkit::free_address()).collect();
+    let nodes: Vec<_> = (0..3)
+        .map(|index| {
+            let (id, port) = (format!("n{}", index + 1), peers[index].rsplit_once(':').unwrap().1);
+            let others: Vec<&str> = peers.iter().filter(|peer| **peer != peers[index]).map(String::as_str).collect();
+            let arguments = ["--id", &id, "--join", &others.join(",")];
+            convoke_testkit::TestNode::spawn(&mut support::start_on(&dir.path().join(&id), ["0", port], &arguments))
+        })
+        .collect();
+    for node in &nodes {
+        until("every node is a voter of one log", || {
+            let status = support::query(node, &["log", "status"]);
+            status["available"] == true && status["voters"].as_array().map(Vec::len) == Some(3)
+        });
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fd6_two_logs_are_an_error_at_every_node_and_named_requests_go_on() {
     let dir = tempfile::tempdir().unwrap();

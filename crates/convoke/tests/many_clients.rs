@@ -33,7 +33,9 @@ fn cluster(dir: &Path, whole: bool) -> (ProcessCluster, Duration) {
     match whole {
         true => (ProcessCluster::plan(binary(), dir).start(3).unwrap(), Duration::from_secs(20)),
         false => {
+            // The clients stay at their node until it ends.
             let plan = plan(dir)
+                .environment("CONVOKE_REBALANCE", "false")
                 .environment("CONVOKE_TIMERS_HEARTBEAT_INTERVAL", "2s")
                 .environment("CONVOKE_TIMERS_HEARTBEAT_TIMEOUT", "10s");
             (plan.start(3).unwrap(), Duration::from_secs(10))

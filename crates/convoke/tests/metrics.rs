@@ -64,6 +64,11 @@ If `available` is 0 on all nodes, the log has no leader.
 If `lag_entries` stays high, a replica is down or too slow.
 If `sync_duration_seconds` rises, a disk is slow.",
     ),
+    (
+        "convoke_checks_",
+        "Health checks",
+        "If `runs_denied` rises, checks name addresses that `checks.allow` does not list.",
+    ),
     ("convoke_dns_", "DNS", "These metrics exist only on nodes with DNS enabled."),
     (
         "convoke_trace_",

@@ -21,7 +21,9 @@ const CLIENTS: usize = 20;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_pause_makes_no_member_down() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = plan(dir.path()).start(3).unwrap();
+    // The clients stay at their node until it is paused.
+    let plan = plan(dir.path()).environment("CONVOKE_REBALANCE", "false");
+    let cluster = plan.start(3).unwrap();
     let of_paused_node = Fleet::start("a", CLIENTS, cluster.clients(0)).await;
     let of_running_node = Fleet::start("b", CLIENTS, cluster.clients(1)).await;
     let watchers = [0, 1, 2].map(|index| Seen::at(&cluster, index, "service == \"web\""));

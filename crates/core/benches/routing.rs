@@ -98,7 +98,7 @@ impl Stage {
         let mut out = Output::default();
         let watchers = (0..support::scale(SUBSCRIBERS))
             .map(|index| {
-                let selection = WatchSelection { space: Space::Member, filter: filter(index) };
+                let selection = WatchSelection::new(Space::Member, filter(index));
                 node.watch(NOW, selection, Resume::Fresh, &mut out).expect("there is room for watchers")
             })
             .collect();

@@ -1,5 +1,6 @@
 //! Settings of a node, validated together before anything starts.
 
+use crate::member::{CHECK_TEXTS_BYTES_MAX, CHECKS_MAX, OUTPUT_BYTES_MAX};
 use crate::time::Duration;
 use crate::version::NodeId;
 use crate::wire;
@@ -75,6 +76,9 @@ impl Timers {
         self.heartbeat_timeout + self.ping_timeout
     }
 }
+
+/// Bytes of the checks of a record.
+const CHECKS_BYTES: usize = CHECK_TEXTS_BYTES_MAX + CHECKS_MAX * (OUTPUT_BYTES_MAX + 256);
 
 /// Limits on everything a node accepts or holds. Exceeding one causes a rejection and increments a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +157,10 @@ pub struct Config {
     pub limits: Limits,
     /// Share of members or nodes that may be judged lost at once without waiting (L6).
     pub mass_failure_share: f64,
+    /// Share of the up, undrained members of a service: with fewer that are not critical, all are routable (HC6).
+    pub panic_share: f64,
+    /// Move sessions towards an even spread (N10).
+    pub rebalance: bool,
     /// Jitter of the retry interval, as a share (P4).
     pub retry_jitter: f64,
     /// Key of the hash tables: keeps clients from choosing ids that collide.
@@ -174,6 +182,8 @@ impl Config {
             timers: Timers::default(),
             limits: Limits::default(),
             mass_failure_share: 0.5,
+            panic_share: 0.5,
+            rebalance: false,
             retry_jitter: 0.1,
             hash_seed: 0,
             random_seed: 0,
@@ -218,6 +228,9 @@ impl Config {
         if !(0.0..=1.0).contains(&self.mass_failure_share) {
             return Err(ConfigError::Share { name: "mass_failure_share", value: self.mass_failure_share });
         }
+        if !(0.0..=1.0).contains(&self.panic_share) {
+            return Err(ConfigError::Share { name: "panic_share", value: self.panic_share });
+        }
         if !(0.0..=0.9).contains(&self.retry_jitter) {
             return Err(ConfigError::Share { name: "retry_jitter", value: self.retry_jitter });
         }
@@ -226,7 +239,7 @@ impl Config {
 
     fn validate_limits(&self) -> Result<(), ConfigError> {
         let l = &self.limits;
-        let largest = l.id_bytes + 4 * l.attribute_bytes + 2 * l.metadata_bytes + 1024;
+        let largest = l.id_bytes + 4 * l.attribute_bytes + 2 * l.metadata_bytes + CHECKS_BYTES + 1024;
         if l.chunk_bytes + largest > l.frame_bytes {
             return Err(ConfigError::Frame { frame: l.frame_bytes, needed: l.chunk_bytes + largest });
         }

@@ -4,7 +4,7 @@ use crate::member::{ClientProcess, Liveness};
 use crate::node::{ConnId, SessionId};
 use crate::time::{Clock, Duration, ReceivedAt, Time};
 use smol_str::SmolStr;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -27,8 +27,12 @@ pub(crate) struct Session {
     pub(crate) superseded: bool,
     /// Another node owns a member of the client process (C15). Only with `restored`.
     pub(crate) owned_elsewhere: bool,
+    /// Members that it lost, and that its client may not know (C20). Only with `restored`.
+    pub(crate) lost: LostMembers,
     /// It was sent a handover notice (N6).
     pub(crate) handed_over: bool,
+    /// It was asked to move to a node with fewer sessions (N10).
+    pub(crate) asked_to_move: bool,
     /// When it is checked next; timers set for other times are stale.
     pub(crate) check_at: Time,
     /// Slots of its members.
@@ -64,14 +68,47 @@ impl Unregistrations {
         }
     }
 
+    /// The last request that unregistered the member here.
+    pub(crate) fn known_of(&self, id: &str) -> Option<u64> {
+        self.latest.iter().find(|(known, _)| known == id).map(|(_, request)| *request)
+    }
+
     /// The last request after which a registration of the member is late.
     pub(crate) fn last_of(&self, id: &str) -> u64 {
-        let known = self.latest.iter().find(|(known, _)| known == id);
-        known.map_or(self.floor, |(_, request)| self.floor.max(*request))
+        self.known_of(id).map_or(self.floor, |request| self.floor.max(request))
+    }
+}
+
+/// Lost members of a session that are remembered.
+const LOST_MAX: usize = 256;
+
+/// Members of an HTTP session that other clients took over, or that expired at another node, until the client registers or
+/// unregisters them (C20).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LostMembers(BTreeSet<SmolStr>);
+
+impl LostMembers {
+    /// Those beyond the limit are not remembered.
+    pub(crate) fn note(&mut self, id: &str) {
+        if self.0.len() < LOST_MAX {
+            self.0.insert(id.into());
+        }
+    }
+
+    pub(crate) fn forget(&mut self, id: &str) {
+        self.0.remove(id);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SmolStr> {
+        self.0.iter()
     }
 }
 
 impl Session {
+    fn has_stream(&self) -> bool {
+        self.conn.is_some() && !self.restored
+    }
+
     /// A session that waits for its client.
     pub(crate) fn waiting(client: Arc<ClientProcess>, claim: u64, timeout: Duration, clock: Clock) -> Self {
         Session {
@@ -88,7 +125,9 @@ impl Session {
             down: false,
             superseded: false,
             owned_elsewhere: false,
+            lost: LostMembers::default(),
             handed_over: false,
+            asked_to_move: false,
             check_at: Time::MAX,
             members: Vec::new(),
         }
@@ -100,10 +139,14 @@ pub(crate) struct Sessions {
     entries: Vec<Entry>,
     free: Vec<u32>,
     by_client: BTreeMap<SmolStr, u32>,
+    /// The last session of a client that was superseded and has not ended.
+    superseded: BTreeMap<SmolStr, u32>,
     by_conn: BTreeMap<ConnId, Vec<u32>>,
     /// The session that holds each slot.
     of_slot: Vec<Place>,
     len: usize,
+    /// Attached sessions of clients with a stream.
+    streams: usize,
 }
 
 /// The position of a slot.
@@ -132,6 +175,19 @@ impl Sessions {
         self.len
     }
 
+    /// Attached sessions of clients with a stream: all but those of HTTP.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams
+    }
+
+    /// Up to `count` sessions that `may` accepts, from a position on.
+    pub(crate) fn pick(&self, from: usize, count: usize, may: impl Fn(&Session) -> bool) -> Vec<SessionId> {
+        let from = from % self.entries.len().max(1);
+        let order = (from..self.entries.len()).chain(0..from);
+        let chosen = order.filter(|index| self.entries[*index].session.as_ref().is_some_and(&may));
+        chosen.take(count).map(|index| self.id(index as u32)).collect()
+    }
+
     /// Adds the session as its client's current one.
     pub(crate) fn insert(&mut self, session: Session) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -143,6 +199,7 @@ impl Sessions {
             self.by_conn.entry(conn).or_default().push(index);
         }
         self.len += 1;
+        self.streams += usize::from(session.has_stream());
         let entry = &mut self.entries[index as usize];
         entry.session = Some(session);
         SessionId { index, generation: entry.generation }
@@ -173,6 +230,13 @@ impl Sessions {
     /// The current session of a client.
     pub(crate) fn of_client(&self, client: &str) -> Option<SessionId> {
         self.by_client.get(client).map(|index| self.id(*index))
+    }
+
+    /// The current session of a client process, or the last one that was superseded and has not ended.
+    pub(crate) fn of_process(&self, client: &str, nonce: u64) -> Option<SessionId> {
+        let known = [self.by_client.get(client), self.superseded.get(client)];
+        let mut known = known.into_iter().flatten().map(|index| self.id(*index));
+        known.find(|id| self.get(*id).is_some_and(|session| session.client.nonce == nonce))
     }
 
     /// The session that holds a slot.
@@ -222,16 +286,21 @@ impl Sessions {
     pub(crate) fn supersede(&mut self, id: SessionId) -> Option<ConnId> {
         let session = self.get_mut(id)?;
         session.superseded = true;
+        let stream = session.has_stream();
         let conn = session.conn.take();
         let client = session.client.id.clone();
+        self.streams -= usize::from(stream);
         self.unlink(id.index, conn, &client);
+        self.superseded.insert(client, id.index);
         conn
     }
 
     /// Detaches the session from its connection.
     pub(crate) fn detach(&mut self, id: SessionId) {
         let Some(session) = self.get_mut(id) else { return };
+        let stream = session.has_stream();
         if let Some(conn) = session.conn.take() {
+            self.streams -= usize::from(stream);
             self.unlink_conn(id.index, conn);
         }
     }
@@ -245,11 +314,15 @@ impl Sessions {
         let session = entry.session.take()?;
         entry.generation = entry.generation.wrapping_add(1);
         self.len -= 1;
+        self.streams -= usize::from(session.has_stream());
         self.free.push(id.index);
         for slot in &session.members {
             self.of_slot[*slot as usize] = NOWHERE;
         }
         self.unlink(id.index, session.conn, &session.client.id);
+        if self.superseded.get(&session.client.id) == Some(&id.index) {
+            self.superseded.remove(&session.client.id);
+        }
         Some(session)
     }
 

@@ -151,7 +151,8 @@ impl Rotation {
 }
 
 fn candidate(node: &NodeHandle, member: Member, choice: &Choice) -> Option<Candidate> {
-    if !member.routable() || !lies_in(member.locality(), &choice.locality) || address(&member, choice)?.is_empty() {
+    if !node.may_route(&member) || !lies_in(member.locality(), &choice.locality) || address(&member, choice)?.is_empty()
+    {
         return None;
     }
     let near = !choice.locality.is_empty() || lies_in(member.locality(), node.region());

@@ -232,7 +232,7 @@ impl Zone {
 
     fn member(&self, id: &str, name: &Name, wanted: RecordType) -> Option<Records> {
         let member = members::of_id(&self.node, id).filter(|member| self.shown.shows(member.service()))?;
-        let place = Host::parse(member.address()).filter(|_| member.routable());
+        let place = Host::parse(member.address()).filter(|_| self.node.may_route(&member));
         Some(match place {
             None => Records::default(),
             Some((Host::Ip(address), port)) if wanted == RecordType::SRV => {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::lexer::{is_bare_key, write_string};
-use super::{Status, Subject, Wildcard};
+use super::{Health, Status, Subject, Wildcard};
 
 /// An expression without negation: the parser moves every `not` into the terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(super) enum Test {
     Text(TextField, TextTest),
     /// One of these values: not empty, sorted, without duplicates.
     Status(Vec<Status>),
+    /// As with the status.
+    Health(Vec<Health>),
     Flag(Flag),
     /// The metadata key is present.
     Exists(Box<str>),
@@ -87,6 +89,18 @@ impl Expression {
         }
     }
 
+    /// Whether a member of this service can match.
+    pub(super) fn admits_service(&self, service: &str) -> bool {
+        match self {
+            Expression::Term(Term { negated, test: Test::Text(TextField::Service, test) }) => {
+                test.accepts(service) != *negated
+            }
+            Expression::Term(_) => true,
+            Expression::AllOf(items) => items.iter().all(|item| item.admits_service(service)),
+            Expression::AnyOf(items) => items.iter().any(|item| item.admits_service(service)),
+        }
+    }
+
     pub(super) fn service_literal(&self) -> Option<&str> {
         match self {
             Expression::Term(Term { negated: false, test: Test::Text(TextField::Service, test) }) => test.literal(),
@@ -105,8 +119,11 @@ impl Test {
         match self {
             Test::Text(field, test) => field.value(subject).is_some_and(|value| test.accepts(value)),
             Test::Status(statuses) => statuses.contains(&subject.status),
+            Test::Health(healths) => healths.contains(&subject.health),
             Test::Flag(Flag::Drained) => subject.drained,
-            Test::Flag(Flag::Routable) => subject.status == Status::Up && !subject.drained,
+            Test::Flag(Flag::Routable) => {
+                subject.status == Status::Up && !subject.drained && subject.health != Health::Critical
+            }
             Test::Exists(key) => subject.metadata.value(key).is_some(),
         }
     }
@@ -189,6 +206,11 @@ impl fmt::Display for Term {
             Test::Status(statuses) => {
                 let values: Vec<&str> = statuses.iter().map(|status| status.as_str()).collect();
                 f.write_str("status")?;
+                self.write_one_of(f, &values)
+            }
+            Test::Health(healths) => {
+                let values: Vec<&str> = healths.iter().map(|health| health.as_str()).collect();
+                f.write_str("health")?;
                 self.write_one_of(f, &values)
             }
             Test::Flag(Flag::Drained) => write!(f, "{not}drained"),

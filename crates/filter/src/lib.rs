@@ -12,10 +12,11 @@
 //!            | text-field [ "not" ] "matches" string     "*" matches any run of characters
 //!            | text-field [ "not" ] "in" "(" string { "," string } ")"
 //!            | "status" …                                "==", "!=", "in" with up, down, left; quotes optional
+//!            | "health" …                                the same with passing, warning, critical
 //!            | flag [ ( "==" | "!=" ) ( "true" | "false" ) ]
 //!            | "exists" metadata
 //! text-field = "id" | "service" | "locality" | "revision" | "client" | "owner" | metadata
-//! flag       = "drained" | "routable"                    routable means up and not drained (R-16)
+//! flag       = "drained" | "routable"                    routable: up, not drained, not critical (R-16)
 //! metadata   = "meta.KEY" | "meta" "[" string "]"        KEY is letters, digits, "_", "-" and inner dots
 //! string     = in double or single quotes; escapes \" \' \\ \n \t \u{HEX}
 //! ```
@@ -26,6 +27,7 @@
 
 mod error;
 mod expression;
+mod health;
 mod lexer;
 mod parser;
 mod status;
@@ -41,6 +43,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use error::FilterError;
+pub use health::Health;
 pub use status::Status;
 pub use wildcard::Wildcard;
 
@@ -62,6 +65,7 @@ pub struct Subject<'a> {
     pub revision: &'a str,
     pub status: Status,
     pub drained: bool,
+    pub health: Health,
     pub client: &'a str,
     pub owner: &'a str,
     pub metadata: &'a dyn MetadataLookup,
@@ -158,6 +162,12 @@ impl Filter {
     /// watchers and to query the service index.
     pub fn service_literal(&self) -> Option<&str> {
         self.clauses.iter().find_map(Expression::service_literal)
+    }
+
+    /// Whether a member of this service can match. Nodes skip the other services in the service index, and nothing about
+    /// them appears in a position of a list (AU10).
+    pub fn admits_service(&self, service: &str) -> bool {
+        self.clauses.iter().all(|clause| clause.admits_service(service))
     }
 
     fn pattern(field: TextField, pattern: &str) -> Filter {

@@ -1,20 +1,21 @@
 //! Parser of terms: fields, operators and values.
 
-use super::Status;
 use super::error::{FilterError, quote};
 use super::expression::{Expression, Flag, Term, Test, TextField, TextTest};
 use super::lexer::{TokenKind, is_bare_key};
 use super::parser::Parser;
 use super::suggestion::nearest;
+use super::{Health, Status};
 
-const FIELDS: [&str; 10] =
-    ["id", "service", "locality", "revision", "status", "drained", "routable", "client", "owner", "meta"];
+const FIELDS: [&str; 11] =
+    ["id", "service", "locality", "revision", "status", "health", "drained", "routable", "client", "owner", "meta"];
 const KEYWORDS: [&str; 6] = ["and", "or", "not", "matches", "in", "exists"];
 const METADATA_FORMS: &str = "`meta.KEY` or `meta[\"KEY\"]`";
 
 enum Field {
     Text(TextField),
     Status,
+    Health,
     Flag(Flag),
 }
 
@@ -37,6 +38,10 @@ impl Parser<'_> {
             Field::Status => {
                 let (operator, opposite) = self.operator(start, false)?;
                 (Test::Status(self.statuses(&operator)?), opposite)
+            }
+            Field::Health => {
+                let (operator, opposite) = self.operator(start, false)?;
+                (Test::Health(self.healths(&operator)?), opposite)
             }
             Field::Text(field) => {
                 let (operator, opposite) = self.operator(start, true)?;
@@ -66,6 +71,7 @@ impl Parser<'_> {
             "client" => Field::Text(TextField::Client),
             "owner" => Field::Text(TextField::Owner),
             "status" => Field::Status,
+            "health" => Field::Health,
             "drained" => Field::Flag(Flag::Drained),
             "routable" => Field::Flag(Flag::Routable),
             "meta" => return Ok(Field::Text(TextField::Metadata(self.bracketed_key()?))),
@@ -142,6 +148,16 @@ impl Parser<'_> {
         Ok(statuses)
     }
 
+    fn healths(&mut self, operator: &Operator) -> Result<Vec<Health>, FilterError> {
+        let mut healths = match operator {
+            Operator::In => self.list(Self::health)?,
+            Operator::Equal | Operator::Matches => vec![self.health()?],
+        };
+        healths.sort_unstable();
+        healths.dedup();
+        Ok(healths)
+    }
+
     /// Parses the optional comparison after the flag that starts at `start`. Returns whether the term is negated.
     fn flag_value(&mut self, start: usize) -> Result<bool, FilterError> {
         let different = match self.current.kind {
@@ -197,6 +213,16 @@ impl Parser<'_> {
         };
         self.advance()?;
         Ok(status)
+    }
+
+    fn health(&mut self) -> Result<Health, FilterError> {
+        let word = self.bare_or_quoted("`passing`, `warning` or `critical`")?;
+        let Some(health) = Health::parse(word) else {
+            let message = format!("unknown health {}, expected `passing`, `warning` or `critical`", quote(word));
+            return Err(self.error_here(message));
+        };
+        self.advance()?;
+        Ok(health)
     }
 
     fn bare_or_quoted(&self, expected: &str) -> Result<&str, FilterError> {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use convoke_filter::{Filter, Status, Subject, Wildcard};
+use convoke_filter::{Filter, Health, Status, Subject, Wildcard};
 use proptest::prelude::*;
 
 const FIELDS: [&str; 6] = ["id", "service", "locality", "revision", "client", "owner"];
@@ -41,6 +41,7 @@ struct Member {
     texts: Vec<String>,
     status: Status,
     drained: bool,
+    health: Health,
     pairs: BTreeMap<String, String>,
 }
 
@@ -55,6 +56,7 @@ impl Member {
             owner: &self.texts[5],
             status: self.status,
             drained: self.drained,
+            health: self.health,
             metadata: &self.pairs,
         }
     }
@@ -88,7 +90,7 @@ fn naive_compare(operator: Operator, value: Option<&str>, values: &[String]) -> 
 }
 
 fn naive_evaluate(node: &Node, member: &Member) -> bool {
-    let routable = member.status == Status::Up && !member.drained;
+    let routable = member.status == Status::Up && !member.drained && member.health != Health::Critical;
     match node {
         Node::Text { field, operator, values } => {
             let index = FIELDS.iter().position(|name| name == field).expect("a field of the list");
@@ -233,8 +235,9 @@ fn node() -> impl Strategy<Value = Node> {
 fn member() -> impl Strategy<Value = Member> {
     let status = (0..STATUSES.len()).prop_map(|index| STATUSES[index].0);
     let pairs = prop::collection::btree_map(key(), value(), 0..KEYS.len());
-    (prop::collection::vec(value(), FIELDS.len()), status, any::<bool>(), pairs)
-        .prop_map(|(texts, status, drained, pairs)| Member { texts, status, drained, pairs })
+    let health = (0..Health::ALL.len()).prop_map(|index| Health::ALL[index]);
+    (prop::collection::vec(value(), FIELDS.len()), status, any::<bool>(), health, pairs)
+        .prop_map(|(texts, status, drained, health, pairs)| Member { texts, status, drained, health, pairs })
 }
 
 fn members() -> impl Strategy<Value = Vec<Member>> {
@@ -288,6 +291,18 @@ proptest! {
         for member in &members {
             let subject = member.subject();
             prop_assert_eq!(both.matches(&subject), left.matches(&subject) && right.matches(&subject));
+        }
+    }
+
+    #[test]
+    fn the_service_of_a_match_is_admitted(node in node(), members in members()) {
+        let filter = Filter::parse(&render(&node)).unwrap();
+        for member in &members {
+            prop_assert!(!filter.matches(&member.subject()) || filter.admits_service(&member.texts[1]));
+        }
+        if let Some(literal) = filter.service_literal() {
+            let other = format!("{literal}x");
+            prop_assert!(!filter.admits_service(&other));
         }
     }
 

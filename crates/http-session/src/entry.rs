@@ -51,6 +51,7 @@ pub(crate) struct Live {
     pub(crate) session: SessionId,
     /// Sequence number of the last request (C5).
     seq: u64,
+    /// Members that the session lost, until the client registers or unregisters them (C20).
     taken_over: BTreeSet<String>,
     /// Other clients have taken all members over.
     pub(crate) all_taken_over: bool,
@@ -93,7 +94,7 @@ impl SessionEntry {
             origin: attached.last_write.origin.clone(),
             session: attached.session,
             seq: 0,
-            taken_over: BTreeSet::new(),
+            taken_over: attached.taken_over.iter().take(TAKEN_OVER_MAX).cloned().collect(),
             all_taken_over: false,
             heartbeat_interval: attached.heartbeat_interval,
             timeout: attached.timeout,
@@ -182,7 +183,12 @@ impl Live {
         [heartbeat, call]
     }
 
-    /// Returns the members that other clients took over.
+    /// The client has unregistered a member that the session lost (C20).
+    pub(crate) fn forget_lost(&mut self, id: &str) {
+        self.taken_over.remove(id);
+    }
+
+    /// Returns the members that other clients took over, or that expired at another node.
     pub(crate) fn taken_over(&self) -> Vec<String> {
         self.taken_over.iter().cloned().collect()
     }

@@ -106,7 +106,7 @@ pub struct SessionAnswer {
     pub reply: SessionReply,
     /// Another ready node has the write (C12).
     pub replicated: bool,
-    /// Members that other clients took over.
+    /// Members that the session lost: other clients took them over, or they expired at another node (C20).
     pub taken_over: Vec<String>,
     pub heartbeat_interval: Duration,
     pub timeout: Duration,
@@ -361,6 +361,9 @@ impl RequestFlow {
         });
         entry.token.write(write, self.order.number);
         self.token = entry.token.clone();
+        if let (SessionOperation::Unregister(id), Some(live)) = (&self.operation, &mut entry.live) {
+            live.forget_lost(id);
+        }
         self.finish(reply)
     }
 

@@ -34,7 +34,7 @@ async fn main() {
     let mut streams = Vec::new();
     for index in 0..WATCHERS {
         let filter = Filter::service(&format!("service-of-nobody-{index}"));
-        streams.push(node.watch(WatchSelection { space: Space::Member, filter }, Resume::Fresh).await.unwrap());
+        streams.push(node.watch(WatchSelection::new(Space::Member, filter), Resume::Fresh).await.unwrap());
     }
     for stream in &mut streams {
         stream.next().await.unwrap();

@@ -34,6 +34,10 @@ pub struct Config {
     pub network: NetworkLimits,
     /// Share of members or nodes that may be declared gone at once without waiting for confirmation (L6).
     pub mass_failure_share: f64,
+    /// With fewer members of a service than this share that are not critical, all are routable (HC6).
+    pub panic_share: f64,
+    /// Move sessions to nodes of the region that have fewer (N10).
+    pub rebalance: bool,
     /// Jitter of the retry interval, as a share (P4).
     pub retry_jitter: f64,
 }
@@ -100,6 +104,8 @@ impl Config {
             limits: core.limits,
             network: NetworkLimits::default(),
             mass_failure_share: core.mass_failure_share,
+            panic_share: core.panic_share,
+            rebalance: true,
             retry_jitter: core.retry_jitter,
         })
     }
@@ -117,6 +123,8 @@ impl Config {
             timers: self.timers.clone(),
             limits: self.limits.clone(),
             mass_failure_share: self.mass_failure_share,
+            panic_share: self.panic_share,
+            rebalance: self.rebalance,
             retry_jitter: self.retry_jitter,
             hash_seed,
             random_seed,

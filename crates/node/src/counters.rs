@@ -37,6 +37,8 @@ convoke_counters::atomic_counters! {
         turns,
         /// Inputs processed by the event loop.
         inputs,
+        /// Reports about checks dropped because too many waited.
+        check_reports_dropped,
         /// Restarts of the node within this process, each with a new incarnation.
         restarts,
     }

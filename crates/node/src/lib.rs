@@ -23,7 +23,9 @@
 //! # }
 //! ```
 
+mod archive;
 mod changes;
+mod check_feed;
 mod client_queue;
 mod clock;
 mod config;
@@ -43,6 +45,7 @@ mod view;
 mod watch;
 
 pub use changes::MemberChange;
+pub use check_feed::CheckChanges;
 pub use config::{Config, NetworkLimits};
 pub use connection::{ClientConnection, CloseReason, Delivery};
 pub use convoke_core::node::{ClientOperation, OperationResult, Registration};

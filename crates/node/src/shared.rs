@@ -1,6 +1,7 @@
 //! State that all parts of a node share: the channels to the event loop, the view, the timeline, counters and limits.
 
 use crate::changes::Changes;
+use crate::check_feed::CheckFeed;
 use crate::client_queue::Lanes;
 use crate::config::NetworkLimits;
 use crate::counters::{Counting, add};
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) view: Arc<View>,
     pub(crate) timeline: Timeline,
     pub(crate) changes: Changes,
+    pub(crate) checks: CheckFeed,
+    pub(crate) panic_share: f64,
     pub(crate) counting: Counting,
     pub(crate) log_throttle: LogThrottle,
     pub(crate) handshake_permits: HandshakePermits,
@@ -108,6 +111,8 @@ impl Shared {
         Shared {
             timeline: Timeline::new(config.id.to_string(), config.network.events_kept),
             changes: Changes::new(config.network.changes_kept),
+            checks: CheckFeed::default(),
+            panic_share: config.panic_share,
             id: config.id,
             cluster: config.cluster,
             region: config.region,

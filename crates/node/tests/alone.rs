@@ -38,7 +38,7 @@ async fn nothing_is_absent_at_a_node_that_is_alone() {
     }
 
     // A watch has the members and is not complete.
-    let selection = WatchSelection { space: Space::Member, filter: services.clone() };
+    let selection = WatchSelection::new(Space::Member, services.clone());
     let mut watch = node.watch(selection, Resume::default()).await.unwrap();
     let mut events = Vec::new();
     let shows = |events: &[StreamEvent]| events.iter().any(|event| matches!(event, StreamEvent::Snapshot(..)));

@@ -137,7 +137,7 @@ async fn a_node_that_was_paused_too_long_restarts_in_place() {
     let before = node.status().await.unwrap().incarnation;
     let mut client = TestClient::attach(&node, "c", vec![member("m", "s")]).await;
     node.register("shard", "here").await.unwrap();
-    let everything = WatchSelection { space: Space::Member, filter: Filter::all() };
+    let everything = WatchSelection::new(Space::Member, Filter::all());
     let mut stream = node.watch(everything, Resume::Fresh).await.unwrap();
     // Simulates a pause of the machine: the node has no other thread than this one.
     #[allow(clippy::disallowed_methods, reason = "the pause is the fault")]

@@ -119,7 +119,7 @@ async fn beat(node: NodeHandle, index: usize, load: Arc<Load>) {
 
 /// Watches the quiet members. None may change.
 async fn watch(node: NodeHandle) {
-    let interest = WatchSelection { space: Space::Member, filter: Filter::service("quiet") };
+    let interest = WatchSelection::new(Space::Member, Filter::service("quiet"));
     let mut stream = node.watch(interest, Resume::Fresh).await.unwrap();
     while let Some(batch) = stream.next().await {
         let quiet = |event: &StreamEvent| {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn members(filter: &str) -> WatchSelection {
-    WatchSelection { space: Space::Member, filter: Filter::parse(filter).unwrap() }
+    WatchSelection::new(Space::Member, Filter::parse(filter).unwrap())
 }
 
 /// The state that a watcher has received.

@@ -29,7 +29,9 @@ const fn message(field: u32, weight: usize, inner: &'static [Element]) -> Elemen
 }
 
 const HEAVY: usize = 4;
-const MEMBER_SPEC: &[Element] = &[leaf(7), leaf(9)];
+const HTTP_PROBE: &[Element] = &[leaf(3), leaf(5)];
+const CHECK: &[Element] = &[message(4, 0, HTTP_PROBE)];
+const MEMBER_SPEC: &[Element] = &[leaf(7), leaf(9), message(10, HEAVY, CHECK)];
 const REGISTER: &[Element] = &[message(1, 0, MEMBER_SPEC)];
 const UPDATE: &[Element] = &[leaf(2), leaf(3)];
 const REQUEST: &[Element] = &[message(2, 0, REGISTER), message(3, 0, UPDATE)];
@@ -125,7 +127,15 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 /// The elements of one member in an attach or of one registration.
 pub fn of_register(register: &v1::Register) -> usize {
     let spec = register.member.as_ref();
-    HEAVY + spec.map_or(0, |spec| spec.endpoints.len() + spec.metadata.len())
+    let checks = |spec: &v1::MemberSpec| spec.checks.iter().map(of_check).sum::<usize>();
+    HEAVY + spec.map_or(0, |spec| spec.endpoints.len() + spec.metadata.len() + checks(spec))
+}
+
+fn of_check(check: &v1::Check) -> usize {
+    match &check.probe {
+        Some(v1::check::Probe::Http(http)) => HEAVY + http.headers.len() + http.expected_status.len(),
+        _ => HEAVY,
+    }
 }
 
 /// The elements of one request.
@@ -147,7 +157,10 @@ mod tests {
     fn register(pairs: usize) -> v1::Register {
         let metadata = (0..pairs).map(|number| (number.to_string(), String::new())).collect();
         let endpoints = [("a".to_owned(), "b".to_owned())].into();
-        let member = v1::MemberSpec { id: "m".into(), weight: 7, metadata, endpoints, ..v1::MemberSpec::default() };
+        let http = v1::HttpProbe { headers: [("h".to_owned(), "v".to_owned())].into(), ..v1::HttpProbe::default() };
+        let checks = vec![v1::Check { probe: Some(v1::check::Probe::Http(http)), ..v1::Check::default() }];
+        let member =
+            v1::MemberSpec { id: "m".into(), weight: 7, checks, metadata, endpoints, ..v1::MemberSpec::default() };
         v1::Register { member: Some(member), takeover: true }
     }
 
@@ -170,7 +183,7 @@ mod tests {
         let all: Vec<v1::Request> =
             operations.into_iter().map(|operation| v1::Request { seq: 300, operation: Some(operation) }).collect();
         let expected: usize = all.iter().map(of_request).sum();
-        assert_eq!(expected, 4 + 11 + 4 + 3 + 4);
+        assert_eq!(expected, 4 + 11 + 5 + 4 + 3 + 4);
         assert_eq!(in_client_message(&requests(all).encode_to_vec(), 1_000), Some(expected));
         let attach = v1::Attach {
             client: "c".into(),
@@ -180,7 +193,7 @@ mod tests {
             ..v1::Attach::default()
         };
         let attach = v1::ClientMessage { message: Some(M::Attach(attach)) };
-        assert_eq!(in_client_message(&attach.encode_to_vec(), 1_000), Some(7 + 5 + 2));
+        assert_eq!(in_client_message(&attach.encode_to_vec(), 1_000), Some(12 + 10 + 2));
         let heartbeat = v1::ClientMessage { message: Some(M::Heartbeat(v1::Heartbeat { sent: u64::MAX })) };
         assert_eq!(in_client_message(&heartbeat.encode_to_vec(), 0), Some(0));
     }

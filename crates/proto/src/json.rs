@@ -3,10 +3,12 @@
 //! Types for user input reject unknown fields (R-06). Types for responses of a node ignore them, because the node may
 //! be newer than the reader.
 
+mod checks;
 mod coordination;
 mod txn;
 
-pub use convoke_filter::Status;
+pub use checks::{Check, CheckReport, CheckStatus, GrpcProbe, HttpProbe, ProbeTls};
+pub use convoke_filter::{Health, Status};
 pub use coordination::{
     ElectedLeader, Election, ElectionList, LeaderChange, Lease, LeaseList, Lock, LockHolder, LockList, LockPlace,
     LogClock,
@@ -60,18 +62,59 @@ pub struct Member {
     pub status: Status,
     /// Whether the member is in maintenance.
     pub drained: bool,
+    /// Present if the operator gave a reason or an end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
     pub metadata: BTreeMap<String, String>,
     pub owner: Owner,
     /// Opaque; compare for equality only.
     pub version: String,
     pub client: String,
+    /// The worst result of its checks.
+    #[serde(default)]
+    pub health: Health,
+    #[serde(default)]
+    pub checks: Vec<CheckStatus>,
 }
 
 impl Member {
-    /// Returns whether the member is up and not drained (R-16).
+    /// Returns whether the member is up, not drained and not critical (R-16).
     pub fn routable(&self) -> bool {
-        self.status == Status::Up && !self.drained
+        self.status == Status::Up && !self.drained && self.health != Health::Critical
     }
+}
+
+/// Reason and end of a drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Empty if the operator gave none.
+    pub reason: String,
+    /// When the drain ends by itself, in UNIX milliseconds; for display only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+}
+
+impl From<v1::Maintenance> for Maintenance {
+    fn from(maintenance: v1::Maintenance) -> Self {
+        Maintenance { reason: maintenance.reason, until: maintenance.until }
+    }
+}
+
+impl From<Maintenance> for v1::Maintenance {
+    fn from(maintenance: Maintenance) -> Self {
+        v1::Maintenance { reason: maintenance.reason, until: maintenance.until }
+    }
+}
+
+/// Body of `POST /api/v1/members/{id}/drain` and `POST /api/v1/nodes/{id}/drain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrainRequest {
+    /// After this time the drain ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The node whose session holds a member.
@@ -84,7 +127,7 @@ pub struct Owner {
 
 impl From<v1::Member> for Member {
     fn from(member: v1::Member) -> Member {
-        let status = member.status().into();
+        let (status, health) = (member.status().into(), member.health().into());
         let owner = member.owner.unwrap_or_default();
         Member {
             id: member.id,
@@ -97,10 +140,13 @@ impl From<v1::Member> for Member {
             weight: u16::try_from(member.weight).unwrap_or(u16::MAX).max(1),
             status,
             drained: member.drained,
+            maintenance: member.maintenance.map(Maintenance::from),
             metadata: member.metadata,
             owner: Owner { node: owner.node, since: owner.since },
             version: member.version,
             client: member.client,
+            health,
+            checks: member.checks.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -119,9 +165,12 @@ impl From<Member> for v1::Member {
             metadata: member.metadata,
             status: v1::Status::from(member.status).into(),
             drained: member.drained,
+            maintenance: member.maintenance.map(v1::Maintenance::from),
             owner: Some(v1::Owner { node: member.owner.node, since: member.owner.since }),
             version: member.version,
             client: member.client,
+            health: v1::Health::from(member.health).into(),
+            checks: member.checks.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -146,6 +195,9 @@ pub struct MemberSpec {
     /// Relative share of traffic. 0 means not set and counts as 1.
     pub weight: u16,
     pub metadata: BTreeMap<String, String>,
+    /// At most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
 }
 
 impl MemberSpec {
@@ -191,6 +243,13 @@ impl MemberSpec {
         self.metadata.insert(key.into(), value.into());
         self
     }
+
+    /// Adds a check.
+    #[must_use]
+    pub fn check(mut self, check: Check) -> MemberSpec {
+        self.checks.push(check);
+        self
+    }
 }
 
 impl From<MemberSpec> for v1::MemberSpec {
@@ -205,6 +264,7 @@ impl From<MemberSpec> for v1::MemberSpec {
             endpoints: spec.endpoints,
             weight: spec.weight.into(),
             metadata: spec.metadata,
+            checks: spec.checks.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -554,10 +614,13 @@ mod tests {
             weight: 2,
             status: Status::Up,
             drained: true,
+            maintenance: Some(Maintenance { reason: "disk".into(), until: Some(1_700_000_000_002) }),
             metadata: [("version".to_owned(), "v1".to_owned())].into(),
             owner: Owner { node: "n1".into(), since: 1_700_000_000_001 },
             version: "3.1.0000abcd".into(),
             client: "shop".into(),
+            health: Health::Warning,
+            checks: vec![CheckStatus { id: "web".into(), kind: "http".into(), ..CheckStatus::default() }],
         }
     }
 
@@ -568,8 +631,10 @@ mod tests {
             concat!(
                 r#"{"id":"orders-1","service":"orders","locality":"aws.us-east-1.a","created":1700000000000,"revision":"r7","#,
                 r#""address":"10.0.0.1:80","endpoints":{"grpc":"10.0.0.1:81"},"weight":2,"status":"up","drained":true,"#,
+                r#""maintenance":{"reason":"disk","until":1700000000002},"#,
                 r#""metadata":{"version":"v1"},"owner":{"node":"n1","since":1700000000001},"version":"3.1.0000abcd","#,
-                r#""client":"shop"}"#
+                r#""client":"shop","health":"warning","checks":[{"id":"web","name":"","notes":"","type":"http","target":"","#,
+                r#""status":"passing","output":"","since":0,"interval_ms":0,"timeout_ms":0,"ttl_ms":0}]}"#
             )
         );
     }

@@ -51,6 +51,7 @@ fn spec() -> v1::MemberSpec {
         endpoints: pairs(&[("g", "h:2")]),
         weight: 3,
         metadata: pairs(&[("k", "v")]),
+        checks: Vec::new(),
     }
 }
 

@@ -10,5 +10,6 @@ convoke_base::mutants! {
     OwnerUnchecked: "LS9", "a request is executed without the secret of its session";
     LogUnchecked: "LS10", "a request that names another log is executed";
     StateDiffers: "LH2", "a replica computes another state than the others";
+    RestoredAsIs: "LO8", "a restored log keeps its revisions, leases and locks";
     LogsIgnored: "FD5", "a node creates a log although another node holds one";
 }

@@ -3,6 +3,7 @@
 //! Both operations make the node the only replica of a *new* log. The new log id excludes replicas of the old log; add
 //! them again with an empty directory.
 
+use crate::mutant::{Mutation, seam};
 use crate::raft::{self, LeaderId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 use crate::replica::{StartError, random};
 use crate::state::Image;
@@ -79,7 +80,7 @@ pub async fn recover(directory: &Path, node: &str, address: &str) -> Result<Repo
         (machine, uncommitted, term)
     };
     let kept_in = set_aside(directory)?;
-    let mut report = found(directory, node, address, machine, term).await?;
+    let mut report = found(open(directory)?, (node, address), machine, term, Mutation::none()).await?;
     report.uncommitted = uncommitted;
     report.kept_in = Some(kept_in);
     Ok(report)
@@ -92,16 +93,25 @@ pub async fn restore(
     address: &str,
     backup: &mut (dyn Read + Send),
 ) -> Result<Report, OfflineError> {
-    {
-        let disk = open(directory)?;
-        let names = disk.list().map_err(|source| failed("list", directory)(source))?;
-        if !names.is_empty() {
-            return Err(OfflineError::NotEmpty { path: directory.to_owned() });
-        }
+    restore_on(open(directory)?, node, address, backup, Mutation::none()).await
+}
+
+/// Does the same on any disk, for a simulation.
+pub async fn restore_on(
+    disk: Arc<dyn Disk>,
+    node: &str,
+    address: &str,
+    backup: &mut (dyn Read + Send),
+    mutation: Mutation,
+) -> Result<Report, OfflineError> {
+    let path = root(&*disk);
+    let names = disk.list().map_err(failed("list", &path))?;
+    if !names.is_empty() {
+        return Err(OfflineError::NotEmpty { path });
     }
     let machine = snapshot_file::machine(backup).map_err(OfflineError::Backup)?;
     let term = machine.applied().epoch.term;
-    found(directory, node, address, machine, term).await
+    found(disk, (node, address), machine, term, mutation).await
 }
 
 /// Returns the id of the node whose log a directory holds. Opens and creates nothing.
@@ -161,16 +171,28 @@ fn set_aside(directory: &Path) -> Result<PathBuf, StoreError> {
     Ok(aside)
 }
 
-/// Creates a new log in a directory, with this node as its only replica and the given state.
+/// Returns the path of the directory itself.
+fn root(disk: &dyn Disk) -> PathBuf {
+    // Without a separator at the end.
+    disk.path("").components().collect()
+}
+
+/// Ends leases and locks and jumps ahead of all fences (LO8).
+fn begun_again(machine: Machine, mutation: Mutation) -> Machine {
+    seam!(in mutation, RestoredAsIs => return machine);
+    machine.begun_again()
+}
+
+/// Creates a new log on a disk, with this node as its only replica and the given state.
 async fn found(
-    directory: &Path,
-    node: &str,
-    address: &str,
+    disk: Arc<dyn Disk>,
+    (node, address): (&str, &str),
     machine: Machine,
     term: u64,
+    mutation: Mutation,
 ) -> Result<Report, OfflineError> {
-    let machine = machine.begun_again();
-    let disk = open(directory)?;
+    let machine = begun_again(machine, mutation);
+    let directory = &*root(&*disk);
     // Use an id above all earlier ones (M2) and a term above all earlier ones, so that no epoch occurs twice.
     let replica = machine.highest_replica().0 + 1;
     let log = u128::from_le_bytes(random()?);

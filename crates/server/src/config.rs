@@ -4,6 +4,7 @@ use crate::access::AuthConfig;
 use crate::audit::AuditConfig;
 use crate::error::StartError;
 use crate::rates::RateLimits;
+use convoke_checks::CheckerConfig;
 use convoke_tls::NodeTls;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,6 +24,11 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Settings of the DNS server; `None` if DNS is off.
     pub dns: Option<convoke_dns::Config>,
+    /// Address of a listener that serves Consul's HTTP API alone, `host:port`; `None` for none. The client port serves it
+    /// as well.
+    pub consul: Option<String>,
+    /// The runner of health checks. Loopback addresses are also allowed if the client port is bound to one.
+    pub checks: CheckerConfig,
     /// Access control; `None` allows everything to everybody.
     pub auth: Option<AuthConfig>,
     /// Audit log; `None` writes none.
@@ -132,6 +138,8 @@ impl Default for Config {
             tls: None,
             allowed_hosts: Vec::new(),
             dns: None,
+            consul: None,
+            checks: CheckerConfig::default(),
             auth: None,
             audit: None,
             limits: ServerLimits::default(),
@@ -196,9 +204,11 @@ impl Config {
             _ => {}
         }
         // A host name is resolved, and checked, when the port is bound.
-        let public = self.bind.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
-        if public && !self.insecure_public {
-            return Err(StartError::Public { address: self.bind.clone() });
+        for bind in [&self.bind].into_iter().chain(&self.consul) {
+            let public = bind.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+            if public && !self.insecure_public {
+                return Err(StartError::Public { address: bind.clone() });
+            }
         }
         self.dns.as_ref().map_or(Ok(()), |dns| Ok(dns.validate()?))
     }

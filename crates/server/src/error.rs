@@ -10,6 +10,11 @@ pub enum StartError {
     )]
     Bind { address: String, source: std::io::Error },
     #[error(
+        "cannot listen for Consul's HTTP API on {address}: {source}; is a Consul agent running there? choose another \
+         consul.port"
+    )]
+    BindConsul { address: String, source: std::io::Error },
+    #[error(
         "{address} is reachable from other machines and every process that can connect to it has full access: \
          bind to a loopback address; set tls.client and tls.peer to required and auth.enabled to true; \
          or allow it with insecure_public (--insecure-public)"
@@ -21,6 +26,8 @@ pub enum StartError {
     Audit(#[from] crate::audit::AuditError),
     #[error(transparent)]
     Dns(#[from] convoke_dns::StartError),
+    #[error("{0}")]
+    Checks(String),
     #[error("{name} is 0: set it to at least 1")]
     Zero { name: &'static str },
 }

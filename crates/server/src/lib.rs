@@ -23,9 +23,12 @@ mod access;
 mod audit;
 mod clocks;
 mod config;
+mod consul;
 mod convert;
+mod draining;
 mod encoded;
 mod error;
+mod forgetting;
 mod grpc;
 mod http;
 mod listing;
@@ -39,14 +42,15 @@ mod surface;
 mod traces;
 mod watchers;
 
-#[doc(hidden)]
 pub use access::time_of_authorisations;
 pub use access::{AuthConfig, AuthError};
 pub use audit::{AuditConfig, AuditError, AuditTarget};
 pub use config::{Config, ServerLimits, Timeouts};
+#[doc(hidden)]
+pub use convoke_checks::CheckerConfig;
 pub use error::StartError;
 pub use grpc::{log_service, method_permissions};
-pub use http::{route_permissions, served as routes};
+pub use http::{consul_route_permissions, route_permissions, served as routes};
 pub use log::{Directory, registered_logs};
 pub use rates::{RateLimits, Rates};
 pub use server::{Bound, Server};

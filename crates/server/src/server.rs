@@ -7,7 +7,9 @@ use crate::error::StartError;
 use crate::log::LogPlane;
 use crate::net::{self, Stage};
 use crate::rates::RateLimiter;
+use crate::service::Service;
 use crate::surface::Surface;
+use convoke_checks::{Checker, CheckerConfig};
 use convoke_dns::Dns;
 use convoke_node::{Ending, NodeHandle};
 use convoke_replica::LogHandle;
@@ -23,7 +25,10 @@ pub struct Bound {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
+    /// For Consul's HTTP API alone.
+    consul: Option<(TcpListener, SocketAddr)>,
     dns: Option<convoke_dns::Bound>,
+    checker: Checker,
     gate: Gate,
     audit: Prepared,
 }
@@ -36,6 +41,7 @@ pub struct Server {
     shutdown: std::time::Duration,
     stage: watch::Sender<Stage>,
     accepting: JoinHandle<()>,
+    consul: Option<SocketAddr>,
     following: JoinHandle<()>,
 }
 
@@ -45,14 +51,28 @@ impl Server {
         config.validate()?;
         let gate = Gate::open(config.auth.as_ref())?;
         let audit = Prepared::open(config.audit.as_ref())?;
-        let listener = net::listen(&config).await?;
-        let address =
-            listener.local_addr().map_err(|source| StartError::Bind { address: config.bind.clone(), source })?;
+        let listen = async |at: &str| {
+            let listener = net::listen(&config, at).await?;
+            let address = listener.local_addr();
+            let address = address.map_err(|source| StartError::Bind { address: at.to_owned(), source })?;
+            Ok::<_, StartError>((listener, address))
+        };
+        let (listener, address) = listen(&config.bind).await?;
+        let consul = match &config.consul {
+            Some(at) => Some(listen(at).await.map_err(|error| match error {
+                StartError::Bind { address, source } => StartError::BindConsul { address, source },
+                other => other,
+            })?),
+            None => None,
+        };
         let dns = match &config.dns {
             Some(config) => Some(Dns::bind(config).await?),
             None => None,
         };
-        Ok(Bound { config, listener, address, dns, gate, audit })
+        let allow_loopback = config.checks.allow_loopback || address.ip().is_loopback();
+        let checks = CheckerConfig { allow_loopback, ..config.checks.clone() };
+        let checker = Checker::new(&checks).map_err(StartError::Checks)?;
+        Ok(Bound { config, listener, address, consul, dns, checker, gate, audit })
     }
 
     /// Binds and serves, for a node that does not advertise the address.
@@ -63,6 +83,11 @@ impl Server {
     /// Returns the address of the client port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the address of the listener for Consul's HTTP API, if there is one.
+    pub fn consul_address(&self) -> Option<SocketAddr> {
+        self.consul
     }
 
     /// Returns the address of the DNS server, if there is one.
@@ -92,29 +117,34 @@ impl Bound {
 
     /// Serves a node in the current tokio runtime, and its log plane if it runs one.
     pub fn serve(self, node: NodeHandle, log: Option<LogHandle>) -> Server {
-        let Bound { config, listener, address, dns, gate, audit } = self;
+        let Bound { config, listener, address, consul, dns, checker, gate, audit } = self;
+        let dns = dns.map(|dns| dns.serve_shown(node.clone(), gate.shown_by_dns()));
+        let mut own_ports = vec![address.port(), node.local_address().port()];
+        own_ports.extend(dns.as_ref().map(|dns| dns.address().port()));
+        own_ports.extend(consul.as_ref().map(|(_, address)| address.port()));
         let audit = audit.start(node.id().as_str());
         let shutdown = config.timeouts.shutdown;
         let (stage, stages) = watch::channel(Stage::Serving);
         let rates = Arc::new(RateLimiter::new(config.rates));
         let log = log.map(|log| LogPlane::new(log, node.clone(), &config, address, stages.clone(), rates.clone()));
-        let surface = Surface::new(
-            config,
-            address,
-            node.clone(),
-            log,
-            dns.map(|dns| dns.serve_shown(node, gate.shown_by_dns())),
-            (gate, audit, rates),
-        );
+        let surface =
+            Surface::new(config, address, node, log, dns, checker.with_own_ports(own_ports), (gate, audit, rates));
         let following = tokio::spawn(surface.clone().follow());
+        let consul_address = consul.as_ref().map(|(_, address)| *address);
         let accepting = tokio::spawn({
             let surface = surface.clone();
             async move {
                 surface.health.publish(surface.node.phase()).await;
-                net::accept(listener, surface, stages).await;
+                let service = Service::new(&surface);
+                let of_consul = async {
+                    if let Some((listener, _)) = consul {
+                        net::accept(listener, surface.clone(), service.only_consul(), stages.clone()).await;
+                    }
+                };
+                tokio::join!(of_consul, net::accept(listener, surface.clone(), service.clone(), stages.clone()));
             }
         });
-        Server { address, surface, shutdown, stage, accepting, following }
+        Server { address, surface, shutdown, stage, accepting, consul: consul_address, following }
     }
 }
 

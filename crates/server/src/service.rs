@@ -1,6 +1,7 @@
 //! Serves the calls of one connection. gRPC and HTTP share it and differ in the content type.
 
 use crate::access::{Caller, KnownCaller, StreamEnd};
+use crate::consul;
 use crate::grpc::Services;
 use crate::http;
 use crate::surface::Surface;
@@ -32,6 +33,8 @@ pub(crate) struct Service {
     surface: Arc<Surface>,
     grpc: Services,
     http: Router,
+    /// Serves Consul's HTTP API alone.
+    only_consul: bool,
     connection: Arc<ClientConnection>,
 }
 
@@ -56,6 +59,8 @@ pub(crate) struct ClientConnection {
     open_calls: AtomicUsize,
     /// All calls so far.
     calls: AtomicU64,
+    /// Open watches of keys, locks and elections (H11).
+    pub(crate) key_watches: AtomicUsize,
     /// Bytes of gRPC messages that no rate limit has counted yet.
     received: AtomicU64,
 }
@@ -166,8 +171,14 @@ impl Service {
             surface: surface.clone(),
             grpc: Services::new(surface),
             http: http::router(surface),
+            only_consul: false,
             connection: Arc::default(),
         }
+    }
+
+    /// Returns the service of the listener for Consul's HTTP API.
+    pub(crate) fn only_consul(&self) -> Self {
+        Service { only_consul: true, ..self.clone() }
     }
 
     /// Returns the service for one connection.
@@ -182,12 +193,15 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = Pin<Box<dyn Future<Output = Result<Response<CountedReply>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        consul::take_token(&mut request);
         request.extensions_mut().insert(self.connection.clone());
         let call = OpenCall::on(&self.connection);
         let authenticated = self.surface.admit(&self.connection, &request);
         let end = authenticated.as_ref().ok().and_then(|caller| StreamEnd::of(&self.surface, &self.connection, caller));
         request.extensions_mut().insert(Authenticated(authenticated));
-        if is_grpc(request.headers()) {
+        if self.only_consul && !request.uri().path().starts_with(consul::PREFIX) {
+            *request.uri_mut() = consul::elsewhere();
+        } else if is_grpc(request.headers()) {
             let grpc = self.grpc.clone();
             return Box::pin(async move {
                 Ok(grpc.call(request).await.map(|reply| CountedReply::new(reply, call, end, true)))

@@ -13,6 +13,7 @@ use crate::net::Addresses;
 use crate::rates::RateLimiter;
 use crate::watchers::Watchers;
 use crate::{grpc, http};
+use convoke_checks::Checker;
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
 use convoke_proto::Error;
@@ -32,6 +33,8 @@ pub(crate) struct Surface {
     /// Address of the client port.
     pub(crate) address: SocketAddr,
     pub(crate) dns: Option<Dns>,
+    /// Runs the health checks of the members that this node owns.
+    pub(crate) checker: Arc<Checker>,
     /// Who may call.
     pub(crate) gate: Gate,
     /// Records changes and denials.
@@ -98,6 +101,7 @@ impl Surface {
         node: NodeHandle,
         log: Option<LogPlane>,
         dns: Option<Dns>,
+        checker: Arc<Checker>,
         (gate, audit, rates): (Gate, Audit, Arc<RateLimiter>),
     ) -> Arc<Surface> {
         let gates = Gates::new(&config.limits);
@@ -115,6 +119,7 @@ impl Surface {
             config,
             address,
             dns,
+            checker,
             gate,
             audit,
             gates,
@@ -146,6 +151,7 @@ impl Surface {
         tokio::select! {
             () = self.health.follow(&self.node) => {}
             () = sweeping => {}
+            () = convoke_checks::run(self.node.clone(), self.checker.clone()) => {}
             () = self.clocks.follow(&self.node, &self.peers) => {}
             () = self.gate.follow_files() => {}
             () = self.gate.follow_revocations(&self.node) => {}

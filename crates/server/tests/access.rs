@@ -7,17 +7,22 @@ mod support;
 
 use bytes::Bytes;
 use convoke_access::Verb;
+use convoke_proto::v1;
+use convoke_proto::v1::watch_event::Event;
 use convoke_testkit::eventually;
 use http_body_util::{BodyExt, Full};
 use support::Served;
 use support::access::{Keys, restricted};
-use support::http::{answer, open, request};
+use support::http::{Sse, answer, open, request};
 
 /// Fills the parameters of a path.
 fn concrete(path: &str) -> String {
     let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
     let path = path.replace("{id}", "nobody").replace("{*key}", "a/b").replace("{number}", "1");
-    path.replace("{resource}", "status").replace("{file}", "app.js").replace("{name}", "nobody")
+    path.replace("{check}", "nobody")
+        .replace("{resource}", "status")
+        .replace("{file}", "app.js")
+        .replace("{name}", "nobody")
 }
 
 /// Sends a request and returns the status. The body of a stream is not read.
@@ -210,6 +215,13 @@ async fn members_of_unreadable_services_do_not_exist() {
     assert_eq!(hidden.body_text().replace("w-1", "w-0"), missing.body_text());
     keys.send(&served, &token, "GET", "/api/v1/members/w-1/explain", "").await.rejected(404, "NOT_FOUND");
     keys.send(&served, &token, "GET", "/api/v1/members/o-1/explain", "").await.ok();
+    // Members that have left are explained to those who might have read them.
+    keys.send(&served, &operator, "PUT", &format!("{session}/members/w-2"), r#"{"service":"web"}"#).await.ok();
+    keys.send(&served, &operator, "DELETE", &format!("{session}/members/w-2"), "").await.ok();
+    keys.send(&served, &operator, "GET", "/api/v1/members/w-2/explain", "").await.ok();
+    let left = keys.send(&served, &token, "GET", "/api/v1/members/w-2/explain", "").await;
+    left.rejected(404, "NOT_FOUND");
+    assert_eq!(left.body_text().replace("w-2", "w-0"), missing.body_text());
     let services = keys.send(&served, &token, "GET", "/api/v1/services", "").await.ok().to_string();
     assert!(services.contains("orders") && !services.contains("web"), "{services}");
     // The session's secret alone does not allow a change of a member (AU17).
@@ -223,6 +235,131 @@ async fn members_of_unreadable_services_do_not_exist() {
     let body = r#"{"service":"orders"}"#;
     let takeover = keys.send(&served, &other, "PUT", &format!("{session}/members/o-1?takeover"), body).await;
     assert!(takeover.body_text().contains("takeover service:orders"), "{takeover:?}");
+}
+
+/// Everybody may register the id of a member that is down, but nobody may take it away from a service of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_down_stays_in_its_service() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &[]).await;
+    let session = async |token: &str, body: &str| {
+        let created = keys.send(&served, token, "POST", "/api/v1/sessions", body).await.ok();
+        format!("/api/v1/sessions/{}", created["session"].as_str().unwrap())
+    };
+    let put = async |token: &str, session: &str, id: &str, service: &str| {
+        let body = format!(r#"{{"service":"{service}"}}"#);
+        keys.send(&served, token, "PUT", &format!("{session}/members/{id}"), &body).await
+    };
+    let web = keys.token("web", &["register service:web", "register service:new-web", "read service:*"]);
+    let short = session(&web, r#"{"timeout_ms":1000}"#).await;
+    for id in ["w-1", "w-2", "w-3"] {
+        put(&web, &short, id, "web").await.ok();
+    }
+    eventually("the members are down", async || {
+        keys.send(&served, &web, "GET", "/api/v1/members/w-3", "").await.ok()["status"] == "down"
+    })
+    .await;
+    let orders = keys.token("orders", &["register service:orders"]);
+    let other = session(&orders, "{}").await;
+    put(&orders, &other, "w-1", "orders").await.rejected(409, "ALREADY_REGISTERED");
+    let both = keys.token("both", &["register service:web", "register service:orders"]);
+    let third = session(&both, "{}").await;
+    put(&both, &third, "w-1", "orders").await.ok();
+    // Its own principal may move it, and others of the same service may replace it.
+    let renamed = keys.token("web", &["register service:new-web"]);
+    let fourth = session(&renamed, "{}").await;
+    put(&renamed, &fourth, "w-2", "new-web").await.ok();
+    put(&both, &third, "w-3", "web").await.ok();
+}
+
+/// The position of a list names the member at which the next page begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_of_lists_name_no_unreadable_members() {
+    let keys = Keys::new();
+    let served = restricted(&keys, &["read service:orders"]).await;
+    let operator = keys.token("operator", &["* *"]);
+    let session = keys.send(&served, &operator, "POST", "/api/v1/sessions", "{}").await.ok();
+    let session = format!("/api/v1/sessions/{}", session["session"].as_str().unwrap());
+    for (id, service) in [("a-1", "accounts"), ("o-1", "orders"), ("w-1", "web")] {
+        let body = format!(r#"{{"service":"{service}"}}"#);
+        keys.send(&served, &operator, "PUT", &format!("{session}/members/{id}"), &body).await.ok();
+    }
+    let mut path = "/api/v1/members?limit=1".to_owned();
+    let mut shown = Vec::new();
+    loop {
+        let page = served.get(&path).await.ok();
+        shown.extend(page["members"].as_array().unwrap().iter().map(|member| member["service"].to_string()));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        assert!(!next.contains("accounts") && !next.contains("web"), "{next}");
+        path = format!("/api/v1/members?limit=1&cursor={}", next.replace(":", "%3A"));
+    }
+    assert_eq!(shown, ["\"convoke\"", "\"orders\""]);
+}
+
+/// A resumed watch also sends members that do not match its filter, because they may have matched before. It must not send
+/// those that the caller may not read, whatever position and versions the caller shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn resumed_watches_name_no_unreadable_members() {
+    let keys = Keys::new();
+    // A node that started alone reports no absence for a heartbeat timeout (N3), so the timeout is short here.
+    let brief = |config: &mut convoke_node::Config| {
+        config.timers.heartbeat_interval = std::time::Duration::from_millis(500);
+        config.timers.heartbeat_timeout = std::time::Duration::from_secs(3);
+    };
+    let auth = keys.config(&["read service:orders"]);
+    let served = Served::start("n0", &[], brief, |server| server.auth = Some(auth)).await;
+    let operator = keys.token("operator", &["* *"]);
+    let session = keys.send(&served, &operator, "POST", "/api/v1/sessions", "{}").await.ok();
+    let session = format!("/api/v1/sessions/{}", session["session"].as_str().unwrap());
+    let write = async |method: &str, id: &str, body: &str| {
+        keys.send(&served, &operator, method, &format!("{session}/members/{id}"), body).await.ok();
+    };
+    for (id, service) in [("o-1", "orders"), ("o-2", "orders"), ("w-1", "web"), ("w-2", "web")] {
+        write("PUT", id, &format!(r#"{{"service":"{service}"}}"#)).await;
+    }
+    let mut sse = Sse::open(&served, "", "").await;
+    sse.until("caught-up").await;
+    let position = sse.last_id.clone();
+    let (_, token) = watched(&served, v1::Resume::default()).await;
+    write("PATCH", "w-1", r#"{"k":"v"}"#).await;
+    write("DELETE", "w-2", "").await;
+    write("DELETE", "o-2", "").await;
+
+    let by_token = v1::Resume { token: token.clone(), ..v1::Resume::default() };
+    let (events, _) = watched(&served, by_token).await;
+    assert!(events[0].contains("Reset") && !events.concat().contains("\"w-"), "{events:?}");
+    let mut sse = Sse::open(&served, "", &position).await;
+    let events = sse.until("caught-up").await;
+    assert_eq!(events.first().map(String::as_str), Some("reset"), "{events:?}");
+    assert!(events.contains(&"snapshot o-1".to_owned()) && !events.join(" ").contains(" w-"), "{events:?}");
+    // Ids that the caller guesses: those that exist look like others.
+    let guessed = ["o-2", "w-1", "w-2", "nobody"].map(|id| (id.to_owned(), "0.1.00000001".to_owned()));
+    let known = v1::resume::Known { versions: guessed.into() };
+    let by_versions = v1::Resume { known: Some(known), ..v1::Resume::default() };
+    let (events, _) = watched(&served, by_versions).await;
+    let gone = |id: &str| events.iter().find(|event| event.contains(&format!("\"{id}\""))).cloned().unwrap();
+    assert_ne!(gone("o-2").replace("o-2", "nobody"), gone("nobody"), "the version of the tombstone");
+    for id in ["w-1", "w-2"] {
+        assert_eq!(gone(id).replace(id, "nobody"), gone("nobody"));
+    }
+}
+
+/// Returns the events of a gRPC watch of a caller without credentials, up to caught-up, and the token of the next mark.
+async fn watched(served: &Served, resume: v1::Resume) -> (Vec<String>, Vec<u8>) {
+    let request = v1::WatchRequest { filter: String::new(), resume: Some(resume) };
+    let mut watch = support::grpc::registry(served).await.watch(request).await.unwrap().into_inner();
+    let mut events = Vec::new();
+    loop {
+        match support::grpc::next(&mut watch).await {
+            Event::CaughtUp(_) => break,
+            event => events.push(format!("{event:?}")),
+        }
+    }
+    loop {
+        if let Some(Event::Mark(mark)) = watch.message().await.unwrap().unwrap().event {
+            return (events, mark.token);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -429,4 +566,36 @@ async fn the_sdk_locks_with_grants_for_one_lock() {
     let denied = kv.put("jobs/1", "x").await.unwrap_err();
     assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
     drop(held);
+}
+
+/// Each grant of the log is enough for the SDK to do what it allows, and a denial is reported as one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_needs_one_grant_for_each_read() {
+    use convoke_client::log::Consistency::Linearizable;
+    use convoke_client::log::{Ambassador, connector};
+    use convoke_client::{Client, ErrorCode, Event, TokenSource};
+    let keys = Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let timeout = std::time::Duration::from_secs(10);
+    let (seeds, token) =
+        ([cluster.served(0).address().to_string()], |grant| TokenSource::fixed(keys.token("a", &[grant])));
+    let client =
+        |grant| Client::builder().seeds(seeds.clone()).token(token(grant)).operation_timeout(timeout).build().unwrap();
+    let kv = |grant| client(grant).kv();
+    let ambassador = |grant| Ambassador::start_with(seeds.clone(), connector(None, Some(token(grant)))).unwrap();
+    let reader = client("read service:web");
+    let mut watch = reader.watch("").unwrap();
+    while watch.next().await.expect("the watch goes on") != Event::CaughtUp {}
+    kv("read lock:L").locks().show("L", Linearizable).await.unwrap();
+    kv("read election:E").elections().leader("E").await.unwrap();
+    kv("read election:E").elections().observe("E").next().await.unwrap().unwrap();
+    kv("observe log").locks().list("", 10, Linearizable).await.unwrap();
+    kv("observe log").leases().list(0, 10, Linearizable).await.unwrap();
+    ambassador("backup log").backup(Some(timeout)).await.unwrap();
+    ambassador("reconfigure log").upgrade(Some(timeout)).await.unwrap();
+    let denied = kv("read lock:L").locks().show("M", Linearizable).await.unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
+    // Without any grant of the log, no node lets the client in.
+    let denied = kv("observe cluster").get("a").await.unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied, "{denied}");
 }

@@ -17,7 +17,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 fn drain_member(id: &str) -> v1::DrainRequest {
-    v1::DrainRequest { target: Some(v1::drain_request::Target::Member(id.into())) }
+    v1::DrainRequest { target: Some(v1::drain_request::Target::Member(id.into())), ..Default::default() }
 }
 
 fn undrain_member(id: &str) -> v1::UndrainRequest {
@@ -76,7 +76,7 @@ async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
     eventually("it is undrained everywhere", async || drained("a", false)).await;
     for (node, id) in [("", "convoke.n1"), ("n1", "convoke.n1"), ("n0", "convoke.n0")] {
         let target = Some(v1::drain_request::Target::Node(node.into()));
-        admin.drain(v1::DrainRequest { target }).await.unwrap();
+        admin.drain(v1::DrainRequest { target, ..Default::default() }).await.unwrap();
         eventually("the node is drained everywhere", async || drained(id, true)).await;
         let target = Some(v1::undrain_request::Target::Node(node.into()));
         admin.undrain(v1::UndrainRequest { target }).await.unwrap();
@@ -85,7 +85,7 @@ async fn members_and_nodes_are_drained_and_undrained_from_anywhere() {
     assert_eq!(code(admin.drain(drain_member("x")).await.unwrap_err()), ErrorCode::NotFound);
     assert_eq!(code(admin.undrain(undrain_member("x")).await.unwrap_err()), ErrorCode::NotFound);
     let target = Some(v1::drain_request::Target::Node("nope".into()));
-    let error = Error::from(&admin.drain(v1::DrainRequest { target }).await.unwrap_err());
+    let error = Error::from(&admin.drain(v1::DrainRequest { target, ..Default::default() }).await.unwrap_err());
     assert_eq!((error.code, error.field.as_deref()), (ErrorCode::NotFound, Some("node")));
     assert!(error.message.starts_with("no node \"nope\""), "{error}");
     assert_eq!(code(admin.drain(v1::DrainRequest::default()).await.unwrap_err()), ErrorCode::InvalidArgument);

@@ -188,6 +188,38 @@ async fn a_node_without_access_control_records_changes_too() {
     assert!(!lines.text().contains(session.rsplit('/').next().unwrap()));
 }
 
+/// Both nodes write to one file, and name themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_and_abandoned_calls_are_recorded() {
+    let (keys, lines) = (Keys::new(), Lines::new());
+    let audit = Some(lines.config());
+    let cluster = keys.log_cluster_with(2, convoke_server::Config { audit, ..Default::default() }).await;
+    let (first, second) = (cluster.served(0), cluster.served(1));
+    let token = keys.token("alice", &["register service:web", "lock lock:jobs"]);
+    // A session of one node, used at the other.
+    let session = keys.send(first, &token, "POST", "/api/v1/sessions", "{}").await.ok();
+    let path = format!("/api/v1/sessions/{}/members/w-1", session["session"].as_str().unwrap());
+    eventually("the nodes know each other", async || {
+        keys.send(second, &token, "PUT", &path, r#"{"service":"web"}"#).await.status == 200
+    })
+    .await;
+    let register = serde_json::json!({
+        "action": "PUT /api/v1/sessions/{session}/members/{id}", "forwarded": true, "result": "OK",
+        "node": first.node.id().as_str(), "principal": "token/alice",
+    });
+    lines.with(register).await;
+    // The second caller waits for the lock, and disconnects.
+    let acquire = |wait: u64| format!(r#"{{"ttl_ms":600000,"wait_ms":{wait}}}"#);
+    keys.send(first, &token, "POST", "/api/v1/locks/jobs", &acquire(0)).await.ok();
+    let mut sender = open(first.address()).await;
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let waiting = sender.send_request(request("POST", "/api/v1/locks/jobs", &headers, acquire(600_000)));
+    assert!(tokio::time::timeout(Duration::from_secs(1), waiting).await.is_err(), "the lock is held");
+    drop(sender);
+    lines.with(serde_json::json!({ "action": "POST /api/v1/locks/{name}", "result": "CANCELLED" })).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_writes_everything() {
     let lines = Lines::new();

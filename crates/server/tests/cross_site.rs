@@ -64,13 +64,15 @@ async fn no_route_serves_pages_of_other_sites() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_forbids_to_guess_its_type() {
+async fn every_answer_forbids_to_guess_its_type_and_to_run_it() {
     let served = Served::alone().await;
     let paths = convoke_server::routes().into_iter().map(|(method, path)| (method, concrete(path)));
     for (method, path) in paths.chain([("GET".into(), "/nowhere".into()), ("POST".into(), "/healthz".into())]) {
         for host in ["localhost", "evil.example"] {
             let found = send(&served, &method, &path, host, &[]).await;
             assert_eq!(found.headers["x-content-type-options"], "nosniff", "{method} {path} {found:?}");
+            let policy = found.headers["content-security-policy"].to_str().unwrap();
+            assert!(policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
         }
     }
 }

@@ -62,7 +62,8 @@ async fn status_nodes_and_services_are_shown() {
     assert_eq!(brief(&nodes[1]), (json!("n1"), json!("up"), json!(false)));
     assert_eq!(nodes[1]["address"], cluster[1].address().to_string());
     let services = cluster[0].get("/api/v1/services").await.ok();
-    assert_eq!(services["services"][1], json!({"service": "orders", "up": 2, "down": 0, "drained": 0}));
+    let orders = json!({"service": "orders", "up": 2, "down": 0, "drained": 0, "critical": 0, "panic": false});
+    assert_eq!(services["services"][1], orders);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -278,9 +278,16 @@ async fn h9_a_node_without_a_replica_rejects_what_only_a_replica_may_serve() {
     let outside = cluster.outsider().await;
     let mut client = log_client(cluster.served(outside)).await;
     let wanted = v1::KeyWatchRequest { replica_only: true, ..request(prefix("")) };
-    let error = Error::from(client.watch(wanted).await.unwrap_err());
-    assert_eq!(error.code, ErrorCode::NotReady, "{error}");
-    assert_eq!(error.log.unwrap().replicas[0].address, cluster.served(0).address().to_string());
+    // A node that has just started does not know the group yet.
+    let log = loop {
+        let error = Error::from(client.watch(wanted.clone()).await.unwrap_err());
+        assert_eq!(error.code, ErrorCode::NotReady, "{error}");
+        if let Some(log) = error.log {
+            break log;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(log.replicas[0].address, cluster.served(0).address().to_string());
 }
 
 /// Returns the next events of a stream.

@@ -154,12 +154,27 @@ async fn invalid_transactions_are_rejected_with_the_field() {
         // Serde reports some errors at the element that contains the field.
         assert!(named == field || field.starts_with(&named) && !named.is_empty(), "{body}: {answer:?}");
     }
+    for (body, words) in [
+        (r#"{"else":[{"put":{"key":"a","value":"1"}},{"delete":{"key":"","prefix":true}}]}"#, "changes \"a\" twice"),
+        (
+            r#"{"compare":[{"key":"a","target":"version","value":-1}],"then":[]}"#,
+            "expected text, a number of at least 0, true or false",
+        ),
+    ] {
+        let answer = cluster.http(0, "POST", "/api/v1/txn", body).await;
+        assert_eq!(answer.status, 400, "{body}");
+        let message = answer.json::<Value>()["error"]["message"].to_string().replace('\\', "");
+        assert!(message.contains(words), "{body}: {message}");
+    }
     let write = r#"{"then":[{"put":{"key":"a","value":"1"}}]}"#;
     let answer = cluster.http(0, "POST", "/api/v1/txn?consistency=local", write).await;
     assert_eq!(answer.rejected(400, "INVALID_ARGUMENT").as_deref(), Some("consistency"));
     let answer =
         cluster.http(0, "POST", "/api/v1/txn", r#"{"then":[{"put":{"key":"a","value":"1","lease":"99"}}]}"#).await;
     assert_eq!(answer.rejected(404, "NOT_FOUND").as_deref(), Some("lease"));
+    let free = r#"{"compare":[{"key":"free","target":"lease","value":"0"}],"then":[{"get":{"key":"free"}}]}"#;
+    let answer = cluster.http(0, "POST", "/api/v1/txn", free).await;
+    assert_eq!(answer.json::<Value>()["succeeded"], true, "a key without a lease has the lease 0");
     let large = json!({"then": [{"put": {"key": "a", "value": "x".repeat(1024 * 1024 + 1)}}]}).to_string();
     cluster.http(0, "POST", "/api/v1/txn", &large).await.rejected(413, "TOO_LARGE");
     for (path, field) in [

@@ -163,6 +163,46 @@ async fn one_stream_has_several_watches() {
     assert_eq!(seen, [(7, 1), (7, 3), (9, 2)]);
 }
 
+/// The watches of all streams of a connection count, also those over HTTP. Another connection has its own limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn h11_the_watches_of_a_connection_are_limited() {
+    const LIMIT: usize = 4_096;
+    let cluster = LogCluster::start(1).await;
+    let address = format!("http://{}", cluster.served(0).address());
+    let channel = tonic::transport::Channel::from_shared(address.clone()).unwrap().connect().await.unwrap();
+    let mut client = LogClient::new(channel.clone());
+    let request = |count: usize| {
+        let which = Some(v1::key_watch::Which::Key("a".into()));
+        let watch = |id| v1::KeyWatch { id, which: which.clone(), ..v1::KeyWatch::default() };
+        v1::KeyWatchRequest { watches: (0..count as u64).map(watch).collect(), ..v1::KeyWatchRequest::default() }
+    };
+    let mut open = Vec::new();
+    for _ in 0..LIMIT / 128 {
+        open.push(client.watch(request(128)).await.unwrap());
+    }
+    let refused = |error: Error| (error.code, error.limit);
+    let expected = (ErrorCode::ResourceExhausted, Some(LIMIT as u64));
+    assert_eq!(refused(client.watch(request(1)).await.err().unwrap().into()), expected);
+    // The same connection over HTTP/2.
+    for path in ["/api/v1/kv-watch?key=a", "/api/v1/elections/e/watch"] {
+        let request = http::Request::get(format!("{address}{path}")).body(tonic::body::Body::empty()).unwrap();
+        let answer = tower::ServiceExt::oneshot(channel.clone(), request).await.unwrap();
+        assert_eq!(answer.status(), 429, "{path}");
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        let error: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&error["error"]["code"], &error["error"]["limit"]), (&json!("RESOURCE_EXHAUSTED"), &json!(LIMIT)));
+    }
+    let metrics = cluster.http(0, "GET", "/metrics", "").await.body;
+    let metrics = String::from_utf8_lossy(&metrics);
+    assert!(metrics.contains("convoke_log_watch_streams_rejected_total 3"), "{metrics}");
+    let another = tonic::transport::Channel::from_shared(address).unwrap().connect().await.unwrap();
+    let mut other = LogClient::new(another);
+    other.watch(request(128)).await.unwrap();
+    // The end of a stream makes room.
+    open.pop();
+    convoke_testkit::eventually("room for a stream", async || client.watch(request(128)).await.is_ok()).await;
+}
+
 /// Watches with the same selection and options share the messages; one that differs, or has another position, does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn h5_equal_watches_of_a_stream_share_their_messages() {

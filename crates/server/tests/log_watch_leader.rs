@@ -68,21 +68,25 @@ async fn h7_a_replica_without_a_leader_ends_its_streams_unless_they_are_stale() 
         progress(&mut fresh).await;
         let stale = watch(cluster.served(index), request(None, true)).await.unwrap();
         let events = Sse::open_at(cluster.served(index), "/api/v1/kv-watch", "").await;
-        streams.push((fresh, stale, events));
+        let mut leaders = Sse::open_at(cluster.served(index), "/api/v1/elections/e/watch", "").await;
+        assert_eq!(leaders.next().await.expect("the current leader").event, "leader");
+        streams.push((fresh, stale, [events, leaders]));
     }
     cluster.kill(leader).await;
-    for (mut fresh, mut stale, mut events) in streams {
+    for (mut fresh, mut stale, watches) in streams {
         let error = end(&mut fresh).await;
         assert_eq!(error.code, ErrorCode::NoQuorum, "{error}");
         assert!(!error.log.unwrap().replicas.is_empty(), "the error names the replicas");
-        let last = loop {
-            let event = events.next().await.expect("the last event is the end");
-            if event.event != "progress" {
-                break event;
-            }
-        };
-        assert_eq!((last.event.as_str(), &last.data["error"]["code"]), ("end", &serde_json::json!("NO_QUORUM")));
-        assert_eq!(events.next().await, None);
+        for mut events in watches {
+            let last = loop {
+                let event = events.next().await.expect("the last event is the end");
+                if event.event == "end" {
+                    break event;
+                }
+            };
+            assert_eq!(last.data["error"]["code"], serde_json::json!("NO_QUORUM"));
+            assert_eq!(events.next().await, None);
+        }
         // Marks that were sent before the others ended may be queued. The last ones are later.
         for _ in 0..50 {
             progress(&mut stale).await;

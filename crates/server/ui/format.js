@@ -60,7 +60,11 @@ export function nodeCounts(nodes) {
 }
 
 /** Status of a member in one word. */
-export const standing = (member) => (member.status === "up" && member.drained ? "drained" : member.status);
+export function standing(member) {
+  if (member.status !== "up") return member.status;
+  if (member.drained) return "drained";
+  return member.health === "critical" || member.health === "warning" ? member.health : "up";
+}
 
 /** A state as a mark with its word: never by colour alone. */
 export function chip(state, words = state) {

@@ -10,6 +10,12 @@ const AGAIN = 3000;
 
 const moment = (ms) => (ms > 0 ? h("time", { datetime: exactly(ms), title: exactly(ms) }, clock(ms)) : "–");
 
+/** Reason and end of a drain. The explanation says how long it still lasts. */
+function maintenance({ reason, until }) {
+  const end = until ? ["until ", moment(until)] : ["until an operator undoes it"];
+  return h("span", {}, ...end, reason ? ` · ${reason}` : "");
+}
+
 function facts(list, pairs) {
   list.replaceChildren(...pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
@@ -32,6 +38,13 @@ export function mount(root, { argument: id }) {
     h("h2", { id: "m-endpoints" }, "Endpoints"),
     endpoints,
   );
+  const checks = h("dl", { class: "facts" });
+  const checksCard = h(
+    "section",
+    { class: "card", "aria-labelledby": "m-checks" },
+    h("h2", { id: "m-checks" }, "Checks"),
+    checks,
+  );
   const why = h("ul", { class: "reasons" });
   const items = h("ol", { class: "timeline" });
   const none = h("p", { class: "hint" });
@@ -46,6 +59,7 @@ export function mount(root, { argument: id }) {
       metadata,
     ),
     endpointsCard,
+    checksCard,
   );
   const body = h(
     "div",
@@ -99,6 +113,7 @@ export function mount(root, { argument: id }) {
         "Client",
         h("a", { class: "mono", href: membersLink(`client == ${quoted(member.client)}`) }, member.client || "–"),
       ],
+      ...(member.maintenance ? [["Drained", maintenance(member.maintenance)]] : []),
       ["Version", h("span", { class: "mono" }, member.version)],
       ["Revision", member.revision || "–"],
       ["Weight", count(member.weight)],
@@ -108,6 +123,15 @@ export function mount(root, { argument: id }) {
     facts(metadata, pairs(member.metadata));
     facts(endpoints, pairs(member.endpoints));
     endpointsCard.hidden = Object.keys(member.endpoints).length === 0;
+    const shown = member.checks ?? [];
+    facts(
+      checks,
+      shown.map((check) => [
+        check.name || check.id,
+        [chip(check.status), ` ${check.type} ${check.target} ${check.output} since `, moment(check.since)],
+      ]),
+    );
+    checksCard.hidden = shown.length === 0;
   });
 
   async function explain() {

@@ -9,7 +9,7 @@ import { VirtualTable } from "./table.js";
 
 /** Limits the memory of the tab in very large clusters. */
 const ROWS_MAX = 50_000;
-const EXAMPLES = ["status == down", "drained", 'meta.version != "v1"', 'locality matches "eu-*"'];
+const EXAMPLES = ["status == down", "health == critical", "drained", 'meta.version != "v1"', 'locality matches "eu-*"'];
 
 const put = (cell, value) => text(cell.firstChild, value);
 const span = (classes) => () => h("span", { class: classes });

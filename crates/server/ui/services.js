@@ -4,8 +4,16 @@ import { attribute, h, keyed, text } from "./dom.js";
 import { count, membersLink, quoted } from "./format.js";
 import { live } from "./live.js";
 
-const PARTS = ["up", "drained", "down"];
-const FILTERS = { up: "routable", drained: "drained and status == up", down: "status == down" };
+const PARTS = ["up", "critical", "drained", "down"];
+const FILTERS = {
+  up: "status == up and not drained and health != critical",
+  critical: "status == up and not drained and health == critical",
+  drained: "drained and status == up",
+  down: "status == down",
+};
+
+/** The members of a service in one of the parts. Critical members are counted as up as well. */
+const size = (service, part) => (part === "up" ? service.up - service.critical : service[part]);
 
 export function mount(root, { query }) {
   const box = h("input", {
@@ -30,8 +38,8 @@ export function mount(root, { query }) {
 
   function update() {
     const wanted = box.value.trim().toLowerCase();
-    const size = (service) => service.up + service.down + service.drained;
-    const by = { name: () => 0, down: (a, b) => b.down - a.down, size: (a, b) => size(b) - size(a) };
+    const all = (service) => service.up + service.down + service.drained;
+    const by = { name: () => 0, down: (a, b) => b.down - a.down, size: (a, b) => all(b) - all(a) };
     const found = live.services
       .filter((service) => service.service.toLowerCase().includes(wanted))
       .sort(by[order.value]);
@@ -86,10 +94,12 @@ export function make({ service }) {
 export function refresh(item, service) {
   const [, bar, words] = item.children;
   PARTS.forEach((part, index) => {
-    bar.children[index].style.flexGrow = service[part];
-    bar.children[index].hidden = service[part] === 0;
-    text(words.children[index], `${count(service[part])} ${part}`);
-    words.children[index].classList.toggle("none", service[part] === 0);
+    const number = size(service, part);
+    bar.children[index].style.flexGrow = number;
+    bar.children[index].hidden = number === 0;
+    const note = part === "critical" && service.panic ? " (too many: all get traffic)" : "";
+    text(words.children[index], `${count(number)} ${part}${note}`);
+    words.children[index].classList.toggle("none", number === 0);
   });
-  attribute(bar, "aria-label", PARTS.map((part) => `${service[part]} ${part}`).join(", "));
+  attribute(bar, "aria-label", PARTS.map((part) => `${size(service, part)} ${part}`).join(", "));
 }

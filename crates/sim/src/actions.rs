@@ -26,6 +26,7 @@ impl World {
                     self.schedule_action(delay, Action::NextOperation);
                 }
             }
+            Action::NextAgentless => self.next_agentless(),
             Action::Serving { host, boot } => self.application_serving(host, boot),
             Action::Start { host } => {
                 if self.hosts[host].state == HostState::Down {

@@ -68,6 +68,7 @@ faults! {
     WatcherReconnect: 6, "watcher reconnect";
     ReplacedProcess: 5, "replaced process sends heartbeats";
     Congestion: 5, "growing delay in one direction";
+    AgentlessOperation: 0, "agentless registration";
     HttpLostAnswer: 0, "HTTP: lost answer";
     HttpLateRequest: 0, "HTTP: late request";
     HttpClientCrash: 0, "HTTP: client crash";
@@ -107,6 +108,10 @@ impl Fault {
     /// Whether runs of this kind must reach the minimum count. A theme uses the faults that belong together, so that
     /// focused runs need not have all everyday faults.
     pub fn is_required(self, kind: Kind) -> bool {
+        // Only some new seeds have agentless members.
+        if self == Fault::AgentlessOperation {
+            return false;
+        }
         match kind {
             Kind::Focused => self.is_thematic(),
             Kind::Full | Kind::Brief => !self.is_thematic(),
@@ -137,6 +142,7 @@ impl Fault {
 pub enum Action {
     NextFault,
     NextOperation,
+    NextAgentless,
     /// A node began to serve: its application registers its names.
     Serving {
         host: usize,
@@ -245,6 +251,7 @@ impl World {
         self.faults.active = true;
         self.schedule_action(0, Action::NextFault);
         self.schedule_action(0, Action::NextOperation);
+        self.begin_agentless();
     }
 
     pub(crate) fn inject(&mut self) {
@@ -351,7 +358,8 @@ impl World {
             | Fault::DuplicateClient
             | Fault::ReplacedProcess => self.client_fault(fault),
             Fault::SlowWatcher | Fault::WatcherReconnect => self.watcher_fault(fault),
-            Fault::Restart
+            Fault::AgentlessOperation
+            | Fault::Restart
             | Fault::Replacement
             | Fault::ClientRestart
             | Fault::ClientLateMessage
@@ -398,6 +406,7 @@ impl World {
         }
         self.crash(host, Crash::Silent);
         self.hosts[host].state = HostState::Gone;
+        self.agentless_lost();
         self.faults.lost_for_good += 1;
         if self.rng.bool() {
             let seeds = vec!["h0:7000".to_owned()];

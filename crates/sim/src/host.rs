@@ -5,9 +5,12 @@ use crate::http::SendResult;
 use crate::invariants::Published;
 use crate::network::{Micros, SECOND};
 use bytes::Bytes;
+use convoke_core::member::Checks;
+use convoke_core::node::{Archive, CheckReport};
 use convoke_core::version::NodeId;
 use convoke_core::{Config, Node, Time};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// After this time without a fault, a node has no excuse.
 pub const CALM: Micros = 15 * SECOND;
@@ -132,6 +135,12 @@ pub struct Host {
     /// Error of the wall clock in milliseconds.
     pub wall_offset: i64,
     pub persisted: u64,
+    /// Agentless members on its disk.
+    pub archive: Archive,
+    /// The checks that this node runs (HC3).
+    pub checks: BTreeMap<String, (u64, Arc<Checks>)>,
+    /// Reports about checks that it received as the owner.
+    pub reports: Vec<CheckReport>,
     pub has_disk: bool,
     pub inbox: VecDeque<Input>,
     pub paused_until: Option<Micros>,
@@ -202,6 +211,9 @@ impl Host {
             clock_base: 0,
             wall_offset: 0,
             persisted: 0,
+            archive: Archive::default(),
+            checks: BTreeMap::new(),
+            reports: Vec::new(),
             has_disk: true,
             inbox: VecDeque::new(),
             paused_until: None,

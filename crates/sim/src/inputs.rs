@@ -5,6 +5,7 @@ use crate::faults::Action;
 use crate::host::Input;
 use crate::invariants::{NO_PANIC, Violation};
 use crate::network::{Item, Kind, SECOND, Site};
+use crate::reach::host_of;
 use crate::trace::{Fold, Line};
 use crate::world::{Crash, Event, World, micros};
 use convoke_core::node::{
@@ -209,7 +210,14 @@ impl World {
             return;
         }
         self.note(format!("n{host} reports {event:?}"));
-        self.hosts[host].met |= matches!(event, RegistryEvent::PeerUp { .. });
+        if let RegistryEvent::PeerUp { node } = &event {
+            self.hosts[host].met = true;
+            let known = self.hosts[host].node.as_ref().map(Node::peers).unwrap_or_default();
+            let other = known.iter().find(|peer| peer.node == *node).and_then(|peer| host_of(&peer.peer_address));
+            if other.is_some_and(|other| self.reach.met(host, other)) {
+                self.update_reach();
+            }
+        }
         match event {
             RegistryEvent::Serving { first, .. } => {
                 self.hosts[host].serving_at = Some(self.now);
@@ -270,6 +278,10 @@ impl World {
                 }
             }
             Effect::Persist { incarnation } => self.hosts[host].persisted = incarnation,
+            Effect::Checks { id, checks: Some(checks) } => drop(self.hosts[host].checks.insert(id.to_string(), checks)),
+            Effect::Checks { id, checks: None } => drop(self.hosts[host].checks.remove(id.as_str())),
+            Effect::CheckReported(report) => self.hosts[host].reports.push(report),
+            Effect::Archive { id, record, floor } => self.hosts[host].archive.apply(id, record, floor),
             Effect::Restart { reason, incarnation, inherited } => {
                 self.note(format!("n{host} restarts itself: {reason:?}, incarnation {incarnation}"));
                 let collisions = self.hosts[host].collisions + u32::from(reason != RestartReason::PausedTooLong);

@@ -5,6 +5,7 @@
 //! invariants.
 
 mod actions;
+pub mod agentless;
 pub mod client;
 mod congestion;
 pub mod drive;

@@ -7,7 +7,7 @@ use crate::network::{Item, Micros, SECOND, Site};
 use crate::world::{Crash, Event, World};
 use convoke_core::Node;
 use convoke_core::member::Status;
-use convoke_core::node::{InheritedState, PeerState, SlotView, Start};
+use convoke_core::node::{Archive, InheritedState, PeerState, SlotView, Start};
 
 /// Time in which peers detect a crash: with a closed connection, and without one.
 const DETECTED_BY_END: Micros = SECOND;
@@ -46,9 +46,13 @@ impl World {
         held.wake_missed = false;
         held.busy_until = now;
         let persisted = if held.has_disk { held.persisted } else { 0 };
+        if !held.has_disk {
+            held.archive = Archive::default();
+        }
+        let archive = held.archive.clone();
         held.published = Published::default();
         let (collisions, wall_ms) = (held.collisions, held.wall_ms(now));
-        let start = Start { persisted, nonce, collisions, inherited, wall_ms, publish: true, mutation };
+        let start = Start { persisted, nonce, collisions, inherited, archive, wall_ms, publish: true, mutation };
         let node = Node::new(held.config.clone(), start, held.time(now)).expect("the configuration was validated");
         held.node = Some(node);
         for (conn, side) in std::mem::take(&mut held.silenced) {
@@ -88,6 +92,7 @@ impl World {
         held.boot += 1;
         held.collisions = 0;
         held.inbox.clear();
+        held.checks.clear();
         held.dials.clear();
         held.dark = crash == Crash::Silent;
         held.stopped_at = Some(now);
@@ -102,6 +107,7 @@ impl World {
         }
         self.detach_watchers(host);
         self.update_reach();
+        self.agentless_lost();
     }
 
     /// Requires that every host with a link to a crashed node detects it in time: at once if the connection closes,

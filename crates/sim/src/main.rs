@@ -75,7 +75,7 @@ enum Command {
     },
     /// Check that every deliberate bug is caught.
     Mutants {
-        #[arg(long, default_value_t = 200)]
+        #[arg(long, default_value_t = 400)]
         seeds: u64,
         #[arg(long)]
         name: Option<String>,

@@ -176,6 +176,8 @@ fn setup(rng: &mut fastrand::Rng, seed: u64, nodes: usize, timers: Timers) -> Se
         topology: topologies[rng.usize(..topologies.len())],
         timers,
         limits: limits(rng),
+        // Not drawn: it changes no other part of the plan.
+        rebalance: seed.is_multiple_of(2),
         ..Setup::default()
     }
 }

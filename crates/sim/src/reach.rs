@@ -4,9 +4,10 @@
 //! ways, and one of the pair has the address of the other. A pause of the observing node does not break a path: a node
 //! must not judge others by its own pause (L5).
 //!
-//! A node process has the addresses of its seeds. It learns those of all nodes it was joined with for a while, and keeps
-//! them until it ends (P4). From each of them it also learns the addresses of nodes whose records have not expired there
-//! (P8).
+//! A node process has the addresses of its seeds. It learns those of all nodes it was linked to, or joined with for a
+//! while, and keeps them until it ends (P4). From each of them it also learns the addresses of nodes whose records have
+//! not expired there (P8). A node has one address per node id: it loses the address of a node if it meets a second
+//! process with its id.
 
 use crate::host::Host;
 use crate::network::{Micros, SECOND, Site};
@@ -85,6 +86,8 @@ pub struct Reach {
     offers: BTreeMap<(usize, usize), Stretch>,
     /// The hosts whose addresses the current process of a host has, as a set of bits.
     known: BTreeMap<usize, u128>,
+    /// The hosts in `known` of which the process has the address of a second process instead.
+    replaced: BTreeMap<usize, u128>,
     /// Pairs of hosts whose link delivers too late, with the number of such faults.
     congested: BTreeMap<(usize, usize), u32>,
     /// When a second process with the id of a node last started or ended.
@@ -138,6 +141,12 @@ impl Reach {
         self.known.entry(host).and_modify(|known| *known |= kept);
     }
 
+    /// A host has a link to another one, and so its address. Returns whether it did not have it before.
+    pub(crate) fn met(&mut self, host: usize, other: usize) -> bool {
+        let known = self.known.entry(host).or_default();
+        std::mem::replace(known, *known | bit(other)) & bit(other) == 0
+    }
+
     /// The link between two hosts delivers too late, or in time again.
     pub(crate) fn set_congested(&mut self, hosts: [usize; 2], congested: bool) {
         let count = self.congested.entry((hosts[0].min(hosts[1]), hosts[0].max(hosts[1]))).or_default();
@@ -153,7 +162,10 @@ impl Reach {
     }
 
     fn can_find(&self, one: usize, other: usize) -> bool {
-        self.known_to(one) & bit(other) != 0 || self.known_to(other) & bit(one) != 0
+        let has_address = |host: usize, other: usize| {
+            self.known_to(host) & !self.replaced.get(&host).copied().unwrap_or(0) & bit(other) != 0
+        };
+        has_address(one, other) || has_address(other, one)
     }
 
     /// Hosts that have been joined since `before` have each other's addresses, and those of the hosts that reached the
@@ -201,6 +213,20 @@ impl World {
         2 * (delay + LATENCY_MAX) + 2 * micros(timers.ping_interval) >= micros(timers.ping_timeout)
     }
 
+    /// The hosts whose id a host has with the address of a second process, as a set of bits. Seeds are dialled as well.
+    fn replaced_at(&self, host: usize) -> u128 {
+        let held = &self.hosts[host];
+        let (Some(node), true) = (&held.node, self.hosts.iter().any(|other| other.is_second)) else { return 0 };
+        let peers = node.peers();
+        let at_second =
+            peers.iter().filter(|peer| host_of(&peer.peer_address).is_some_and(|at| self.hosts[at].is_second));
+        let ids: Vec<_> = at_second.map(|peer| &peer.node).collect();
+        let replaced =
+            |other: &Host| ids.contains(&&other.id) && !held.config.seeds.contains(&other.config.peer_address);
+        let hosts = self.hosts.iter().enumerate().filter(|(_, other)| !other.is_second && replaced(other));
+        hosts.map(|(index, _)| bit(index)).fold(0, |all, one| all | one)
+    }
+
     /// Recomputes reachability after a change that affects it.
     pub(crate) fn update_reach(&mut self) {
         let now = self.now;
@@ -209,6 +235,8 @@ impl World {
         let fresh = now.saturating_sub(micros(self.setup.timers.reconnect_timeout) / 2);
         let fresh: Vec<Micros> = self.hosts.iter().map(|host| fresh.max(host.started_at)).collect();
         self.reach.learn(now.saturating_sub(self.contact_time()), &fresh);
+        self.reach.replaced =
+            (0..count).map(|host| (host, self.replaced_at(host))).filter(|(_, set)| *set > 0).collect();
         let serves =
             |host: &Host| host.serving().is_some() && host.long_delays == 0 && host.duplicate.is_none() && !host.alone;
         let working: Vec<bool> = self.hosts.iter().map(serves).collect();
@@ -310,6 +338,10 @@ mod tests {
         reach.process_started(2, &["h1:7000".to_owned()]);
         reach.process_started(0, &[]);
         assert!(!reach.can_find(0, 2), "both processes are new");
+        assert!(reach.met(0, 2) && !reach.met(0, 2) && reach.can_find(2, 0), "host 0 has had a link to host 2");
+        reach.replaced.insert(1, bit(0) | bit(2));
+        assert!(!reach.can_find(0, 1), "host 1 has the address of another process with the id of host 0");
+        assert!(reach.can_find(2, 1), "host 1 is a seed of host 2");
     }
 
     #[test]

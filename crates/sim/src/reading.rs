@@ -30,7 +30,7 @@ impl World {
         }
         let s = &mut self.watchers[watcher];
         let (resume, how) = s.resume(how);
-        let interest = WatchSelection { space: s.space, filter: s.filter.clone() };
+        let interest = WatchSelection::new(s.space, s.filter.clone());
         let result = if s.observer {
             // Calls the node directly: this runs within a round already.
             let time = self.hosts[host].time(self.now);

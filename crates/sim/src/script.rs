@@ -176,7 +176,11 @@ impl World {
     fn settle_http(&mut self) -> Result<(), Violation> {
         self.http_calm();
         let start = self.now;
-        while let Some(client) = self.http.clients.iter().position(|client| !client.is_settled()) {
+        let unsettled = |world: &World| {
+            let clients = &world.http.clients;
+            clients.iter().position(|client| !client.is_settled() || world.http_uninformed(client, start))
+        };
+        while let Some(client) = unsettled(self) {
             self.finish()?;
             if self.now - start > CLIENTS_SETTLE {
                 let state = format!("http client {client} did not settle: {:?}", self.http.clients[client]);

@@ -5,9 +5,10 @@ use crate::faults::{Action, Fault};
 use crate::network::SECOND;
 use crate::world::{World, micros};
 use convoke_core::ErrorCode;
-use convoke_core::member::{Liveness, MetadataUpdate, UpdateMode};
+use convoke_core::member::{Drain, Liveness, MetadataUpdate, UpdateMode};
 use convoke_session::session::Session;
 use convoke_session::{MemberSpec, Update};
+use std::time::Duration;
 
 const MEMBERS_MAX: usize = 6;
 const CLIENTS_MAX: usize = 60;
@@ -347,7 +348,10 @@ impl World {
         }
         self.stats.operations += 1;
         let drained = self.rng.bool();
-        let done = self.with_node(host, |node, time, out| Some(node.drain(time, &id, drained, out)));
+        // Every other drain ends by itself, soon enough for the peace that follows.
+        let lasts = (self.now / SECOND).is_multiple_of(2).then_some(Duration::from_secs(3));
+        let wanted = drained.then(|| Drain { lasts, ..Drain::default() });
+        let done = self.with_node(host, |node, time, out| Some(node.mark(time, &id, wanted.as_ref(), out)));
         self.note(format!("n{host} drains {id} ({drained}): {done:?}"));
     }
 }

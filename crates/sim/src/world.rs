@@ -18,6 +18,7 @@
 //! `world.node(i)` is the real core; `world.status(i, id)` what it shows; `world.stream_log(watcher)` what a recording
 //! watcher saw. Every step runs the invariants of `invariants/`.
 
+use crate::agentless::Agentless;
 use crate::client::Client;
 use crate::faults::{Action, Faults};
 use crate::host::Host;
@@ -59,6 +60,8 @@ pub struct Setup {
     pub topology: Topology,
     pub timers: Timers,
     pub limits: Limits,
+    /// Nodes move sessions towards an even spread (N10).
+    pub rebalance: bool,
     /// How often the coarse checks run.
     pub check_period: Micros,
     pub mutation: Mutation,
@@ -78,6 +81,7 @@ impl Default for Setup {
             topology: Topology::Full,
             timers: Timers::default(),
             limits: Limits::default(),
+            rebalance: false,
             check_period: CHECK_PERIOD,
             mutation: Mutation::none(),
             http_mutation: convoke_http_session::Mutation::none(),
@@ -149,6 +153,7 @@ pub struct World {
     pub reach: Reach,
     pub clients: Vec<Client>,
     pub http: Http,
+    pub agentless: Agentless,
     pub watchers: Vec<Watcher>,
     pub truth: Truth,
     pub trace: Trace,
@@ -170,6 +175,7 @@ impl World {
             rng: fastrand::Rng::with_seed(setup.seed),
             wall_rng: fastrand::Rng::with_seed(setup.wall_seed ^ 0x77a1_1c10_c4f0_0d5e),
             http: Http::new(setup.seed, setup.http_mutation),
+            agentless: Agentless::new(setup.seed),
             setup,
             hosts: Vec::new(),
             network: Network::default(),
@@ -206,6 +212,7 @@ impl World {
         config.seeds = seeds;
         config.timers = self.setup.timers.clone();
         config.limits = self.setup.limits.clone();
+        config.rebalance = self.setup.rebalance;
         config.hash_seed = self.rng.u64(..);
         config.random_seed = self.rng.u64(..);
         config.validate().expect("plans make valid configurations");

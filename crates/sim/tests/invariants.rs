@@ -27,6 +27,7 @@ const SEEDS_MAX: u64 = 60;
 /// Invariant, a mutant that violates it, and where.
 const SHOWN: &[(&str, Mutant, By)] = &[
     ("answers", Mutant::SilentOwnerWins, By::Scenario("silent_owner_meets_a_living_client")),
+    ("agentless_kept", Mutant::ArchiveIgnored, By::Scenario("agentless_members_survive_a_total_restart")),
     ("clocks_irrelevant", Mutant::TiesByClock, By::Clocks(Kind::Focused)),
     // A false alarm, and a real one.
     ("contents_agree", Mutant::WrittenOffCompared, By::Scenario("owner_dies_as_the_sides_meet")),
@@ -50,6 +51,7 @@ const SHOWN: &[(&str, Mutant, By)] = &[
     ("no_false_down", Mutant::PeersNotLearned, By::Seeds(Kind::Brief)),
     ("no_lost_registration", Mutant::FullMergeTakesOwn, By::Seeds(Kind::Focused)),
     ("no_resurrection", Mutant::FloorNotRaised, By::Seeds(Kind::Focused)),
+    ("one_checker", Mutant::ChecksNotHandedOver, By::Scenario("health_survives_the_owner")),
     ("one_owner", Mutant::EveryNodeExpires, By::Seeds(Kind::Focused)),
     ("up_peers_active", Mutant::ConnectionIsEvidence, By::Scenario("peer_that_accepts_and_never_reads")),
     ("published_is_shown", Mutant::StatusNotPublished, By::Seeds(Kind::Focused)),

@@ -46,6 +46,10 @@ fn seeds_that_found_something() {
         1_794_982_656_584, // C8: a session was attached at two nodes, and each of them owned some of its members
         1_794_982_656_886, // a check: a client updated one member with two parallel requests
         1_794_984_293_847, // a check: a session moved while its earlier node had no link
+        1_795_022_000_480, // a check: a request whose outcome a node reported as unknown was executed later
+        1_795_022_001_047, // a check: the same for a registration
+        1_795_034_686_268, // AG4: a node restored no member that was older than the floor on its own disk
+        1_795_023_000_842, // C20: a part of a session expired at one of two nodes, and no answer named its members
         1_794_855_073_053, // D13: a node rejected the records of a number that it had retired, and kept what they replaced
     ];
     let brief = [
@@ -58,6 +62,13 @@ fn seeds_that_found_something() {
         3654,              // N6: a node stopped before a peer had its last write
     ];
     let full = [
+        1_795_032_595_600, // D17: a delta omitted records of a retired number that was alive, and covered what they replaced
+        1_795_032_595_219, // C20: a session without a connection lost members, and no answer named them
+        1_795_032_595_618, // a check: a paused node met the side of a partition that a client had left
+        1_795_011_334_426, // N4: a second process served, because one node had no link to the first one
+        1_795_015_607_610, // P5: the second connection of a crashed peer delayed the detection
+        1_795_015_608_044, // P5
+        1_795_015_608_192, // L8: a lagging node sent what a returning origin had replaced
         192,               // W3: written off at two nodes, kept at one
         553,               // W3: an owner was returning where the token was made
         698,               // C6: a tombstone was lost with the only node that had it
@@ -65,11 +76,17 @@ fn seeds_that_found_something() {
         1_795_009_299_791, // C10: a late registration replaced the record of another client
         1_795_009_299_801, // a check: one node expired the members of two owners, another one of a third
         1_795_009_299_875, // a check: a written-off member of an owner that was silent for a moment (D10)
+        1_795_015_608_075, // a check: a client ended its session on a side of a partition that lacked one of its members
+        1_795_011_334_513, // C4: an earlier session of a client took a member, and no answer named it
+        1_795_015_608_108, // a check: the same, and the last evidence was older than the partition
+        1_795_015_607_422, // a check: a node had the address of a second process in place of the first one
+        1_795_015_607_594, // a check: an owner died whose links the model of reachability lacked
         1_795_011_334_457, // N4: a starting node that another one dialled stayed rejected for ever
         1_795_010_374_384, // D14: a node began with a number that others had retired
         1_794_994_955_770, // a check: the owner of a member registered it again, and another node had not received that yet
         1_794_986_294_686, // L8: a node showed old records of an owner that their sender had lost
         1_794_985_185_165, // D5: a push did not reach a region that had no link to its sender
+        1_795_015_607_527, // D5: a push did not reach the other part of a split region
         1_794_833_130_002, // P9: a dead node hid the only live node of a region
         38,                // a check: a process stopped by a ping of a second process with its id that had just ended
         939,               // N3: a fresh node served the registry of a node that lagged

@@ -4,9 +4,11 @@ use crate::disk::{DiskFault, DiskImage};
 use crate::drive::machine_name;
 use crate::faults::Fault;
 use crate::links::{LinkFault, Links, set_latency};
+use crate::members;
 use crate::node::name;
 use crate::operator::Order;
 use crate::record::micros;
+use crate::restores::Stage;
 use crate::world::Shared;
 use convoke_log::machine::Machine;
 use convoke_replica::{LogHandle, Role};
@@ -61,6 +63,8 @@ pub(crate) struct Cluster<'a> {
     installed: Vec<u64>,
     /// Faults that each disk was observed to cause.
     faults_met: Vec<u64>,
+    /// Applied index of each node at the last check of the leases of members.
+    member_looks: Vec<u64>,
 }
 
 /// How a fault ends.
@@ -90,6 +94,7 @@ impl<'a> Cluster<'a> {
             hashes: BTreeMap::new(),
             installed: vec![0; nodes],
             faults_met: vec![0; nodes],
+            member_looks: vec![0; nodes],
             shared,
         }
     }
@@ -118,6 +123,7 @@ impl<'a> Cluster<'a> {
         }
         self.watch_failures()?;
         self.watch_order();
+        self.watch_members()?;
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.look()?;
@@ -211,12 +217,17 @@ impl<'a> Cluster<'a> {
             // Consequences of other faults, actions of clients, or the end of a run.
             Fault::UnsyncedLost
             | Fault::Rollback
+            | Fault::Restore
             | Fault::SnapshotInstalled
             | Fault::Abandoned
             | Fault::OutcomeUnknown
             | Fault::ClientRestarts
             | Fault::WaiterLeaves
-            | Fault::LockLost => {}
+            | Fault::LockLost
+            | Fault::MemberGone
+            | Fault::RegistryLate
+            | Fault::RegistryIncomplete
+            | Fault::RegistryUnreliable => {}
         }
     }
 
@@ -270,6 +281,45 @@ impl<'a> Cluster<'a> {
         self.record_fault(Fault::Rollback, &name(place));
         self.turn_off(place, UNTIL_HEALED);
         self.shared.disks[place].roll_back(image);
+    }
+
+    /// Runs a program on a machine of its own.
+    pub(crate) fn run(&mut self, machine: &str, program: impl Future<Output = turmoil::Result> + 'static) {
+        self.sim.client(machine, program);
+    }
+
+    /// Stops all nodes and replaces their disks by empty ones.
+    pub(crate) fn lose_all(&mut self) {
+        self.record_fault(Fault::Restore, "");
+        for place in self.nodes() {
+            self.turn_off(place, UNTIL_HEALED);
+            self.shared.disks[place].wipe();
+        }
+        self.members.clear();
+        self.spare = None;
+    }
+
+    /// Starts the node with a restored log as the only member of the group.
+    pub(crate) fn start_restored(&mut self, place: usize) {
+        // The new log has the same indexes, and its entries differ.
+        self.hashes.clear();
+        self.members.insert(place);
+        self.start(place);
+    }
+
+    /// Starts the other nodes and lets the operator add one of them.
+    pub(crate) fn add_another(&mut self, place: usize) {
+        let new = (place + 1) % self.nodes().len();
+        self.spare = Some(new);
+        for other in self.down.keys().copied().collect::<Vec<_>>() {
+            self.start(other);
+        }
+        self.send_order(Order::Grow { new });
+    }
+
+    /// Returns the log of the members.
+    pub(crate) fn log(&self) -> Option<u128> {
+        self.members.first().and_then(|place| self.shared.handle(*place))?.log().ok()
     }
 
     /// Starts a node that was stopped, after a moment.
@@ -494,6 +544,23 @@ impl<'a> Cluster<'a> {
             (status.role == Role::Leader).then_some((status.group.epoch, place))
         });
         leading.max().map(|(_, place)| place)
+    }
+
+    /// Checks the leases of members in every new state of a replica.
+    fn watch_members(&mut self) -> Result<(), String> {
+        let mut record = self.shared.recorder.lock();
+        // A restored log has the same indexes.
+        if record.restoring.stage >= Stage::Lost {
+            return Ok(());
+        }
+        for place in 0..self.shared.plan.nodes() {
+            let Some(machine) = self.shared.handle(place).and_then(|handle| handle.local().ok()) else { continue };
+            let index = machine.applied().index;
+            if std::mem::replace(&mut self.member_looks[place], index) != index {
+                members::check(&mut record, &self.shared.registry(), &machine, micros(self.sim.elapsed()))?;
+            }
+        }
+        Ok(())
     }
 
     fn count_installed(&mut self, place: usize) {

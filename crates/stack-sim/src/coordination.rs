@@ -1,6 +1,7 @@
 //! Checks of locks, elections and watches of a completed run, against the history of the log.
 
 use crate::lockers::{Belief, ELECTION, GuardedWrite, LEASE_TTL, LOCKS, lock_name};
+use crate::members::MEMBER_LOCK;
 use crate::outsiders;
 use crate::record::Record;
 use convoke_log::command::LockName;
@@ -49,6 +50,9 @@ pub(crate) fn check(record: &Record, machine: &Machine) -> Result<Vec<(&'static 
             .map_err(|what| format!("certain holders: {}: {what}", lock_name(lock)))?;
         done.push(("certain holders", beliefs.len() as u64));
     }
+    let terms = terms(machine, &LockName::lock(MEMBER_LOCK));
+    one_holder(&terms).map_err(|what| format!("one holder at a time: {MEMBER_LOCK}: {what}"))?;
+    done.push(("one holder at a time", terms.len() as u64));
     let (watched, keys) = (&record.watched, key_events(machine));
     same(watched, &keys).map_err(|what| format!("watches receive each change once: {what}"))?;
     done.push(("watches receive each change once", keys.len() as u64));

@@ -5,8 +5,10 @@ use crate::clients::{Worker, probe_writer};
 use crate::cluster::Cluster;
 use crate::coordination;
 use crate::lockers::{LEASE_TTL, LOCKERS, Locker, observe_election, watch_keys};
+use crate::members::Member;
 use crate::plan::Plan;
 use crate::record::micros;
+use crate::restores::{self, Stage};
 use crate::stats::Stats;
 use crate::world::Shared;
 use crate::{node, operator, outsiders};
@@ -50,6 +52,8 @@ const AGREEMENT_PATIENCE: Duration = Duration::from_secs(30);
 /// Deadline for the end of leases whose clients have ended. A leader change adds a ttl.
 const LEASES_PATIENCE: Duration = Duration::from_secs(10 + 4 * LEASE_TTL.as_secs());
 const WATCH_PATIENCE: Duration = Duration::from_secs(30);
+/// Deadline for each step of a restore.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Result of a run.
 #[derive(Debug)]
@@ -116,6 +120,7 @@ impl Run<'_> {
                 for locker in 0..LOCKERS {
                     tokio::spawn(Locker::new(shared.clone(), 2 * locker + machine)?.work());
                 }
+                tokio::spawn(Member::new(shared.clone(), machine)?.work());
                 match machine {
                     0 => watch_keys(shared.clone()).await,
                     _ => observe_election(shared.clone()).await,
@@ -185,6 +190,52 @@ impl Run<'_> {
             *record.stats.checks.entry(name).or_default() += count;
         }
         *record.stats.checks.entry("replicas agree").or_default() += 1;
+        drop(record);
+        self.restore()
+    }
+
+    /// Loses all disks, restores a backup on one node and requires that clients go on in the new log (LO8). The other checks
+    /// are done: they are about one log.
+    fn restore(&mut self) -> Result<(), String> {
+        let stage = |run: &mut Self| run.shared.recorder.lock().restoring.stage;
+        self.cluster.run("holder", restores::hold(self.shared.clone()));
+        if !self.until(RESTORE_PATIENCE, |run| stage(run) == Stage::Prepared)? {
+            return Err(format!("a backup is taken: not within {RESTORE_PATIENCE:?}"));
+        }
+        let Some(lost) = self.cluster.log() else { return Err("no replica runs before the restore".to_owned()) };
+        self.shared.recorder.lock().restoring.stage = Stage::Lost;
+        self.cluster.lose_all();
+        let place = usize::try_from(self.shared.plan.seed).unwrap_or(0) % self.shared.plan.founders;
+        self.cluster.run("restorer", restores::restore(self.shared.clone(), place));
+        if !self.until(RESTORE_PATIENCE, |run| stage(run) == Stage::Restored)? {
+            return Err(format!("a backup is restored: not within {RESTORE_PATIENCE:?}"));
+        }
+        restores::check_report(&self.shared.recorder.lock(), lost)?;
+        self.cluster.start_restored(place);
+        if !self.until(RECOVERY_MAX, |run| run.cluster.leader().is_some() && run.cluster.machine().is_some())? {
+            return Err(format!("a restored log has a leader: not within {RECOVERY_MAX:?}"));
+        }
+        if let Some(machine) = self.cluster.machine() {
+            restores::check_state(&self.shared.recorder.lock(), &machine)?;
+        }
+        self.shared.recorder.lock().restoring.stage = Stage::Serving;
+        self.cluster.add_another(place);
+        let complete = |run: &mut Self| {
+            let record = run.shared.recorder.lock();
+            record.restoring.is_complete() && record.orders_left == 0
+        };
+        if !self.until(ORDERS_PATIENCE, complete)? {
+            let restoring = format!("{:?}", self.shared.recorder.lock().restoring);
+            return Err(format!("clients go on after a restore: not within {ORDERS_PATIENCE:?}: {restoring}"));
+        }
+        if !self.until(AGREEMENT_PATIENCE, |run| run.cluster.agree())? {
+            return Err(format!("replicas agree after a restore: {}", self.cluster.differences()));
+        }
+        let mut record = self.shared.recorder.lock();
+        for check in ["a restore ends leases and locks", "fences grow over a restore", "watches are reset by a restore"]
+        {
+            *record.stats.checks.entry(check).or_default() += 1;
+        }
         Ok(())
     }
 

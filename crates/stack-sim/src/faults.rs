@@ -34,6 +34,7 @@ faults! {
     DiskFull: "a disk is full";
     DiskSlow: "a disk is slow";
     Rollback: "a disk goes back in time";
+    Restore: "all disks are lost, and a backup is restored";
     ClockJumps: "a node's clock jumps ahead";
     ClientCut: "clients are cut off from a node";
     ClientLate: "messages of clients are delayed, then delivered at once";
@@ -47,4 +48,8 @@ faults! {
     ClientRestarts: "a client's process is replaced";
     WaiterLeaves: "a client abandons its place in the queue of a lock";
     LockLost: "a client loses a lock that it holds";
+    MemberGone: "a registry member with a lease is gone";
+    RegistryLate: "the registry of the leader is late";
+    RegistryIncomplete: "the registry of the leader lacks members";
+    RegistryUnreliable: "the leader is alone, not ready or degraded";
 }

@@ -8,7 +8,7 @@ use crate::record::{AcknowledgedWrite, now};
 use crate::transactions::Transactions;
 use crate::world::Shared;
 use convoke_client::log::{
-    Acquire, KeyWatchEvent, Kv, LeaseTerms, LockGuard, Locks, PendingWrite, WatchKeys, Write, Written,
+    Acquire, KeyWatchEvent, Kv, LeaseTerms, LockGuard, Locks, PendingWrite, ResetReason, WatchKeys, Write, Written,
 };
 use convoke_client::{Error, ErrorCode};
 use convoke_harness::history::CallId;
@@ -241,6 +241,10 @@ pub(crate) async fn watch_keys(shared: Arc<Shared>) {
     while let Some(event) = watch.next().await {
         let mut record = shared.recorder.lock();
         match event {
+            Ok(KeyWatchEvent::Change(change)) if record.watched_after_restore(change.revision) => {}
+            Ok(KeyWatchEvent::Reset { reason: ResetReason::OtherLog, revision, records }) => {
+                record.watch_reset(revision, &records);
+            }
             Ok(KeyWatchEvent::Change(change)) => {
                 let lost = shared.plan.has(Mutant::EventsLost) && change.revision % 50 == 0;
                 if !lost {
@@ -265,6 +269,7 @@ pub(crate) async fn observe_election(shared: Arc<Shared>) {
     while let Some(change) = observer.next().await {
         let mut record = shared.recorder.lock();
         match change {
+            Ok(change) if record.observed_after_restore(change.revision, change.reset, change.leader.is_some()) => {}
             Ok(change) => {
                 let leader = change.leader.map(|leader| (leader.fence, leader.value.to_vec()));
                 record.observed.push((change.revision, leader));

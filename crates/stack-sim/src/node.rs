@@ -3,8 +3,10 @@
 use crate::clients::ambassador;
 use crate::net::{CLIENT_PORT, PEER_PORT, ReplicaDial};
 use crate::plan::Mutant;
+use crate::registry;
 use crate::world::Shared;
 use convoke_client::log::Ambassador;
+use convoke_log::command::MemberBinding;
 use convoke_proto::Error;
 use convoke_replica::{Config, LOG_PREAMBLE, LogHandle, Mutation, Replica};
 use convoke_server::Directory;
@@ -14,8 +16,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use turmoil::net::TcpListener;
+
+/// How often a grant looks for its registration.
+const REGISTRY_LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn name(place: usize) -> String {
     format!("n{place}")
@@ -48,13 +54,28 @@ fn config(shared: &Shared, place: usize) -> Config {
     config
 }
 
-/// Node names are also their addresses.
+/// Node names are also their addresses. The registry is simulated.
 #[derive(Debug)]
-struct Names(String);
+struct Names {
+    shared: Arc<Shared>,
+    place: usize,
+}
 
 impl Directory for Names {
     fn own(&self) -> String {
-        self.0.clone()
+        name(self.place)
+    }
+
+    fn is_registered(&self, bound: &MemberBinding) -> bool {
+        self.shared.registry().shows(self.place, bound)
+    }
+
+    fn registered<'a>(&'a self, bound: &'a MemberBinding) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            while !self.is_registered(bound) {
+                tokio::time::sleep(REGISTRY_LOOK).await;
+            }
+        })
     }
 
     fn knows(&self, _: &str) -> bool {
@@ -91,7 +112,9 @@ pub(crate) async fn run(shared: Arc<Shared>, place: usize) -> turmoil::Result {
         node.jump = Some(jump);
     }
     tokio::spawn(take_peers(peers, replica.handle()));
-    tokio::spawn(take_clients(clients, replica.handle(), name(place), ambassador(&shared)?));
+    let names = Names { shared: shared.clone(), place };
+    tokio::spawn(take_clients(clients, replica.handle(), names, ambassador(&shared)?));
+    tokio::spawn(registry::follow(shared.clone(), place, replica.handle()));
     let jumping = async {
         while let Some(by) = jumps.recv().await {
             tokio::time::advance(by).await;
@@ -120,9 +143,9 @@ async fn take_peers(listener: TcpListener, handle: LogHandle) {
 }
 
 /// The node follows a replica as a client while it has none.
-async fn take_clients(listener: TcpListener, handle: LogHandle, node: String, ambassador: Ambassador) {
+async fn take_clients(listener: TcpListener, handle: LogHandle, names: Names, ambassador: Ambassador) {
     let config = convoke_server::Config::default();
-    let log = convoke_server::log_service(handle, Arc::new(Names(node)), &config, ambassador);
+    let log = convoke_server::log_service(handle, Arc::new(names), &config, ambassador);
     while let Ok((stream, _)) = listener.accept().await {
         let service = TowerToHyperService::new(log.clone());
         tokio::spawn(async move {

@@ -21,6 +21,12 @@ pub enum Mutant {
     LossIgnored,
     /// A watch loses events.
     EventsLost,
+    /// A restored log keeps its revisions, leases and locks (LO8).
+    RestoredAsIs,
+    /// A leader ends leases of members although its node is alone, not ready or degraded (LE7).
+    RegistryTrusted,
+    /// A leader ends leases of members right after its election (LE7).
+    NewLeaderTrusted,
 }
 
 impl Mutant {
@@ -33,6 +39,9 @@ impl Mutant {
         Mutant::WritesUnguarded,
         Mutant::LossIgnored,
         Mutant::EventsLost,
+        Mutant::RestoredAsIs,
+        Mutant::RegistryTrusted,
+        Mutant::NewLeaderTrusted,
     ];
 
     pub fn name(self) -> &'static str {
@@ -45,6 +54,9 @@ impl Mutant {
             Mutant::WritesUnguarded => "writes-unguarded",
             Mutant::LossIgnored => "loss-ignored",
             Mutant::EventsLost => "events-lost",
+            Mutant::RestoredAsIs => "restored-as-is",
+            Mutant::RegistryTrusted => "registry-trusted",
+            Mutant::NewLeaderTrusted => "new-leader-trusted",
         }
     }
 }

@@ -3,7 +3,9 @@
 use crate::coordination::{Observed, Watched};
 use crate::faults::Fault;
 use crate::lockers::{Belief, GuardedWrite};
+use crate::members::MemberLeases;
 use crate::outsiders::Received;
+use crate::restores::Restoring;
 use crate::stats::Stats;
 use convoke_client::log::RequestId;
 use convoke_harness::history::coordination::{CoordinationHistory, Reply, Request};
@@ -55,6 +57,8 @@ pub(crate) struct Record {
     pub(crate) observed: Vec<Observed>,
     /// Events that watches at nodes without a replica received.
     pub(crate) outside: Received,
+    pub(crate) restoring: Restoring,
+    pub(crate) members: MemberLeases,
     /// Times at which the clock of a node jumped.
     pub(crate) jumps: Vec<u64>,
     pub(crate) stats: Stats,

@@ -85,5 +85,6 @@ fn unknown_outcomes_taken_for_failures_are_detected() {
 
 #[test]
 fn retries_under_new_numbers_are_detected() {
-    found(Mutant::RetriesAreNew, 1..30);
+    // About one brief seed in nine shows it.
+    found(Mutant::RetriesAreNew, 1..90);
 }

@@ -7,7 +7,6 @@ mod args;
 mod bench;
 mod cluster;
 mod demo;
-mod http;
 mod log_group;
 mod top;
 

@@ -52,6 +52,26 @@ fn a_range_needs_one_grant_that_covers_all_of_it() {
 }
 
 #[test]
+fn a_denied_range_names_the_narrowest_grant() {
+    let range = |from: &'static [u8], until: Option<&'static [u8]>| Resource::KeyRange { from, until };
+    for (resource, name) in [
+        // The range of a prefix.
+        (range(b"other", Some(b"othes")), "key:other*"),
+        (range(b"b/", Some(b"b0")), "key:b/*"),
+        (range(b"a\xff", Some(b"b")), "key:a\\xff*"),
+        // The range of one key.
+        (range(b"c", Some(b"c\0")), "key:c"),
+        (range(b"b/1", Some(b"b/2")), "key:b/1*"),
+        (range(b"b/1", Some(b"b/3")), "key:b/*"),
+        (range(b"a", Some(b"c")), "key:*"),
+        (range(b"a", None), "key:*"),
+        (range(b"", None), "key:*"),
+    ] {
+        assert_eq!(resource.to_string(), name, "{resource:?}");
+    }
+}
+
+#[test]
 fn wrong_grants_are_refused_with_what_is_wrong() {
     for (text, words) in [
         ("read", "not `VERB RESOURCE`"),
@@ -99,6 +119,22 @@ proptest! {
         }
         if held.allows(Verb::Read, Resource::KeyPrefix(&from)) && key.starts_with(&from) {
             prop_assert!(held.allows(Verb::Read, Resource::Key(&key)));
+        }
+    }
+
+    #[test]
+    fn the_grant_that_a_denied_range_names_allows_it_and_a_longer_one_does_not(
+        from in "[ab/]{0,3}",
+        until in prop::option::of("[a-c/0]{1,3}"),
+    ) {
+        prop_assume!(until.as_ref().is_none_or(|until| from < *until));
+        let range = Resource::KeyRange { from: from.as_bytes(), until: until.as_ref().map(String::as_bytes) };
+        let named = range.to_string();
+        prop_assert!(grants(&[&format!("read {named}")]).allows(Verb::Read, range), "{named}");
+        let prefix = named.strip_prefix("key:").and_then(|name| name.strip_suffix('*')).unwrap();
+        for longer in prefix.len() + 1..=from.len() {
+            let longer = format!("read key:{}*", &from[..longer]);
+            prop_assert!(!grants(&[&longer]).allows(Verb::Read, range), "{longer}");
         }
     }
 

@@ -26,6 +26,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Elections {
     pub(super) locks: Locks,
+    pub(super) ends_without_quorum: bool,
 }
 
 /// The leader of an election.
@@ -40,19 +41,25 @@ pub struct Leader {
 impl Kv {
     /// Returns the elections. Candidates hold leases of 10 s. They share the log session of this handle.
     pub fn elections(&self) -> Elections {
-        Elections { locks: self.locks() }
+        Elections::new(self.locks())
     }
 }
 
 impl Elections {
     pub(crate) fn new(locks: Locks) -> Elections {
-        Elections { locks }
+        Elections { locks, ends_without_quorum: false }
     }
 
     /// Sets the leases that candidates hold.
     #[must_use]
     pub fn with_terms(self, terms: super::LeaseTerms) -> Elections {
-        Elections { locks: self.locks.with_terms(terms) }
+        Elections { locks: self.locks.with_terms(terms), ..self }
+    }
+
+    /// Observers of this handle end with `NO_QUORUM` or `TIMEOUT` when no node has a quorum. Otherwise they wait for it.
+    #[must_use]
+    pub fn end_without_quorum(self) -> Elections {
+        Elections { ends_without_quorum: true, ..self }
     }
 
     /// Waits until this candidate is the leader. Dropping the future ends the candidacy.

@@ -128,6 +128,11 @@ pub(super) trait Follower: Send {
     /// There are no further events before a position.
     fn marked(&mut self, next: v1::EventPosition) -> impl Future<Output = Result<(), Ended>> + Send;
 
+    /// Whether everything ends when the log has no quorum. Otherwise the follower waits for it.
+    fn ends_without_quorum(&self) -> bool {
+        false
+    }
+
     /// The place was forgotten, because no replica can continue at it.
     fn start_again(&mut self, reason: ResetReason);
 
@@ -185,20 +190,29 @@ async fn run(mut follower: impl Follower) {
         let mut addresses = follower.shared().peers().all();
         // The watches of a node with its own replica, or with a shared stream, cost no further connection.
         addresses.sort_by_key(|address| !follower.shared().is_local(address));
+        let mut no_quorum = None;
         for address in addresses {
             let before = *follower.place();
             let Err(ended) = follow(&mut follower, &address).await;
+            if follower.place().next != before.next {
+                (pause, no_quorum) = (PAUSE_BASE, None);
+            }
             match ended {
                 Ended::Dropped => return,
                 Ended::Failed(error) => return follower.failed(error).await,
+                // No node answered a read in time.
+                Ended::Lost(error) if error.code == ErrorCode::Timeout && follower.ends_without_quorum() => {
+                    return follower.failed(error).await;
+                }
                 Ended::Lost(error) => {
-                    let replicas = error.log.map(|log| log.replicas).unwrap_or_default();
+                    let replicas = error.log.as_ref().map(|log| log.replicas.clone()).unwrap_or_default();
                     follower.shared().peers().learn(&replicas);
+                    no_quorum = Some(error).filter(|error| error.code == ErrorCode::NoQuorum).or(no_quorum);
                 }
             }
-            if follower.place().next != before.next {
-                pause = PAUSE_BASE;
-            }
+        }
+        if let Some(error) = no_quorum.filter(|_| follower.ends_without_quorum()) {
+            return follower.failed(error).await;
         }
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(PAUSE_CAP);

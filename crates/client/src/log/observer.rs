@@ -178,6 +178,10 @@ impl Follower for ElectionFollower {
         if next.index == 0 { self.report(None, next.revision.saturating_sub(1)).await } else { Ok(()) }
     }
 
+    fn ends_without_quorum(&self) -> bool {
+        self.elections.ends_without_quorum
+    }
+
     fn start_again(&mut self, _: ResetReason) {}
 
     async fn failed(self, error: Error) {

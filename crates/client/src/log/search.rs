@@ -129,7 +129,8 @@ impl Search {
         match answer {
             Ok(Ok(leader)) => ProbeResult::Leader(Box::new(leader)),
             Ok(Err(error)) => {
-                if error.code == crate::ErrorCode::FailedPrecondition {
+                use crate::ErrorCode::{FailedPrecondition, PermissionDenied, Unauthenticated};
+                if matches!(error.code, FailedPrecondition | PermissionDenied | Unauthenticated) {
                     shared.set_rejection(Some(error.clone()));
                 }
                 let replicas = error.log.map(|log| log.replicas).unwrap_or_default();

@@ -306,6 +306,15 @@ impl Op {
         }
         self
     }
+
+    /// Stores a second number with the key of a put, with which clients count acquisitions of the key. No effect on other
+    /// operations.
+    pub fn lock_index(mut self, lock_index: u64) -> Op {
+        if let Some(txn_operation::Operation::Put(put)) = &mut self.0.operation {
+            put.lock_index = lock_index;
+        }
+        self
+    }
 }
 
 impl Kv {

@@ -258,6 +258,14 @@ impl Follower for KeyFollower {
     }
 }
 
+/// A node that has served the stream from another replica may have become a replica that is behind it.
+fn not_read(status: tonic::Status) -> Ended {
+    match Error::from(status) {
+        error if error.field.as_deref() == Some("revision") => Ended::Lost(error),
+        error => error.into(),
+    }
+}
+
 impl KeyFollower {
     async fn send(&self, event: KeyWatchEvent) -> Result<(), Ended> {
         let report = Report { event: Some(Ok(event)), position: Some(position(self.keys.place)) };
@@ -280,7 +288,7 @@ impl KeyFollower {
                 what: Some(v1::read_request::What::Query(query.clone().into())),
                 ..v1::ReadRequest::default()
             };
-            let page = client(self.shared(), replica.clone()).read(request).await.map_err(Error::from)?.into_inner();
+            let page = client(self.shared(), replica.clone()).read(request).await.map_err(not_read)?.into_inner();
             if let Some(last) = page.records.last() {
                 query = query.after(&last.key);
             }

@@ -10,7 +10,7 @@ use crate::{attach_member, error, invalid, metadata_update, notice};
 pub use answers::answer;
 use answers::{Pending, rejected_answer};
 use convoke_core::Rejection;
-use convoke_core::node::{ClientOperation, Notice, Replicated, SessionId};
+use convoke_core::node::{AttachMember, ClientOperation, Notice, Replicated, SessionId};
 use convoke_proto::{Error, ErrorCode, PART_BYTES, v1};
 use parts::Parts;
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ pub struct HeartbeatCall {
 
 /// Decides which registrations a client may make.
 pub trait Registrations {
-    fn register(&self, id: &str, service: &str, takeover: bool) -> Result<(), Error>;
+    fn register(&self, member: &AttachMember) -> Result<(), Error>;
 
     /// Decides about the unregistration of a member that the client names in an attach. It may have registered it at another
     /// node.
@@ -72,7 +72,7 @@ pub trait Registrations {
 
 /// Every registration is allowed.
 impl Registrations for () {
-    fn register(&self, _: &str, _: &str, _: bool) -> Result<(), Error> {
+    fn register(&self, _: &AttachMember) -> Result<(), Error> {
         Ok(())
     }
 
@@ -280,7 +280,7 @@ impl AttachState {
 /// The members that a session updates and unregisters are its own: it registered them.
 fn check(operation: ClientOperation, may: &impl Registrations) -> Result<ClientOperation, Error> {
     if let ClientOperation::Register { member, .. } = &operation {
-        may.register(&member.spec.id, &member.spec.service, member.takeover)?;
+        may.register(member)?;
     }
     Ok(operation)
 }

@@ -74,7 +74,7 @@ impl Parts {
         self.members.reserve(members.len());
         for member in members {
             let member = attach_member(member)?;
-            may.register(&member.spec.id, &member.spec.service, member.takeover)?;
+            may.register(&member)?;
             self.members.push(member);
         }
         gone.iter().try_for_each(|id| may.unregister(id))?;

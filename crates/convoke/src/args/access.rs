@@ -88,7 +88,7 @@ pub(crate) struct CanArgs {
     pub(crate) verb: String,
     /// Resource, such as: service:orders or key:config/a
     pub(crate) resource: String,
-    /// File with the token; without it CONVOKE_TOKEN
+    /// File with the token; otherwise CONVOKE_TOKEN or the context
     #[arg(long, value_name = "FILE", env = "CONVOKE_TOKEN_FILE", hide_env_values = true)]
     pub(crate) token_file: Option<PathBuf>,
     /// Print JSON instead of text

@@ -3,6 +3,7 @@
 mod access;
 mod client;
 mod coordination;
+mod import;
 mod log;
 mod node;
 mod security;
@@ -13,11 +14,13 @@ use std::path::PathBuf;
 
 pub(crate) use access::{CanArgs, ContextCommand, IssueArgs, RevokeArgs, TokenCommand, VerifyArgs};
 pub(crate) use client::{
-    DrainArgs, ExplainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, WatchArgs, filter_of,
+    DrainArgs, DrainTarget, ExplainArgs, Id, MembersArgs, NodesArgs, NodesCommand, RegisterArgs, ServiceCommand,
+    ServiceRegisterArgs, UndrainArgs, WatchArgs, filter_of,
 };
 pub(crate) use coordination::{
     ElectArgs, ElectCommand, ElectRun, LeaseArgs, LeaseCommand, LeaseOf, LockArgs, LockCommand, LockRun,
 };
+pub(crate) use import::{ImportCommand, ImportConsulArgs, Part};
 pub(crate) use log::{
     ChangeKind, Consistency, Guard, KvArgs, KvCommand, LogArgs, LogCommand, Offline, SessionsCommand,
 };
@@ -58,10 +61,16 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Register a member while this command, or CMD, runs
     Register(RegisterArgs),
+    /// Register, deregister and list members that no client keeps alive
+    #[command(subcommand)]
+    Service(ServiceCommand),
+    /// Copy keys and services of another system
+    #[command(subcommand)]
+    Import(ImportCommand),
     /// Drain a member or a node: it stays up but gets no traffic
     Drain(DrainArgs),
     /// Undo a drain
-    Undrain(DrainArgs),
+    Undrain(UndrainArgs),
     /// Read and write keys of the replicated log
     Kv(KvArgs),
     /// Grant, keep alive, revoke or list leases

@@ -1,4 +1,5 @@
-//! `convoke explain`: a member's status and the evidence for it, as the node explains it. Locks explain themselves.
+//! `convoke explain`: a member's status and the evidence for it, as the node explains it. Locks explain themselves, and so do
+//! the grants of a token.
 
 use super::coordination::explain_lock;
 use crate::args::ExplainArgs;
@@ -8,6 +9,9 @@ use convoke_proto::v1::{self, ExplainResponse, Status};
 use std::fmt::Write;
 
 pub(crate) async fn explain(arguments: &ExplainArgs) -> Result {
+    if let Some(grant) = &arguments.grant {
+        return crate::grants::explain(grant, arguments.inspect.connect.token_file.as_deref(), arguments.inspect.json);
+    }
     let place = arguments.lock.as_ref().map(|name| (name, false));
     if let Some((name, election)) = place.or(arguments.election.as_ref().map(|name| (name, true))) {
         return explain_lock(&arguments.inspect, name, election).await;

@@ -1,6 +1,7 @@
 //! `convoke drain`, `convoke undrain`, `convoke nodes forget`, `convoke nodes declare-first`
 
-use crate::args::DrainArgs;
+use super::emptied::{Named, own_id, wait};
+use crate::args::{DrainArgs, DrainTarget, UndrainArgs};
 use convoke_cli::output::print_json;
 use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1;
@@ -8,24 +9,40 @@ use serde_json::{Value, json};
 
 pub(crate) async fn drain(arguments: &DrainArgs) -> Result {
     use v1::drain_request::Target;
-    let target = match (&arguments.id, &arguments.node) {
-        (Some(id), _) => Target::Member(id.clone()),
-        (None, node) => Target::Node(node.clone().unwrap_or_default()),
+    let connect = &arguments.inspect.connect;
+    let named = match &arguments.target {
+        DrainTarget { id: Some(id), .. } => Named::Member(id.clone()),
+        // The node that answers has to stay the same while the command waits for it.
+        DrainTarget { node, .. } => match node.as_deref().unwrap_or_default() {
+            "" if arguments.wait => Named::Node(own_id(connect).await?),
+            node => Named::Node(node.to_owned()),
+        },
     };
-    let request = v1::DrainRequest { target: Some(target) };
-    call(&arguments.inspect.connect, async |node| node.admin().drain(request.clone()).await).await?;
-    confirm(&arguments.inspect, &marked(arguments, true))
+    let target = match named.clone() {
+        Named::Member(id) => Target::Member(id),
+        Named::Node(id) => Target::Node(id),
+    };
+    let for_ms = arguments.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+    let request =
+        v1::DrainRequest { target: Some(target), for_ms, reason: arguments.reason.clone().unwrap_or_default() };
+    call(connect, async |node| node.admin().drain(request.clone()).await).await?;
+    let mut done = marked(&arguments.target, true);
+    if arguments.wait {
+        let left = wait(connect, &named, arguments.grace).await?;
+        done["connections"] = json!(left);
+    }
+    confirm(&arguments.inspect, &done)
 }
 
-pub(crate) async fn undrain(arguments: &DrainArgs) -> Result {
+pub(crate) async fn undrain(arguments: &UndrainArgs) -> Result {
     use v1::undrain_request::Target;
-    let target = match (&arguments.id, &arguments.node) {
+    let target = match (&arguments.target.id, &arguments.target.node) {
         (Some(id), _) => Target::Member(id.clone()),
         (None, node) => Target::Node(node.clone().unwrap_or_default()),
     };
     let request = v1::UndrainRequest { target: Some(target) };
     call(&arguments.inspect.connect, async |node| node.admin().undrain(request.clone()).await).await?;
-    confirm(&arguments.inspect, &marked(arguments, false))
+    confirm(&arguments.inspect, &marked(&arguments.target, false))
 }
 
 pub(crate) async fn forget(inspect: &Inspect, id: &str) -> Result {
@@ -41,7 +58,7 @@ pub(crate) async fn declare_first(inspect: &Inspect) -> Result {
 }
 
 /// `node` is null for the node that answered.
-fn marked(arguments: &DrainArgs, drained: bool) -> Value {
+fn marked(arguments: &DrainTarget, drained: bool) -> Value {
     match &arguments.id {
         Some(id) => json!({ "member": id, "drained": drained }),
         None => json!({ "node": arguments.node.as_ref().filter(|node| !node.is_empty()), "drained": drained }),

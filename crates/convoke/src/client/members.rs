@@ -1,9 +1,10 @@
 //! `convoke members`, `convoke member`
 
 use crate::args::{Id, MembersArgs, filter_of};
+use convoke_base::date_time;
 use convoke_cli::output::{Palette, Style, Table, counted, facts, print, print_json};
 use convoke_cli::{AttemptError, NodeChannel, Result, call, call_until};
-use convoke_proto::json::{Member, MemberList, Status};
+use convoke_proto::json::{CheckStatus, Health, Maintenance, Member, MemberList, Status};
 use convoke_proto::v1;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -64,7 +65,11 @@ pub(crate) async fn member(arguments: &Id) -> Result {
 /// Returns the status of a member in one word.
 pub(crate) fn state(member: &Member) -> (&'static str, Style) {
     match (member.status, member.drained) {
-        (Status::Up, false) => ("up", Style::Good),
+        (Status::Up, false) => match member.health {
+            Health::Passing => ("up", Style::Good),
+            Health::Warning => ("up, warning", Style::Doubtful),
+            Health::Critical => ("up, critical", Style::Bad),
+        },
         (Status::Up, true) => ("up, drained", Style::Doubtful),
         (Status::Down, false) => ("down", Style::Bad),
         (Status::Down, true) => ("down, drained", Style::Bad),
@@ -90,12 +95,20 @@ fn render(members: &[Member], palette: Palette) -> String {
     table.render(palette)
 }
 
+/// Reason and end of a drain.
+fn maintenance(maintenance: &Maintenance) -> String {
+    let end = maintenance.until.map(|until| format!("until {}", date_time(until)));
+    let reason = Some(maintenance.reason.clone()).filter(|reason| !reason.is_empty());
+    end.into_iter().chain(reason).collect::<Vec<String>>().join(", ")
+}
+
 fn render_one(member: &Member, palette: Palette) -> String {
     let (word, style) = state(member);
     let mut lines = vec![
         ("Id", member.id.clone()),
         ("Service", member.service.clone()),
         ("Status", palette.paint(style, word)),
+        ("Maintenance", member.maintenance.as_ref().map_or_else(String::new, maintenance)),
         ("Address", member.address.clone()),
         ("Locality", member.locality.clone()),
         ("Revision", member.revision.clone()),
@@ -109,8 +122,19 @@ fn render_one(member: &Member, palette: Palette) -> String {
     };
     lines.push(("Endpoints", pairs(&member.endpoints)));
     lines.push(("Metadata", pairs(&member.metadata)));
+    if !member.checks.is_empty() {
+        lines.push(("Health", member.health.to_string()));
+    }
+    lines.extend(member.checks.iter().map(|check| ("Check", check_line(check))));
     lines.retain(|(_, value)| !value.is_empty());
     facts(&lines, palette)
+}
+
+/// A check in one line. The output may have several, and characters that control a terminal.
+fn check_line(check: &CheckStatus) -> String {
+    let output: String = check.output.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let parts = [check.id.as_str(), check.status.as_str(), check.kind.as_str(), check.target.as_str(), output.trim()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ")
 }
 
 #[cfg(test)]
@@ -131,10 +155,13 @@ pub(crate) mod tests {
             weight: 2,
             status,
             drained,
+            maintenance: None,
             metadata: [("version".to_owned(), "v1".to_owned()), ("zone".to_owned(), "blue".to_owned())].into(),
             owner: Owner { node: "n1".into(), since: 1_700_000_000_001 },
             version: "3.1.0000abcd".into(),
             client: "shop".into(),
+            health: Default::default(),
+            checks: Vec::new(),
         }
     }
 

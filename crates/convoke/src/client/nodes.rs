@@ -72,6 +72,7 @@ mod tests {
             incarnation: 2,
             ready: true,
             drained: false,
+            sessions: 0,
             self_: false,
             evidence_age_ms: Some(40),
             evidence_via: String::new(),

@@ -1,5 +1,6 @@
 //! `convoke status`
 
+use convoke_base::date_time;
 use convoke_cli::output::{Palette, Style, ago, counted, facts, print, print_json};
 use convoke_cli::{Inspect, Result, call};
 use convoke_proto::v1;
@@ -61,7 +62,11 @@ fn tls(status: &v1::StatusResponse, palette: Palette) -> String {
     let tls = status.tls.clone().unwrap_or_default();
     let mode = |mode: &str| if mode.is_empty() { "off".to_owned() } else { mode.to_owned() };
     let modes = format!("clients {}, peers {}", mode(&tls.client), mode(&tls.peer));
-    if tls.warning.is_empty() { modes } else { format!("{modes}; {}", palette.paint(Style::Doubtful, &tls.warning)) }
+    match (tls.warning.as_str(), tls.not_after_ms) {
+        ("", 0) => modes,
+        ("", not_after_ms) => format!("{modes}; certificate valid until {}", date_time(not_after_ms)),
+        (warning, _) => format!("{modes}; {}", palette.paint(Style::Doubtful, warning)),
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +105,10 @@ mod tests {
             }),
         };
         golden!("golden/status.txt", &render(&status, Palette::PLAIN));
+        let tls = v1::status_response::Tls { warning: String::new(), ..status.tls.clone().unwrap_or_default() };
+        let calm = v1::StatusResponse { tls: Some(tls), ..status.clone() };
+        let shown = render(&calm, Palette::PLAIN);
+        assert!(shown.contains("peers optional; certificate valid until 2027-01-15 08:00:00 UTC\n"), "{shown}");
         let alone = v1::StatusResponse { ready: false, alone: "no seed was reached".into(), ..status.clone() };
         assert!(render(&alone, Palette::PLAIN).contains("alone: no seed was reached"));
         let degraded = v1::StatusResponse { degraded: vec!["most other nodes fell silent at once".into()], ..status };

@@ -43,6 +43,8 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
     node.timers = timers(&settings.timers);
     node.limits = settings.limits.build();
     node.mass_failure_share = settings.mass_failure_share;
+    node.panic_share = settings.checks.panic_share;
+    node.rebalance = settings.rebalance;
     let client_host = match settings.advertise.as_str() {
         "" => None,
         advertised => {
@@ -60,6 +62,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         allowed_hosts: settings.allowed_hosts.clone(),
         auth: auth(loaded),
         audit: audit(settings),
+        consul: (settings.consul.port != 0).then(|| host_port(&settings.bind, settings.consul.port)),
         dns: dns_enabled(loaded).then(|| convoke_dns::Config {
             bind: host_port(&settings.bind, settings.dns_port),
             insecure_public: settings.insecure_public,
@@ -67,6 +70,11 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             networks: settings.dns.networks.clone(),
             responses_per_second: settings.dns.responses_per_second,
         }),
+        checks: convoke_server::CheckerConfig {
+            allow: settings.checks.allow.clone(),
+            ca: (!settings.checks.ca.as_os_str().is_empty()).then(|| loaded.resolve("checks.ca", &settings.checks.ca)),
+            ..convoke_server::CheckerConfig::default()
+        },
         limits: convoke_server::ServerLimits {
             // With 0 sessions the node rejects every attach itself.
             attaches: settings.limits.sessions.max(1),
@@ -107,8 +115,11 @@ pub(crate) fn resolve_port_conflicts(loaded: &mut Loaded, yielding: &[&str]) -> 
         ("client_port", |settings| &mut settings.client_port),
         ("peer_port", |settings| &mut settings.peer_port),
         ("dns_port", |settings| &mut settings.dns_port),
+        // 0 means that there is no such listener, not a free port.
+        ("consul.port", |settings| &mut settings.consul.port),
     ];
-    let listening = if loaded.settings.dns.enabled { PORTS } else { &PORTS[..2] };
+    let has_dns = loaded.settings.dns.enabled;
+    let listening: Vec<Port> = PORTS.iter().copied().filter(|(name, _)| has_dns || *name != "dns_port").collect();
     for (place, (second, port)) in listening.iter().enumerate() {
         for (first, other) in &listening[..place] {
             let settings = &mut loaded.settings;
@@ -190,7 +201,7 @@ fn founding(settings: &Settings, peer_retry_interval: Duration) -> Founding {
 pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Sections of the keys of each component.
-const OF_NODE: &[&str] = &["", "timers", "limits"];
+const OF_NODE: &[&str] = &["", "timers", "limits", "checks"];
 const OF_SERVER: &[&str] = &["", "clients", "client_timeouts", "audit", "dns"];
 const OF_LOG: &[&str] = &["log_timers", "log_limits", "log_state"];
 
@@ -217,7 +228,7 @@ fn rejected_by_server(loaded: &Loaded, error: &convoke_server::StartError) -> Co
         E::Public { .. } => Some("bind"),
         E::Dns(convoke_dns::StartError::Ttl { .. }) => Some("ttl"),
         E::Dns(convoke_dns::StartError::Network { .. }) => Some("networks"),
-        E::Bind { .. } | E::Dns(_) | E::Auth(_) | E::Audit(_) => None,
+        E::Bind { .. } | E::BindConsul { .. } | E::Dns(_) | E::Auth(_) | E::Audit(_) | E::Checks(_) => None,
     };
     rejected(loaded, &error.to_string(), field, "", OF_SERVER)
 }

@@ -83,7 +83,9 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("rates", "Rate limits of the client port, per second; 0 means no limit (docs/access-control.md)."),
     ("auth", "Access control with tokens and grants (docs/access-control.md)."),
     ("audit", "Audit log of changes and denials (docs/access-control.md#audit-log)."),
+    ("consul", "Consul's HTTP API (docs/consul.md)."),
     ("dns", "DNS (docs/dns.md)."),
+    ("checks", "Health checks (docs/guides/check-health.md)."),
     ("log", "The replicated log (docs/log.md). The registry does not depend on it."),
     ("log_timers", "Durations of the replicated log. Use the same values on all nodes."),
     ("log_limits", "Limits of a replica of the log."),
@@ -129,6 +131,9 @@ pub(crate) const KEYS: &[Key] = &[
         ),
     key("mass_failure_share", "Share of members or nodes lost at once that must be confirmed").details(
         "If a larger share falls silent at once, the node becomes `degraded` and waits before it reports them down.",
+    ),
+    key("rebalance", "Move sessions to nodes of the region that have fewer").details(
+        "A node with more than its share asks a few clients per second to attach to another node.",
     ),
     key("tls.ca", "Certificate authorities that are trusted, in PEM")
         .details("A relative path in a configuration file is relative to the directory of the file. So are the next two."),
@@ -213,6 +218,11 @@ pub(crate) const KEYS: &[Key] = &[
         .details("A relative path is relative to the data directory."),
     key("audit.max_bytes", "Size at which the audit log is rotated"),
     key("audit.files", "Files of the audit log that are kept, with the current one"),
+    key("consul.port", "Port that serves Consul's HTTP API alone; 0: none")
+        .details(
+            "The client port serves it as well. With `convoke dev` the default is 8500, or a free port if it is in use. The \
+             listener uses `bind`, and `tls.client` like the client port.",
+        ),
     key("dns.enabled", "Serve DNS")
         .details("With `auth.enabled` the default is false, because DNS cannot authenticate its clients."),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),
@@ -220,6 +230,12 @@ pub(crate) const KEYS: &[Key] = &[
         .details("Ranges such as `10.0.0.0/8`, or addresses."),
     key("dns.responses_per_second", "DNS answers per second over UDP to one network of clients")
         .details("A network is a /24, or a /56 with IPv6. Further queries are told to use TCP. 0 means no limit. Clients on this machine are not limited."),
+    key("checks.allow", "Addresses that health checks may reach although denied by default")
+        .details("Networks such as `127.0.0.0/8`, and addresses with a port. Loopback, link-local and metadata addresses are denied; a port of a node only an address with this port allows. Loopback is allowed if the client port is bound to it."),
+    key("checks.ca", "Certificate authorities for health checks with TLS, in PEM")
+        .details("If it is empty, checks trust those of the system. A relative path in a configuration file is relative to the directory of the file."),
+    key("checks.panic_share", "Share of members that must not be critical, or all are routable")
+        .details("It counts members of a service that are up and not drained, from three on. 0 switches it off."),
     key("log.enabled", "Take part in the replicated log"),
     key("log.hold_level", "Raise the feature level of the log only with `convoke log upgrade`")
         .details("Set it on all nodes before an upgrade that you may want to revert."),
@@ -267,7 +283,7 @@ mod tests {
             }
         }
         assert_eq!(names, KEYS.iter().map(|key| key.name.to_owned()).collect());
-        assert!(KEYS.len() <= 73, "a key needs a user who must change it");
+        assert!(KEYS.len() <= 78, "a key needs a user who must change it");
     }
 
     #[test]

@@ -285,6 +285,6 @@ mod tests {
 
         let collide: Vec<String> =
             KEYS.iter().map(Key::environment).filter(|name| is_service_link(name, "tcp://")).collect();
-        assert_eq!(collide, ["CONVOKE_CLIENT_PORT", "CONVOKE_PEER_PORT", "CONVOKE_DNS_PORT"]);
+        assert_eq!(collide, ["CONVOKE_CLIENT_PORT", "CONVOKE_PEER_PORT", "CONVOKE_DNS_PORT", "CONVOKE_CONSUL_PORT"]);
     }
 }

@@ -12,4 +12,4 @@ mod value;
 
 pub(crate) use build::{LOG_DIRECTORY, Parts, build, resolve_port_conflicts};
 pub(crate) use load::{Flag, Loaded};
-pub(crate) use settings::{LogFormat, Settings};
+pub(crate) use settings::{DEV_CONSUL_PORT, LogFormat, Settings};

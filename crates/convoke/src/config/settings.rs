@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const DNS_PORT: u16 = 7753;
+/// Port of Consul's HTTP API with `convoke dev`.
+pub(crate) const DEV_CONSUL_PORT: u16 = 8500;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
@@ -31,6 +33,7 @@ pub(crate) struct Settings {
     pub(crate) insecure_public: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) mass_failure_share: f64,
+    pub(crate) rebalance: bool,
     pub(crate) tls: TlsSettings,
     pub(crate) logging: LoggingSettings,
     pub(crate) tracing: TracingSettings,
@@ -41,7 +44,9 @@ pub(crate) struct Settings {
     pub(crate) rates: RateSettings,
     pub(crate) auth: AuthSettings,
     pub(crate) audit: AuditSettings,
+    pub(crate) consul: ConsulSettings,
     pub(crate) dns: DnsSettings,
+    pub(crate) checks: CheckSettings,
     pub(crate) log: LogSettings,
     pub(crate) log_timers: LogTimerSettings,
     pub(crate) log_limits: LogLimitSettings,
@@ -96,12 +101,24 @@ pub(crate) struct AuditSettings {
     pub(crate) files: usize,
 }
 
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ConsulSettings {
+    pub(crate) port: u16,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DnsSettings {
     pub(crate) enabled: bool,
     pub(crate) ttl: Time,
     pub(crate) networks: Vec<String>,
     pub(crate) responses_per_second: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CheckSettings {
+    pub(crate) allow: Vec<String>,
+    pub(crate) ca: PathBuf,
+    pub(crate) panic_share: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -218,6 +235,7 @@ impl Default for Settings {
             insecure_public: false,
             allowed_hosts: Vec::new(),
             mass_failure_share: core.mass_failure_share,
+            rebalance: true,
             tls: TlsSettings::default(),
             logging: LoggingSettings { level: "info".to_owned(), format: LogFormat::Text },
             tracing: TracingSettings { otlp_endpoint: String::new(), sample_ratio: 1.0 },
@@ -228,12 +246,14 @@ impl Default for Settings {
             rates: RateSettings::default(),
             auth: AuthSettings::default(),
             audit: AuditSettings::default(),
+            consul: ConsulSettings::default(),
             dns: DnsSettings {
                 enabled: true,
                 ttl: Duration::from_secs(1).into(),
                 networks: Vec::new(),
                 responses_per_second: 1_000,
             },
+            checks: CheckSettings { allow: Vec::new(), ca: PathBuf::new(), panic_share: core.panic_share },
             log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),
             log_limits: LogLimitSettings::default(),

@@ -16,18 +16,25 @@ pub(crate) struct Addresses {
     clients: SocketAddr,
     peers: SocketAddr,
     dns: Option<SocketAddr>,
+    consul: Option<SocketAddr>,
 }
 
 impl Addresses {
     pub(crate) fn of(node: &NodeHandle, server: &Server) -> Self {
-        Addresses { clients: server.address(), peers: node.local_address(), dns: server.dns_address() }
+        Addresses {
+            clients: server.address(),
+            peers: node.local_address(),
+            dns: server.dns_address(),
+            consul: server.consul_address(),
+        }
     }
 }
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "clients {}, peers {}", self.clients, self.peers)?;
-        self.dns.map_or(Ok(()), |dns| write!(f, ", dns {dns}"))
+        self.dns.map_or(Ok(()), |dns| write!(f, ", dns {dns}"))?;
+        self.consul.map_or(Ok(()), |consul| write!(f, ", consul {consul}"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Turns the configuration into the plan of a node.
 
 use super::identity;
-use crate::config::{Loaded, LogFormat, Parts, build, resolve_port_conflicts};
+use crate::config::{DEV_CONSUL_PORT, Loaded, LogFormat, Parts, build, resolve_port_conflicts};
 use convoke_cli::{CommandError, Result};
 use std::str::FromStr;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -20,6 +20,7 @@ pub(crate) struct Plan {
     pub(crate) any_client_port: bool,
     pub(crate) any_peer_port: bool,
     pub(crate) any_dns_port: bool,
+    pub(crate) any_consul_port: bool,
     /// `convoke dev`: print hints for a person.
     pub(crate) dev: bool,
 }
@@ -44,8 +45,11 @@ impl Plan {
         settings.bootstrap = 0;
         settings.advertise.clear();
         let id = if settings.id.is_empty() { "dev".to_owned() } else { settings.id.clone() };
-        let yielding = unset(&loaded, &["client_port", "peer_port", "dns_port"]);
+        let yielding = unset(&loaded, &["client_port", "peer_port", "dns_port", "consul.port"]);
         resolve_port_conflicts(&mut loaded, &yielding)?;
+        if loaded.source("consul.port").is_none() {
+            loaded.settings.consul.port = DEV_CONSUL_PORT;
+        }
         let mut parts = build(&loaded, &id)?;
         parts.node.data_dir = None;
         if let Some(log) = &mut parts.log {
@@ -78,6 +82,7 @@ impl Plan {
             any_client_port: any.contains(&"client_port"),
             any_peer_port: any.contains(&"peer_port"),
             any_dns_port: any.contains(&"dns_port"),
+            any_consul_port: any.contains(&"consul.port"),
             dev: false,
         })
     }

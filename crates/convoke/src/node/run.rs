@@ -208,6 +208,15 @@ async fn bind(plan: &Plan, tls: Option<&NodeTls>) -> Result<Bound> {
             Ok(bound) => return Ok(bound),
             Err(error) => error,
         };
+        if let (E::BindConsul { source, .. }, Some(at)) = (&error, &mut config.consul)
+            && plan.any_consul_port
+            && taken(source)
+            && !is_any_port(at)
+        {
+            announce::port_taken("Consul's HTTP API", at);
+            *at = any_port(at);
+            continue;
+        }
         match (error, &mut config.dns) {
             (E::Bind { source, .. }, _) if plan.any_client_port && taken(&source) && !is_any_port(&config.bind) => {
                 announce::port_taken("clients", &config.bind);
@@ -219,10 +228,10 @@ async fn bind(plan: &Plan, tls: Option<&NodeTls>) -> Result<Bound> {
                 announce::port_taken("DNS", &dns.bind);
                 dns.bind = any_port(&dns.bind);
             }
-            (error @ (E::Bind { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {
+            (error @ (E::Bind { .. } | E::BindConsul { .. } | E::Dns(convoke_dns::StartError::Bind { .. })), _) => {
                 return Err(CommandError::failed(error.to_string()));
             }
-            (error @ (E::Public { .. } | E::Zero { .. } | E::Auth(_) | E::Audit(_) | E::Dns(_)), _) => {
+            (error @ (E::Public { .. } | E::Zero { .. } | E::Auth(_) | E::Audit(_) | E::Checks(_) | E::Dns(_)), _) => {
                 return Err(CommandError::usage(error.to_string()));
             }
         }

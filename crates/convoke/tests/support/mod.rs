@@ -5,6 +5,7 @@
 pub mod collector;
 pub mod fleet;
 pub mod http;
+pub mod http_session;
 pub mod lab;
 pub mod seen;
 pub mod three;

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The rest waits for the next tick: a node that is busy for too long looks dead to its peers.
 const COLLECTED_AT_ONCE: usize = 20_000;
 
+/// Tombstones of agentless members that are kept before the oldest ones are collected early.
+const AGENTLESS_TOMBSTONES_MAX: usize = 65_536;
+
 /// Every tombstone and inference, by the time it was received. Its age is sent with it, so that a new node does not
 /// keep it for longer than the others (D8).
 #[derive(Debug, Default)]
@@ -61,7 +64,34 @@ impl CausalMap {
     /// Age of the tombstone of a record, or of the inference about it.
     pub(crate) fn departure_age(&self, record: &Record, clock: Clock) -> Duration {
         let item = if record.is_live() { ItemRef::Inferred(record.key()) } else { ItemRef::Stated(record.slot) };
-        self.tombstones.age(&item, clock)
+        self.tombstone_age(&item, clock)
+    }
+
+    pub(super) fn tombstone_age(&self, item: &ItemRef, clock: Clock) -> Duration {
+        self.tombstones.age(item, clock).max(self.agentless_tombstones.age(item, clock))
+    }
+
+    /// Collects the tombstones of agentless members that are older than `timeout`, and the oldest ones beyond the limit
+    /// (AG5).
+    pub(crate) fn collect_agentless(&mut self, clock: Clock, timeout: Duration) -> Vec<(u32, Arc<Record>)> {
+        let mut removed = Vec::new();
+        while removed.len() < COLLECTED_AT_ONCE
+            && let Some((learnt, item)) = self.agentless_tombstones.oldest()
+            && (learnt.silence(clock) >= timeout || self.agentless_tombstones.len() > AGENTLESS_TOMBSTONES_MAX)
+        {
+            let item = item.clone();
+            let Some(tombstone) = self.agentless_tombstones.remove(&item) else { break };
+            let Some(origin) = self.origin_if_held(&item, tombstone) else { continue };
+            if !self.origins.covers(origin, tombstone.n) {
+                self.agentless_tombstones.add(item, ReceivedAt::now(clock), tombstone.tag, tombstone.n);
+                break;
+            }
+            if let ItemRef::Stated(slot) = item {
+                self.raise_agentless_floor(self.at(slot).claim);
+                removed.push((slot, self.remove_slot(slot)));
+            }
+        }
+        removed
     }
 
     /// When the oldest tombstone is due.
@@ -141,6 +171,7 @@ impl CausalMap {
 
     pub(super) fn remove_slot(&mut self, slot: u32) -> Arc<Record> {
         let record = self.slots.remove(slot);
+        self.timed.remove(&slot);
         self.claim_floor = self.claim_floor.max(record.claim.min(CLAIM_FLOOR_MAX));
         self.unindex(&record);
         self.remove_from_digest(&record);
@@ -179,7 +210,8 @@ impl CausalMap {
     pub(crate) fn drop_written_off(&mut self, index: u32) -> Vec<(u32, Member)> {
         let entry = self.origins.entry(index);
         let written_off = entry.stated.range(0..).take_while(|(n, _)| *n <= entry.written_off);
-        let live: Vec<u32> = written_off.map(|(_, slot)| *slot).filter(|slot| self.at(*slot).is_live()).collect();
+        let is_dropped = |slot: &u32| self.at(*slot).is_live() && !self.at(*slot).is_agentless();
+        let live: Vec<u32> = written_off.map(|(_, slot)| *slot).filter(is_dropped).collect();
         let drop = |slot| {
             let shown = self.member(self.at(slot));
             self.remove_slot(slot);

@@ -50,7 +50,7 @@ impl CausalMap {
 
     /// Adds the current record of `item` to a frame, if there still is one.
     pub(crate) fn encode(&self, item: &ItemRef, clock: Clock, items: &mut ItemsWriter) {
-        let age = self.tombstones.age(item, clock);
+        let age = self.tombstone_age(item, clock);
         match item {
             ItemRef::Stated(slot) => {
                 if let Some(record) = self.slots.get(*slot) {
@@ -72,7 +72,7 @@ impl CausalMap {
         let skip = sent.checked_sub(self.recent_base)?;
         let distinct: BTreeSet<&ItemRef> = self.recent.iter().skip(skip as usize).collect();
         let me = self.origins.me();
-        let mut items = ItemsWriter::default();
+        let mut items = ItemsWriter::at(clock);
         for item in distinct {
             // A write that was collected meanwhile cannot be pushed, so the push must not cover it either.
             let superseded = match item {

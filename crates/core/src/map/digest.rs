@@ -73,6 +73,7 @@ fn hash(record: &Record) -> u64 {
         space,
         kind,
         status,
+        health,
         weight,
         n,
         claim,
@@ -85,10 +86,12 @@ fn hash(record: &Record) -> u64 {
         address,
         endpoints,
         metadata,
+        checks,
+        maintenance,
     } = record;
     let written = (&origin.id, n, claim, seq, predecessor);
-    let state = (*space as u8, *kind as u8, *status as u8, drain, weight, created, since);
-    let data = (id.as_str(), client, deployment, address.as_str(), endpoints, metadata);
+    let state = (*space as u8, *kind as u8, *status as u8, *health as u8, drain, weight, created, since);
+    let data = (id.as_str(), client, deployment, address.as_str(), endpoints, metadata, checks, maintenance);
     FixedState::with_seed(SEED).hash_one((written, state, data))
 }
 
@@ -108,7 +111,11 @@ impl CausalMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::{ClientProcess, Deployment, Metadata, Origin, RecordKind, Space, Status};
+    use crate::member::{
+        Check, Checks, ClientProcess, Deployment, Drain, Health, Maintenance, Metadata, Origin, Probe, RecordKind,
+        Space, Status,
+    };
+    use crate::time::Clock;
     use crate::version::{Incarnation, NodeId, OriginId};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -126,6 +133,11 @@ mod tests {
         Arc::new(Deployment { service: service.into(), locality: "eu".into(), revision: "1".into() })
     }
 
+    fn maintenance(reason: &str) -> Option<Arc<Maintenance>> {
+        let drain = Drain { reason: reason.into(), ..Drain::default() };
+        drain.begin(Clock::default()).map(Arc::new)
+    }
+
     fn record() -> Record {
         Record {
             id: "m".into(),
@@ -135,6 +147,7 @@ mod tests {
             space: Space::Member,
             kind: RecordKind::Live,
             status: Status::Up,
+            health: Health::Passing,
             weight: 1,
             n: 1,
             claim: 1,
@@ -147,13 +160,15 @@ mod tests {
             address: "h:1".into(),
             endpoints: Metadata::default(),
             metadata: Metadata::default(),
+            checks: None,
+            maintenance: None,
         }
     }
 
     #[test]
     fn every_replicated_field_counts() {
         let pair = || Metadata::from_map(&BTreeMap::from([("k".to_owned(), "v".to_owned())]));
-        let changes: [fn(&mut Record, Metadata); 19] = [
+        let changes: [fn(&mut Record, Metadata); 22] = [
             |record, _| record.id = "other".into(),
             |record, _| record.origin = origin(2),
             |record, _| record.drain = 1,
@@ -173,6 +188,9 @@ mod tests {
             |record, _| record.address = "h:2".into(),
             |record, pair| record.endpoints = pair,
             |record, pair| record.metadata = pair,
+            |record, _| record.health = Health::Critical,
+            |record, _| record.checks = Checks::registered(&[Check::new("c", Probe::default())], None, 1),
+            |record, _| record.maintenance = maintenance("disk"),
         ];
         for (at, change) in changes.iter().enumerate() {
             let mut changed = record();

@@ -7,7 +7,7 @@
 
 use super::{CausalMap, ItemRef, Key, OriginEntry, key};
 use crate::liveness::Inferred;
-use crate::member::{Member, Record, RecordKind, Space, Status};
+use crate::member::{Maintenance, Member, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
 use crate::time::{Clock, ReceivedAt};
 use crate::version::{NodeId, OriginId, VectorClock, request_of};
@@ -89,6 +89,7 @@ impl CausalMap {
         if origin == self.origins.me() {
             return Outcome::Rejected;
         }
+        let maintenance = self.maintenance_of(item, clock);
         let record = Record {
             id: SmolStr::new(item.id),
             origin: self.origins.entry(origin).origin.clone(),
@@ -97,6 +98,7 @@ impl CausalMap {
             space: item.space,
             kind: item.kind,
             status: item.status,
+            health: item.health,
             weight: item.weight,
             n: item.n,
             claim: item.claim,
@@ -109,6 +111,8 @@ impl CausalMap {
             address: SmolStr::new(item.address),
             endpoints: item.endpoints.to_metadata(),
             metadata: item.metadata.to_metadata(),
+            checks: item.checks.clone(),
+            maintenance,
         };
         match self.store(record, ReceivedAt::ago(clock, item.age)) {
             Outcome::Outranked(loser) => self.repeat_tombstone(loser, clock),
@@ -122,6 +126,18 @@ impl CausalMap {
                     outcome => outcome,
                 }
             }
+        }
+    }
+
+    /// The maintenance of a received record. Of two copies of one drain, the longer time since its beginning counts (C21).
+    fn maintenance_of(&self, item: &RecordItem<'_>, clock: Clock) -> Option<Arc<Maintenance>> {
+        let received = item.maintenance?.to_maintenance(clock);
+        seam!(self, DrainAgeIgnored => return Some(Arc::new(received.again(clock))));
+        let held = self.record(item.space, item.id).filter(|held| held.drain == item.drain);
+        let held = held.and_then(|held| held.maintenance.as_ref()).filter(|held| ***held == received);
+        match held {
+            Some(held) if !held.begun.is_after(received.begun) => Some(held.clone()),
+            _ => Some(Arc::new(received)),
         }
     }
 
@@ -240,8 +256,12 @@ impl CausalMap {
 
     /// Stores a record in its slot if it outranks the held one (D3).
     pub(super) fn store(&mut self, record: Record, learnt: ReceivedAt) -> Outcome {
+        if record.is_agentless() {
+            self.agentless_clock = self.agentless_clock.max(record.claim);
+        }
         let Some(held) = self.slots.find(record.space, &record.id) else {
             let new = self.slots.insert(record);
+            self.note_timed(&new);
             self.index(&new, learnt);
             self.add_to_digest(&new);
             return Outcome::Stored(Stored { old: None, new, conflict: false });
@@ -251,6 +271,7 @@ impl CausalMap {
         }
         let new = Arc::new(Record { slot: held.slot, ..record });
         let old = self.slots.replace(new.clone());
+        self.note_timed(&new);
         if !self.move_index(&old, &new) {
             self.unindex(&old);
             self.index(&new, learnt);
@@ -265,8 +286,9 @@ impl CausalMap {
         if old.origin.index == new.origin.index || new.predecessor == (old.origin.tag, old.n) {
             return false;
         }
-        // A client that orders its own writes does not conflict with itself (C10).
-        if old.client == new.client && request_of(old.seq).max(request_of(new.seq)) > 0 {
+        // A client that orders its own writes does not conflict with itself (C10), nor do nodes that adopt a member (AG3).
+        let ordered = request_of(old.seq).max(request_of(new.seq)) > 0 || new.is_agentless() && old.claim == new.claim;
+        if old.client == new.client && ordered {
             return false;
         }
         let (tag, n) = new.predecessor;
@@ -319,13 +341,26 @@ impl CausalMap {
         true
     }
 
+    fn note_timed(&mut self, record: &Record) {
+        let timed = record.maintenance.as_ref().is_some_and(|maintenance| maintenance.lasts.is_some());
+        if timed && record.is_live() && record.drained() {
+            self.timed.insert(record.slot);
+        } else {
+            self.timed.remove(&record.slot);
+        }
+    }
+
     fn index(&mut self, record: &Record, learnt: ReceivedAt) {
         let slot = record.slot;
         let entry = self.origins.entry_mut(record.origin.index);
         entry.stated.insert(record.n, slot);
         entry.stores += 1;
         match (record.kind, record.space) {
-            (RecordKind::Left, _) => self.tombstones.add(ItemRef::Stated(slot), learnt, record.origin.tag, record.n),
+            (RecordKind::Left, _) => {
+                let agentless = record.is_agentless();
+                let tombstones = if agentless { &mut self.agentless_tombstones } else { &mut self.tombstones };
+                tombstones.add(ItemRef::Stated(slot), learnt, record.origin.tag, record.n);
+            }
             (RecordKind::Live, Space::Name) => self.live_names += 1,
             (RecordKind::Live, Space::Member) => {
                 self.live_members += 1;
@@ -357,6 +392,7 @@ impl CausalMap {
     /// Joins the sender's context, right after the whole of its delta was applied (D6).
     pub(crate) fn join(&mut self, context: &Context, clock: Clock) {
         self.claim_floor = self.claim_floor.max(context.claim_floor);
+        self.raise_agentless_floor(context.agentless_floor);
         for (origin, n) in context.written_off.iter() {
             if let Some(index) = self.admit_origin(origin, clock) {
                 self.write_off(index, n);
@@ -462,7 +498,7 @@ impl CausalMap {
     /// Whether a record is a live one of this node, which no full merge takes away.
     fn is_own(&self, record: &Record) -> bool {
         seam!(self, FullMergeTakesOwn => return false);
-        record.origin.index == self.origins.me() && record.is_live()
+        record.origin.index == self.origins.me() && record.is_live() && !record.is_agentless()
     }
 
     /// Whether the sender of a full merge collected an inference that this node knows to be wrong: the sender has written the

@@ -24,7 +24,7 @@ use crate::member::{Member, Record, RecordKind, Space, Status};
 use crate::mutant::{Mutation, seam};
 use crate::time::{Clock, ReceivedAt};
 use crate::version::{Incarnation, NodeId, OriginId};
-use crate::wire::Context;
+use crate::wire::{CLAIM_FLOOR_MAX, Context};
 use clients::Clients;
 use collect::Tombstones;
 use digest::Digest;
@@ -52,6 +52,14 @@ pub(crate) struct CausalMap {
     /// Live members by client.
     clients: Clients,
     tombstones: Tombstones,
+    /// Those of agentless members, which are kept for longer (AG5).
+    agentless_tombstones: Tombstones,
+    /// The highest claim of an agentless member, live or left (AG2).
+    agentless_clock: u64,
+    /// The highest claim of a collected tombstone of an agentless member (AG5).
+    agentless_floor: u64,
+    /// Live members whose drain ends by itself (C21).
+    timed: BTreeSet<u32>,
     /// The latest writes of this node, for pushing: entry i is write `recent_base + 1 + i`.
     recent: VecDeque<ItemRef>,
     recent_base: u64,
@@ -82,6 +90,10 @@ impl CausalMap {
             services: BTreeMap::new(),
             clients: Clients::new(hash_seed),
             tombstones: Tombstones::default(),
+            agentless_tombstones: Tombstones::default(),
+            agentless_clock: 0,
+            agentless_floor: 0,
+            timed: BTreeSet::new(),
             recent: VecDeque::new(),
             recent_base: 0,
             marking: None,
@@ -151,7 +163,7 @@ impl CausalMap {
     }
 
     pub(crate) fn tombstones(&self) -> usize {
-        self.tombstones.len()
+        self.tombstones.len() + self.agentless_tombstones.len()
     }
 
     /// The status to show for a record (L3).
@@ -161,12 +173,32 @@ impl CausalMap {
         }
         let judged = self.origins.entry(record.origin.index).standing.judges(record.n);
         let Some(mut liveness_counter) = judged else { return record.status };
+        if record.is_agentless() {
+            return record.status;
+        }
         seam!(self, SilentOwnerHidesMember => return Status::Left);
         seam!(self, InferredIgnoresCounter => liveness_counter = 0);
         match self.inferred.get(&record.key()) {
             Some(inferred) if inferred.applies(record, liveness_counter) => Status::Left,
             _ => Status::Down,
         }
+    }
+
+    pub(crate) fn agentless_clock(&self) -> u64 {
+        self.agentless_clock.max(self.agentless_floor)
+    }
+
+    pub(crate) fn agentless_floor(&self) -> u64 {
+        self.agentless_floor
+    }
+
+    pub(crate) fn raise_agentless_floor(&mut self, claim: u64) {
+        self.agentless_floor = self.agentless_floor.max(claim.min(CLAIM_FLOOR_MAX));
+    }
+
+    /// Live members whose drain ends by itself (C21).
+    pub(crate) fn timed_drains(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.timed.iter().filter_map(|slot| self.slots.get(*slot))
     }
 
     pub(crate) fn member(&self, record: &Arc<Record>) -> Member {
@@ -243,7 +275,8 @@ impl CausalMap {
 
     /// The context as sent to peers.
     pub(crate) fn context(&self) -> Context {
-        Context { claim_floor: self.claim_floor, ..self.origins.context() }
+        let (claim_floor, agentless_floor) = (self.claim_floor, self.agentless_floor);
+        Context { claim_floor, agentless_floor, ..self.origins.context() }
     }
 
     /// Whether one more live record of this space fits. As many tombstones may be held for a while (D8).

@@ -220,6 +220,7 @@ impl Origins {
             retired: self.retired.iter().map(|(node, retired)| (node.clone(), retired.incarnation)).collect(),
             written_off: self.written_off(),
             claim_floor: 0,
+            agentless_floor: 0,
             grace_ms: 0,
         }
     }
@@ -327,9 +328,8 @@ impl Origins {
         if !self.is_retired(origin) || self.by_id.contains_key(origin) {
             return;
         }
-        let below = origin.incarnation.number.saturating_sub(1);
-        match self.retired.get_mut(&origin.node).filter(|_| below > 0) {
-            Some(marker) => marker.incarnation = Incarnation { number: below, nonce: u64::MAX },
+        match self.retired.get_mut(&origin.node).zip(origin.incarnation.below()) {
+            Some((marker, below)) => marker.incarnation = below,
             None => drop(self.retired.remove(&origin.node)),
         }
     }

@@ -7,10 +7,10 @@ pub(crate) enum Standing {
     Admitted,
     /// Its records show `down`, or `left` where an inference applies. Inferences are judged by this liveness counter.
     Silent { liveness_counter: u64 },
-    /// There is evidence again, but records that others wrote over its own may be missing. Records up to write `above`
-    /// are judged as if it were silent, later ones show what it stated. It is admitted after an exchange with a node that
-    /// has its first `written` writes.
-    Returning { liveness_counter: u64, above: u64, written: u64 },
+    /// There is evidence again, but records that others wrote over its own may be missing. Its first `written` writes,
+    /// those it had made by then, are judged as if it were silent; later ones show what it stated. It is admitted after
+    /// an exchange with a node that has those writes.
+    Returning { liveness_counter: u64, written: u64 },
 }
 
 /// An event that may change a standing.
@@ -52,19 +52,20 @@ impl Standing {
     ///
     /// Example: node A last received write 7 of B and has had no evidence of it for the admission window, so B is
     /// `Silent { liveness_counter: 40 }`. A ping of B arrives: its liveness counter is 55, and it has made 9 writes. B
-    /// becomes `Returning { liveness_counter: 40, above: 7, written: 9 }`. Write 8 arrives and shows at once; the
-    /// older records still show `down`. The exchange with B is complete and has brought write 9: B is admitted.
+    /// becomes `Returning { liveness_counter: 40, written: 9 }`. Write 8 arrives from another node: its record shows
+    /// `down`, because write 9 may have replaced it. Write 10 would show at once. The exchange with B is complete and has
+    /// brought write 9: B is admitted.
     pub(crate) fn next(self, event: StandingEvent, known: Known) -> Standing {
         let Known { liveness_counter, written, seen, held } = known;
         match (self, event) {
             (Standing::Admitted, StandingEvent::Quiet) => Standing::Silent { liveness_counter },
             // The records are from before the evidence, so they are judged as that node judges them.
             (Standing::Admitted, StandingEvent::Outdated { liveness_counter }) => {
-                Standing::Returning { liveness_counter, above: written, written }
+                Standing::Returning { liveness_counter, written }
             }
             (Standing::Admitted, _) => Standing::Admitted,
             (Standing::Silent { liveness_counter }, StandingEvent::Young) => {
-                Standing::Returning { liveness_counter, above: seen.max(held), written }
+                Standing::Returning { liveness_counter, written: written.max(seen).max(held) }
             }
             // It lived longer than this node knew, which voids inferences made before.
             (Standing::Silent { .. }, StandingEvent::Old) => Standing::Silent { liveness_counter },
@@ -93,7 +94,7 @@ impl Standing {
     pub(crate) fn judges(self, n: u64) -> Option<u64> {
         match self {
             Standing::Admitted => None,
-            Standing::Returning { above, .. } if n > above => None,
+            Standing::Returning { written, .. } if n > written => None,
             Standing::Silent { liveness_counter } | Standing::Returning { liveness_counter, .. } => {
                 Some(liveness_counter)
             }
@@ -109,7 +110,7 @@ mod tests {
     const STATES: [(&str, Standing); 3] = [
         ("Admitted", Standing::Admitted),
         ("Silent", Standing::Silent { liveness_counter: 40 }),
-        ("Returning", Standing::Returning { liveness_counter: 40, above: 7, written: 9 }),
+        ("Returning", Standing::Returning { liveness_counter: 40, written: 9 }),
     ];
     const EVENTS: [(&str, StandingEvent); 5] = [
         ("young evidence", StandingEvent::Young),
@@ -163,8 +164,8 @@ mod tests {
 
     #[test]
     fn a_returning_origin_shows_only_its_new_writes() {
-        let returning = Standing::Returning { liveness_counter: 40, above: 7, written: 9 };
-        assert_eq!([7, 8].map(|n| returning.judges(n)), [Some(40), None]);
+        let returning = Standing::Returning { liveness_counter: 40, written: 9 };
+        assert_eq!([9, 10].map(|n| returning.judges(n)), [Some(40), None]);
         assert_eq!(Standing::Silent { liveness_counter: 3 }.judges(8), Some(3));
         assert_eq!(Standing::Admitted.judges(1), None);
     }

@@ -1,6 +1,6 @@
 //! Records: the stored and replicated form of members and names. Immutable; a change is a new record.
 
-use super::{Metadata, Status};
+use super::{AGENTLESS_CLIENT, Checks, Health, Maintenance, Metadata, Status};
 use crate::filter::Subject;
 use crate::version::{OriginId, Rank, Version, request_of};
 use smol_str::SmolStr;
@@ -74,9 +74,10 @@ pub struct Record {
     pub(crate) drain: u32,
     pub(crate) space: Space,
     pub(crate) kind: RecordKind,
-    /// As stated by the owner: up or down. In a tombstone: up if the member was unregistered, down if it expired. Only
-    /// explanations use the latter.
+    /// As stated by the owner: up or down. In a tombstone: up if the member was unregistered, down if it expired (C20).
     pub(crate) status: Status,
+    /// The worst result of `checks`. In a tombstone: critical if the member was deregistered because of its health (HC5).
+    pub(crate) health: Health,
     pub(crate) weight: u16,
     pub(crate) n: u64,
     pub(crate) claim: u64,
@@ -93,6 +94,10 @@ pub struct Record {
     pub(crate) address: SmolStr,
     pub(crate) endpoints: Metadata,
     pub(crate) metadata: Metadata,
+    /// Checks and their last results (HC1).
+    pub(crate) checks: Option<Arc<Checks>>,
+    /// Reason and end of the drain, if it has any (C21).
+    pub(crate) maintenance: Option<Arc<Maintenance>>,
 }
 
 impl Record {
@@ -119,6 +124,11 @@ impl Record {
         self.kind == RecordKind::Live
     }
 
+    /// Whether no client keeps the member alive (AG1).
+    pub fn is_agentless(&self) -> bool {
+        self.client.id == AGENTLESS_CLIENT
+    }
+
     /// Whether the same process wrote this record with a later request (C16). Its claim may be lower.
     pub(crate) fn is_of_later_request(&self, other: &Record) -> bool {
         self.client.is_same(&other.client) && request_of(self.seq) > request_of(other.seq)
@@ -138,7 +148,24 @@ impl Record {
     fn ended(&self, status: Status) -> Record {
         let (endpoints, metadata) = (Metadata::default(), Metadata::default());
         let status = if self.is_live() { status } else { self.status };
-        Record { kind: RecordKind::Left, status, seq: self.seq + 1, endpoints, metadata, ..self.clone() }
+        let health = if self.is_live() { Health::Passing } else { self.health };
+        Record {
+            kind: RecordKind::Left,
+            status,
+            seq: self.seq + 1,
+            endpoints,
+            metadata,
+            health,
+            checks: None,
+            ..self.clone()
+        }
+    }
+
+    /// For a mutant: the checks begin again.
+    pub(crate) fn forget_results(&mut self) {
+        let definitions = self.checks.as_ref().map(|checks| checks.definitions().to_vec()).unwrap_or_default();
+        self.checks = Checks::registered(&definitions, None, 0);
+        self.health = super::health_of(self.checks.as_ref());
     }
 
     pub fn origin(&self) -> &OriginId {
@@ -151,6 +178,13 @@ impl Record {
 
     pub(crate) fn drained(&self) -> bool {
         self.drain % 2 == 1
+    }
+
+    /// Takes the drain mark of another record of the member, if it is higher.
+    pub(crate) fn with_mark_of(self, other: &Record) -> Record {
+        let higher = if other.drain > self.drain { other } else { &self };
+        let (drain, maintenance) = (higher.drain, higher.maintenance.clone());
+        Record { drain, maintenance, ..self }
     }
 
     /// The status the owner states.
@@ -234,6 +268,10 @@ impl Member {
     pub fn client(&self) -> &str {
         &self.record.client.id
     }
+    /// The principal of that client; empty if its node does not know principals (C14).
+    pub fn principal(&self) -> &str {
+        &self.record.client.principal
+    }
     /// Identifies the process of the client that registered it (C2).
     pub fn process_nonce(&self) -> u64 {
         self.record.client.nonce
@@ -244,6 +282,10 @@ impl Member {
     /// Whether this is a name, registered by a node on its own behalf.
     pub fn is_name(&self) -> bool {
         self.record.space == Space::Name
+    }
+    /// Whether no client keeps it alive (AG1).
+    pub fn is_agentless(&self) -> bool {
+        self.record.is_agentless()
     }
     /// The origin that wrote the record.
     pub fn origin(&self) -> &OriginId {
@@ -261,9 +303,24 @@ impl Member {
         self.record.drained()
     }
 
-    /// Up and not drained.
+    /// The worst result of its checks; passing without checks (HC1).
+    pub fn health(&self) -> Health {
+        self.record.health
+    }
+
+    /// Its checks and their last results.
+    pub fn checks(&self) -> Option<&Arc<Checks>> {
+        self.record.checks.as_ref()
+    }
+
+    /// Reason and end of its drain, if it is drained and the operator gave any.
+    pub fn maintenance(&self) -> Option<&Maintenance> {
+        self.record.maintenance.as_deref().filter(|_| self.drained())
+    }
+
+    /// Up, not drained, and not critical.
     pub fn routable(&self) -> bool {
-        self.status == Status::Up && !self.drained()
+        self.status == Status::Up && !self.drained() && self.record.health != Health::Critical
     }
 
     pub fn owner(&self) -> Owner<'_> {
@@ -291,6 +348,7 @@ impl Member {
             revision: self.revision(),
             status: self.status,
             drained: self.drained(),
+            health: self.health(),
             client: self.client(),
             owner: self.owner().node,
             metadata: &self.record.metadata,
@@ -310,9 +368,9 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     #[test]
-    fn a_lookup_touches_64_of_192_bytes() {
+    fn a_lookup_touches_64_of_208_bytes() {
         let reference_counts = 2 * size_of::<usize>();
         assert_eq!(reference_counts + offset_of!(Record, n), 64);
-        assert_eq!(reference_counts + size_of::<Record>(), 192);
+        assert_eq!(reference_counts + size_of::<Record>(), 208);
     }
 }

@@ -1,11 +1,14 @@
 //! The description of a member that a client registers, and its validation.
 
+use super::check::{Check, check_checks};
 use crate::config::Limits;
 use crate::error::{ErrorCode, Rejection};
 use std::collections::BTreeMap;
 
 /// Service of the members that nodes register for themselves.
 pub const NODE_SERVICE: &str = "convoke";
+/// Client of members that no client keeps alive (AG1).
+pub const AGENTLESS_CLIENT: &str = "convoke.agentless";
 /// Ids with this prefix belong to nodes.
 pub const NODE_ID_PREFIX: &str = "convoke.";
 
@@ -25,6 +28,8 @@ pub struct MemberSpec {
     /// Relative share of traffic; 0 reads as "not set" and counts as 1.
     pub weight: u16,
     pub metadata: BTreeMap<String, String>,
+    /// Checks that decide about its health (HC1).
+    pub checks: Vec<Check>,
 }
 
 /// How a client's silence is judged.
@@ -40,6 +45,15 @@ pub enum Liveness {
 impl MemberSpec {
     pub fn new(id: impl Into<String>, service: impl Into<String>) -> Self {
         MemberSpec { id: id.into(), service: service.into(), ..Self::default() }
+    }
+
+    /// Validates a member that a client registers. Only the client decides about its end.
+    pub fn check_of_client(&self, limits: &Limits) -> Result<(), Rejection> {
+        if self.checks.iter().any(|check| check.deregister_critical_after_ms > 0) {
+            const FIELD: &str = "checks.deregister_critical_after_ms";
+            return Err(invalid(FIELD, format!("{FIELD} is for members without a client; leave it out")));
+        }
+        self.check(limits)
     }
 
     /// Validates all fields; the rejection names the field and the limit.
@@ -60,7 +74,8 @@ impl MemberSpec {
             check_key("endpoints", "an endpoint name", name, limits)?;
             check_address("endpoints", address, limits)?;
         }
-        check_metadata(&self.metadata, limits)
+        check_metadata(&self.metadata, limits)?;
+        check_checks(&self.checks, limits)
     }
 }
 
@@ -106,12 +121,12 @@ pub fn check_name(name: &str, location: &str, limits: &Limits) -> Result<(), Rej
 }
 
 #[derive(PartialEq, Clone, Copy)]
-enum Empty {
+pub(super) enum Empty {
     Allowed,
     Rejected,
 }
 
-fn check_text(field: &'static str, text: &str, limit: usize, empty: Empty) -> Result<(), Rejection> {
+pub(super) fn check_text(field: &'static str, text: &str, limit: usize, empty: Empty) -> Result<(), Rejection> {
     if text.is_empty() && empty == Empty::Rejected {
         return Err(invalid(field, format!("{field} must not be empty")));
     }
@@ -126,7 +141,7 @@ fn check_key(field: &'static str, what: &str, key: &str, limits: &Limits) -> Res
     check_value(field, key, limits.metadata_key_bytes)
 }
 
-fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Rejection> {
+pub(super) fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Rejection> {
     if text.len() > limit {
         let message = format!("{field} has {} bytes, at most {limit} are allowed", text.len());
         return Err(invalid(field, message).limit(limit));
@@ -137,7 +152,7 @@ fn check_value(field: &'static str, text: &str, limit: usize) -> Result<(), Reje
     Ok(())
 }
 
-fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<(), Rejection> {
+pub(super) fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<(), Rejection> {
     check_text(field, address, limits.attribute_bytes, Empty::Allowed)?;
     if address.is_empty() {
         return Ok(());
@@ -156,7 +171,7 @@ fn check_address(field: &'static str, address: &str, limits: &Limits) -> Result<
     if well_formed { Ok(()) } else { Err(invalid(field, format!("{field} {address:?} is not host:port"))) }
 }
 
-fn invalid(field: &'static str, message: String) -> Rejection {
+pub(super) fn invalid(field: &'static str, message: String) -> Rejection {
     Rejection::new(ErrorCode::InvalidMember, message).field(field)
 }
 

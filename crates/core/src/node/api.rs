@@ -1,12 +1,13 @@
 //! Inputs and outputs of a node.
 
-use super::ExcessiveNumber;
+use super::{CheckReport, ExcessiveNumber};
 use crate::error::Rejection;
 use crate::filter::Filter;
-use crate::member::{Liveness, Member, MemberSpec, Record, Space};
+use crate::member::{Checks, Liveness, Member, MemberSpec, Record, Space};
 use crate::time::Duration;
 use crate::version::{Dot, Incarnation, NodeId, OriginId, Version};
 use bytes::Bytes;
+use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -119,6 +120,9 @@ pub struct Attached {
     pub claims_kept: bool,
     /// Members that were not accepted; the rest of the session is.
     pub rejected: Vec<(String, Rejection)>,
+    /// Members of other processes of the client that may have replaced members of this one (C4), and members that the session
+    /// lost before (C20).
+    pub taken_over: Vec<String>,
 }
 
 /// An unsolicited message to a client.
@@ -145,6 +149,21 @@ pub struct HandoverTarget {
 pub struct WatchSelection {
     pub space: Space,
     pub filter: Filter,
+    /// What the watcher may read, if that is not everything; the filter selects no more than this. Such a watcher is never
+    /// resumed by changes, which name members of every service (AU10).
+    pub readable: Option<Filter>,
+}
+
+impl WatchSelection {
+    /// A selection of a watcher that may read everything.
+    pub fn new(space: Space, filter: Filter) -> WatchSelection {
+        WatchSelection { space, filter, readable: None }
+    }
+
+    /// Whether the watcher may know that this member exists.
+    pub(crate) fn may_know(&self, member: &Member) -> bool {
+        self.readable.as_ref().is_none_or(|readable| readable.matches(&member.subject()))
+    }
 }
 
 /// The position from which a watcher resumes.
@@ -226,6 +245,23 @@ pub enum Effect {
     Persist {
         incarnation: u64,
     },
+    /// Store an agentless member on disk, in place of what is stored for its id (AG4).
+    Archive {
+        id: SmolStr,
+        /// `None`: drop it.
+        record: Option<Bytes>,
+        /// Store this number too: the highest one of dropped tombstones.
+        floor: u64,
+    },
+    /// The checks of a member whose owner is this node, after each change: it runs them, and calls
+    /// [`Node::report_health`](crate::Node::report_health) (HC3).
+    Checks {
+        id: SmolStr,
+        /// `None`: this node does not own the member any more, or it has no checks.
+        checks: Option<(u64, Arc<Checks>)>,
+    },
+    /// A report about a check of a member of this node (HC4).
+    CheckReported(CheckReport),
     /// Start a new incarnation of this node, with a higher number (N5, or a collision of incarnations).
     Restart {
         reason: RestartReason,
@@ -236,6 +272,14 @@ pub enum Effect {
     Stop {
         reason: StopReason,
     },
+}
+
+/// The agentless members that a node has stored (AG4).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Archive {
+    /// As in [`Effect::Archive`], by id.
+    pub records: BTreeMap<SmolStr, Bytes>,
+    pub floor: u64,
 }
 
 /// State that an incarnation passes to the next one in the same process.

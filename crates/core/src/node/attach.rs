@@ -2,7 +2,9 @@
 
 use super::{Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, Phase, SessionId};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{ClientProcess, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id};
+use crate::member::{
+    Checks, ClientProcess, Health, Metadata, Record, RecordKind, Space, Status, check_client_id, check_id, health_of,
+};
 use crate::mutant::seam;
 use crate::sessions::{Session, Unregistrations};
 use crate::time::Time;
@@ -69,7 +71,7 @@ impl Node {
         }
         let mut ids = BTreeSet::new();
         for member in &request.members {
-            member.spec.check(limits)?;
+            member.spec.check_of_client(limits)?;
             if !ids.insert(member.spec.id.as_str()) {
                 let message = format!("member {:?} is listed twice", member.spec.id);
                 return Err(Rejection::new(ErrorCode::InvalidMember, message).field("id"));
@@ -154,8 +156,10 @@ impl Node {
         }
         let own = self.map.of_client(&request.client).filter(|record| restored && record.client == client);
         let last_request = own.map(|record| request_of(record.seq)).max().unwrap_or(0);
+        let asked_to_move = self.has_returned(&request.client);
         let session = self.sessions.insert(Session {
             liveness: request.liveness,
+            asked_to_move,
             restored,
             unregistrations: Unregistrations::after(last_request),
             conn: Some(conn),
@@ -171,6 +175,7 @@ impl Node {
             last_write: self.last_dot(),
             claims_kept: false,
             rejected: Vec::new(),
+            taken_over: Vec::new(),
         };
         for member in &request.members {
             match self.claim_member(session, &client, claim, member, out) {
@@ -226,7 +231,10 @@ impl Node {
             (None, None) => 0,
         };
         seam!(self, MoveClearsDrain => if live.is_some() { drain = 0 });
+        let mut maintenance = live.filter(|live| live.drain == drain).and_then(|live| live.maintenance.clone());
+        seam!(self, MoveRestartsDrain => maintenance = maintenance.map(|held| Arc::new(held.again(self.clock))));
         let created = spec.created.or(live.map(|live| live.created)).unwrap_or(self.wall_ms);
+        let checks = Checks::registered(&spec.checks, live.and_then(|live| live.checks.as_ref()), self.wall_ms);
         let draft = Record {
             id: SmolStr::new(&spec.id),
             origin: self.map.origins.entry(self.map.origins.me()).origin.clone(),
@@ -235,6 +243,7 @@ impl Node {
             space: Space::Member,
             kind: RecordKind::Live,
             status: Status::Up,
+            health: health_of(checks.as_ref()),
             weight: spec.weight,
             n: 0,
             claim,
@@ -247,10 +256,15 @@ impl Node {
             address: SmolStr::new(&spec.address),
             endpoints: Metadata::from_map(&spec.endpoints),
             metadata: Metadata::from_map(&spec.metadata),
+            checks,
+            maintenance,
         };
         let stored = self.write(draft, out);
         self.notify_taken_over(stored.new.slot, client, out);
         self.sessions.give(session, stored.new.slot, stored.new.n);
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.lost.forget(&spec.id);
+        }
         Ok(self.map.member(&stored.new).version())
     }
 
@@ -283,6 +297,12 @@ impl Node {
     pub(super) fn check_held(&self, client: &ClientProcess, member: &AttachMember) -> Result<(), Rejection> {
         let id = &member.spec.id;
         match self.map.record(Space::Member, id) {
+            Some(held) if held.is_live() && held.is_agentless() => {
+                let message = format!(
+                    "member {id:?} is registered without a client; deregister it with `convoke service deregister`"
+                );
+                Err(Rejection::new(ErrorCode::AlreadyRegistered, message).field("id"))
+            }
             Some(held) if held.client.id != client.id && !member.takeover && self.map.shown(held) == Status::Up => {
                 let message = format!("member {id:?} is registered by another live client");
                 Err(Rejection::new(ErrorCode::AlreadyRegistered, message).field("id"))
@@ -293,13 +313,13 @@ impl Node {
 
     /// Notifies another client's session at this node that had the slot (C4).
     fn notify_taken_over(&mut self, slot: u32, client: &ClientProcess, out: &mut Output) {
-        let Some(loser) = self.sessions.of_slot(slot).and_then(|id| self.sessions.get(id)) else { return };
-        if loser.client.id != client.id
-            && let Some(conn) = loser.conn
-        {
-            let id = self.map.at(slot).id.to_string();
-            let last = loser.members.len() <= 1;
-            out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id, last } });
+        let Some(session) = self.sessions.of_slot(slot) else { return };
+        let Some(loser) = self.sessions.get(session).filter(|loser| loser.client.id != client.id) else { return };
+        let (conn, last) = (loser.conn, loser.members.len() <= 1);
+        let id = self.map.at(slot).id.clone();
+        self.note_lost_member(session, &id);
+        if let Some(conn) = conn {
+            out.effects.push(Effect::Notify { conn, notice: Notice::TakenOver { id: id.to_string(), last } });
         }
     }
 
@@ -332,6 +352,7 @@ impl Node {
             space: Space::Member,
             kind: RecordKind::Left,
             status: Status::Up,
+            health: Health::Passing,
             weight: 0,
             n: 0,
             claim,
@@ -344,6 +365,8 @@ impl Node {
             address: SmolStr::default(),
             endpoints: Metadata::default(),
             metadata: Metadata::default(),
+            checks: None,
+            maintenance: None,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The consequences of a changed slot: watchers and losing sessions are notified, peers are added (C4, C7, C9, D9).
 
-use super::{Effect, LinkId, Node, Notice, Output, RegistryEvent};
+use super::agentless::archive_change;
+use super::{Effect, Node, Notice, Output, RegistryEvent};
 use crate::map::{Outcome, Stored};
 use crate::member::{ClientProcess, Member, NODE_SERVICE, Record, Space, Status};
 use crate::mutant::seam;
-use crate::version::{Dot, NodeId, decision_of, request_of, written_by};
+use crate::version::{Dot, decision_of, request_of, written_by};
 use crate::watch::Change;
-use crate::wire::{Item, Items, MAX_DRAIN_TAKEN, Message, next_claim};
+use crate::wire::{Item, Items, next_claim};
 use std::sync::Arc;
 
 impl Node {
@@ -92,12 +93,14 @@ impl Node {
     /// A slot was removed: collected elsewhere (D10, D12).
     pub(super) fn on_removed(&mut self, slot: u32, before: &Member, out: &mut Output) {
         self.sessions.take(slot);
+        self.forget_archived(&before.record, out);
+        self.unassign_checks(&before.record, out);
         self.route(slot, Some(before), None, true, out);
     }
 
     /// A record was stored in a slot, from a peer or from this node's own write.
     pub(super) fn on_stored(&mut self, stored: &Stored, out: &mut Output) {
-        if let Some(draft) = self.reclaimed(stored) {
+        if let Some(draft) = self.reclaimed(stored).or_else(|| self.not_critical_here(stored)) {
             self.counters.local_writes += 1;
             let reclaimed = self.map.write(draft, self.clock);
             if stored.conflict {
@@ -106,6 +109,8 @@ impl Node {
             return self.on_stored(&Stored { old: stored.old.clone(), ..reclaimed }, out);
         }
         let Stored { old, new, conflict } = stored;
+        archive_change(old.as_ref(), new, out);
+        self.assign_checks(old.as_ref(), new, out);
         if self.is_watched() {
             let before = old.as_ref().map(|old| self.map.member(old));
             let after = self.map.member(new);
@@ -128,6 +133,7 @@ impl Node {
                 self.on_lost(old, new, out);
             }
             self.restore_later_request(old, new, out);
+            self.note_expired_elsewhere(old, new, out);
         }
         self.learn_node(new, out);
         self.defend_own(new, out);
@@ -148,11 +154,11 @@ impl Node {
             return None;
         }
         // A drain mark survives a change of owner (C7), but not the registration it was set on.
-        let drain = if new.is_live() { old.drain.max(new.drain) } else { old.drain };
         let claim = next_claim(new.claim);
         // The requests of the other process have numbers of their own (C10). At the highest claim, the sequence decides.
         let seq = if claim > new.claim { old.seq } else { new.seq.max(old.seq) };
-        Some(Record { claim, seq: seq + 1, drain, ..Record::clone(old) })
+        let marked = if new.is_live() { Record::clone(old).with_mark_of(new) } else { Record::clone(old) };
+        Some(Record { claim, seq: seq + 1, ..marked })
     }
 
     /// Whether a record that outranks the one of a connected client ends its registration.
@@ -197,7 +203,7 @@ impl Node {
         seam!(self, MoveClearsDrain => return);
         let mine = held.origin.index == self.map.origins.me();
         if mine && held.is_live() && loser.is_live() && loser.drain > held.drain {
-            let draft = Record { drain: loser.drain, seq: held.seq + 1, ..Record::clone(&held) };
+            let draft = Record { seq: held.seq + 1, ..Record::clone(&held).with_mark_of(loser) };
             self.write(draft, out);
         }
     }
@@ -212,14 +218,19 @@ impl Node {
     /// Another origin took a record of this node (C4).
     fn on_lost(&mut self, old: &Arc<Record>, new: &Arc<Record>, out: &mut Output) {
         if new.drain < old.drain && old.is_live() && new.is_live() {
-            self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, out);
+            let maintenance = old.maintenance.as_deref();
+            self.pass_on_drain(&new.origin.id.node.clone(), &old.id, old.drain, maintenance, out);
         }
         let Some(session) = self.sessions.of_slot(new.slot) else { return };
         seam!(self, LossNotNotified => return);
         self.sessions.take(new.slot);
         let Some(entry) = self.sessions.get(session) else { return };
         let (client, conn, empty) = (entry.client.clone(), entry.conn, entry.members.is_empty());
-        if new.client.id != client.id {
+        // The nodes choose the claims of an HTTP client, so the higher one may be of an earlier process.
+        let mut earlier = entry.restored && new.client.nonce != client.nonce && self.map.shown(new) != Status::Up;
+        seam!(self, EarlierSessionSupersedes => earlier = false);
+        if new.client.id != client.id || earlier {
+            self.note_lost_member(session, &new.id);
             if let Some(conn) = conn {
                 out.effects
                     .push(Effect::Notify { conn, notice: Notice::TakenOver { id: new.id.to_string(), last: empty } });
@@ -235,32 +246,6 @@ impl Node {
         }
         if empty {
             self.sessions.remove(session);
-        }
-    }
-
-    /// Asks the new owner of a member to take over its drain mark (C7).
-    fn pass_on_drain(&mut self, owner: &NodeId, id: &str, drain: u32, out: &mut Output) {
-        seam!(self, MoveClearsDrain => return);
-        if let Some(link) = self.peers.link_to(owner) {
-            let link = link.id;
-            self.send(link, &Message::Drain { id, drain }, out);
-        }
-    }
-
-    pub(super) fn handle_drain(&mut self, link: LinkId, id: &str, drain: u32, out: &mut Output) {
-        if drain > MAX_DRAIN_TAKEN {
-            self.counters.records_rejected += 1;
-            return;
-        }
-        let Some(held) = self.map.record(Space::Member, id).cloned() else { return };
-        if !held.is_live() || held.drain >= drain {
-            return;
-        }
-        if held.origin.index == self.map.origins.me() {
-            let draft = Record { drain, seq: held.seq + 1, ..Record::clone(&held) };
-            self.write(draft, out);
-        } else if self.peers.links.get(&link).and_then(|l| l.peer.as_ref()) != Some(&held.origin.id.node) {
-            self.pass_on_drain(&held.origin.id.node.clone(), id, drain, out);
         }
     }
 

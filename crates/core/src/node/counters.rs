@@ -49,8 +49,24 @@ convoke_counters::counters! {
         sessions_down,
         /// Sessions that expired after they had timed out.
         sessions_left,
+        /// Sessions asked to move to a node with fewer.
+        sessions_rebalanced,
+        /// Sessions that came back from the node they were sent to.
+        sessions_returned,
         /// Members of silent origins expired by this node.
         members_expired,
+        /// Agentless members adopted by this node.
+        agentless_adopted,
+        /// Changes of the health of members that this node wrote.
+        health_changes,
+        /// Agentless members deregistered because their checks were critical for too long.
+        critical_deregistered,
+        /// Reports about checks that reached this node after the member had moved.
+        check_reports_lost,
+        /// Agentless members restored from disk by this node.
+        agentless_restored,
+        /// Drains of members of this node that ended by themselves.
+        drains_ended,
         /// Tombstones collected.
         tombstones_collected,
         /// Changes queued for watchers.

@@ -91,7 +91,7 @@ impl Node {
             return;
         };
         let seen = self.map.origins.entry(index).seen;
-        self.relayed_old(evidence, node, out);
+        self.relayed_before_records(evidence, node, out);
         self.apply_items(items, false, out);
         self.relayed_all(evidence, node, out);
         if self.phase == Phase::Over {
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Forwards a push across a region link, or from one into the region (P9), and to peers that have no link to its sender
-    /// (D5). Only peers that receive pushes get it.
+    /// or to the region of its author (D5). Only peers that receive pushes get it.
     fn forward(&mut self, from: LinkId, origin: &OriginId, frame: &[u8], out: &mut Output) {
         let home = &self.config.region;
         let distant = |node: &NodeId| self.peers.peers.get(node).is_some_and(|peer| peer.region != *home);
@@ -126,7 +126,7 @@ impl Node {
             .up()
             .filter(|(node, link)| link.id != from && **node != origin.node && sender.is_some())
             .filter(|(node, link)| match distant(node) == came_from_afar {
-                false => crosses,
+                false => crosses || self.lacks_region(link, origin),
                 true => bridges && self.lacks_link(link, sender),
             })
             // A peer without pushes reads too slowly, or gets everything by an exchange.
@@ -143,6 +143,14 @@ impl Node {
     fn lacks_link(&self, link: &Link, to: Option<&OriginId>) -> bool {
         seam!(self, PushNotRelayed => return false);
         to.is_some_and(|origin| link.asked.contains(origin))
+    }
+
+    /// Whether a node of another region has no link to an origin, and none to the region of the origin. It may be in that
+    /// region, which is split.
+    fn lacks_region(&self, link: &Link, origin: &OriginId) -> bool {
+        seam!(self, SplitRegionNotBridged => return false);
+        let region = self.peers.peers.get(&origin.node).map(|peer| &peer.region);
+        link.asked.contains(origin) && region.is_some_and(|region| !link.regions.contains(region))
     }
 
     /// Requests a delta from a peer, and offers one (D7). False if it is too early for that.
@@ -206,17 +214,29 @@ impl Node {
         }
     }
 
-    /// Old evidence counts before the records: those of a dead origin that is new here must not show as `up` (L2).
-    fn relayed_old(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
-        let window = self.config.timers.admission_window();
-        for item in evidence.iter().filter(|item| Duration::from_millis(item.age_ms) >= window) {
-            self.relayed_evidence(item, via, out);
-            self.judge_outdated(item, out);
+    /// Old evidence counts before the records: those of a dead origin that is new here must not show as `up` (L2). Of the
+    /// young evidence, only the proof that a retired origin is alive does: its records follow (D17).
+    fn relayed_before_records(&mut self, evidence: &[EvidenceItem], via: &NodeId, out: &mut Output) {
+        for item in evidence {
+            if !self.is_young(item) {
+                self.relayed_evidence(item, via, out);
+                self.judge_outdated(item, out);
+            } else if item.liveness_counter > 0 && item.origin != self.me {
+                self.readmit_gone(&item.origin);
+            }
         }
     }
 
     /// Starts sending the delta for a peer with this context.
-    pub(super) fn send_delta(&mut self, id: LinkId, exchange: u64, receiver: Context, reply: bool, out: &mut Output) {
+    pub(super) fn send_delta(
+        &mut self,
+        id: LinkId,
+        exchange: u64,
+        mut receiver: Context,
+        reply: bool,
+        out: &mut Output,
+    ) {
+        self.revive_retired(&mut receiver);
         let mut context = self.context_to_send();
         // The receiver ignores records of origins that it has retired. It must not claim them, even if it admits the
         // origin again before the delta ends (D17).
@@ -242,6 +262,19 @@ impl Node {
         self.pump(id, out);
     }
 
+    /// Lowers the markers in a received context below this origin and those of which it has young evidence, as the receiver of
+    /// the delta will have done before it applies the first record (D17). A ping of this node precedes the delta.
+    fn revive_retired(&self, receiver: &mut Context) {
+        seam!(self, RetiredOmitted => return);
+        receiver.revive(&self.me);
+        let others = self.map.origins.iter().filter(|(index, _)| *index != self.map.origins.me());
+        for item in others.map(|(index, _)| self.evidence_of(index)) {
+            if item.liveness_counter > 0 && self.is_young(&item) {
+                receiver.revive(&item.origin);
+            }
+        }
+    }
+
     /// Sends chunks as far as the window allows.
     fn pump(&mut self, id: LinkId, out: &mut Output) {
         while let Some(link) = self.peers.links.get(&id)
@@ -260,7 +293,7 @@ impl Node {
         let returning = self.silence_of_returning();
         let Some(link) = self.peers.links.get_mut(&id) else { return false };
         let Some(outgoing) = &mut link.outgoing else { return false };
-        let mut items = ItemsWriter::default();
+        let mut items = ItemsWriter::at(self.clock);
         let done = match &mut outgoing.pending {
             Pending::List { items: list, next } => {
                 while *next < list.len() && items.len() < limit {
@@ -337,7 +370,7 @@ impl Node {
         if !self.begin_chunk(id, &chunk, out) {
             return;
         }
-        self.relayed_old(&chunk.evidence, node, out);
+        self.relayed_before_records(&chunk.evidence, node, out);
         seam!(self, PartialDeltaCovered => chunk.reply.iter().for_each(|context| self.map.join(context, self.clock)));
         self.apply_items(&chunk.items, chunk.full, out);
         if self.phase == Phase::Over {

@@ -11,7 +11,7 @@ use crate::version::{Incarnation, NodeId, OriginId};
 use crate::wire::Context;
 use foldhash::fast::FixedState;
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 impl Node {
@@ -89,7 +89,8 @@ impl Node {
         let slots: Vec<u32> = entry.stated.values().copied().collect();
         for slot in slots {
             let record = self.map.at(slot).clone();
-            if !record.is_live() || record.space > due || self.is_expired(&record) {
+            let expires = record.is_live() && record.space <= due && !record.is_agentless();
+            if !expires || self.is_expired(&record) {
                 continue;
             }
             self.counters.members_expired += u64::from(record.space == Space::Member);
@@ -114,18 +115,19 @@ impl Node {
 
     /// The node responsible for the records of a silent origin: first by rendezvous hash among the admitted (L4).
     pub fn responsible_for(&self, origin: &OriginId) -> Option<NodeId> {
+        first_by_hash(origin, self.live_nodes()).cloned()
+    }
+
+    /// The admitted nodes that serve, this one included.
+    pub(super) fn live_nodes(&self) -> Vec<&NodeId> {
         let me = self.map.origins.me();
-        let mut nodes: Vec<&NodeId> = self
-            .map
-            .origins
-            .iter()
-            .filter(|(index, entry)| entry.standing.is_admitted() && (*index == me || self.states_serving(entry)))
-            .map(|(_, entry)| &entry.origin.id.node)
-            .collect();
+        let live = |(index, entry): &(u32, &OriginEntry)| {
+            entry.standing.is_admitted() && (*index == me || self.states_serving(entry))
+        };
+        let mut nodes: Vec<&NodeId> =
+            self.map.origins.iter().filter(live).map(|(_, entry)| &entry.origin.id.node).collect();
         nodes.dedup();
-        let hasher = FixedState::with_seed(0);
-        let weight = |node: &NodeId| hasher.hash_one((origin, node.as_str()));
-        nodes.into_iter().max_by_key(|node| (weight(node), *node)).cloned()
+        nodes
     }
 
     /// Drops records that another node has written off (D10). Their origin fell silent before it restated them, and
@@ -245,4 +247,11 @@ impl Node {
             self.write(draft, out);
         }
     }
+}
+
+/// The node with the highest rendezvous hash for a key.
+pub(super) fn first_by_hash(key: impl Hash, nodes: Vec<&NodeId>) -> Option<&NodeId> {
+    let hasher = FixedState::with_seed(0);
+    let weight = |node: &NodeId| hasher.hash_one((&key, node.as_str()));
+    nodes.into_iter().max_by_key(|node| (weight(node), *node))
 }

@@ -17,6 +17,8 @@ pub struct Explanation {
     pub client: String,
     pub claim: u64,
     pub drained: bool,
+    /// If it is drained, and the operator gave a reason or an end.
+    pub maintenance: Option<MaintenanceView>,
     /// If the member has left.
     pub departure: Option<Departure>,
     /// Whether the owner's node counts as alive here (L2).
@@ -27,6 +29,14 @@ pub struct Explanation {
     pub responsible: Option<NodeId>,
     /// If this node is the owner.
     pub session: Option<SessionView>,
+}
+
+/// Reason and end of a drain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaintenanceView {
+    pub reason: String,
+    /// How long it still lasts; `None` if an operator has to undo it.
+    pub remaining: Option<Duration>,
 }
 
 /// How and when a member left.
@@ -106,6 +116,10 @@ impl Node {
             client: record.client.id.to_string(),
             claim: record.claim,
             drained: record.is_live() && record.drained(),
+            maintenance: member.maintenance().map(|maintenance| MaintenanceView {
+                reason: maintenance.reason().to_owned(),
+                remaining: maintenance.remaining(self.clock),
+            }),
             departure,
             owner_admitted: owner.standing.is_admitted(),
             evidence: EvidenceView {

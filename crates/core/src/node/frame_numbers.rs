@@ -69,6 +69,7 @@ impl Node {
             | Message::ChunkAbort { .. }
             | Message::HealthQuery { .. }
             | Message::Drain { .. }
+            | Message::CheckReport { .. }
             // The set is bounded, and entries only add.
             | Message::Revoke(_)
             | Message::Goodbye { .. } => Ok(()),
@@ -81,7 +82,7 @@ impl Node {
         for (node, incarnation) in &context.retired {
             self.check_incarnation(node, *incarnation)?;
         }
-        let (named, limit) = (context.claim_floor, CLAIM_FLOOR_MAX);
+        let (named, limit) = (context.claim_floor.max(context.agentless_floor), CLAIM_FLOOR_MAX);
         if named > limit { Err(ExcessiveNumber::ClaimFloor { named, limit }) } else { Ok(()) }
     }
 

@@ -88,7 +88,12 @@ impl Node {
                 self.relayed_all(evidence.as_slice(), &node, out);
                 self.handle_report(&node, query, &about, state, out);
             }
-            Message::Drain { id: member, drain } => self.handle_drain(id, member, drain, out),
+            Message::CheckReport { id: member, check, status, output } => {
+                self.handle_check_report(member, check, status, output, out);
+            }
+            Message::Drain { id: member, drain, maintenance } => {
+                self.handle_drain(id, member, drain, maintenance.as_ref(), out);
+            }
             Message::Search { query, dots } => self.answer_search(id, query, &dots, out),
             Message::SearchReport { query, covered, linked } => {
                 self.handle_search_report(id, query, covered, linked, out);

@@ -55,6 +55,12 @@ impl Hold {
 }
 
 impl Node {
+    /// Whether this node waits with judgements, because it may itself be cut off.
+    pub(super) fn is_degraded(&self) -> bool {
+        let now = self.clock.now;
+        self.guard.sessions.is_holding(now) || self.guard.nodes.is_holding(now)
+    }
+
     /// Ends the waits that are over.
     pub(super) fn end_degraded(&mut self, out: &mut Output) {
         let (now, wait) = (self.clock.now, self.config.timers.heartbeat_timeout);

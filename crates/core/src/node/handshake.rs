@@ -1,6 +1,6 @@
 //! Handshakes: Hello, Welcome, Reject; one link per pair (P2, P5).
 
-use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, SeedFailure};
+use super::{Effect, LinkId, LossReason, Node, Output, PeerState, Phase, RegistryEvent, SeedFailure, Timer};
 use crate::mutant::seam;
 use crate::peer::{LinkPhase, Peer};
 use crate::time::ReceivedAt;
@@ -108,7 +108,7 @@ impl Node {
             let named = reason == RejectReason::Identity && !(starting && hello.serving);
             self.reject(id, node, reason, named.then_some(self.me.incarnation), String::new(), out);
             if reason == RejectReason::Identity {
-                self.met_duplicate(hello.origin.incarnation, hello.serving, out);
+                self.met_duplicate(&hello.origin.node, hello.origin.incarnation, hello.serving, out);
             }
             return;
         }
@@ -244,17 +244,26 @@ impl Node {
         self.note_seed_failure(seed, reason.into(), out);
     }
 
-    /// The link becomes the one to its peer: evidence was received on it (P1).
-    pub(super) fn establish(&mut self, id: LinkId, out: &mut Output) {
+    /// A connection that waited becomes the link (P5). Its Hello shows that the peer was alive then, not now, so the peer
+    /// has one ping interval to answer.
+    pub(super) fn promote(&mut self, candidate: LinkId, out: &mut Output) {
+        let (timeout, interval) = (self.config.timers.ping_timeout, self.config.timers.ping_interval);
+        let mut received = ReceivedAt::ago(self.clock, timeout.saturating_sub(interval));
+        seam!(self, PromotionIsEvidence => received = ReceivedAt::now(self.clock));
+        if let Some(link) = self.peers.links.get_mut(&candidate) {
+            link.received = link.received.max(received);
+        }
+        self.timers.set(self.clock.now + interval, Timer::Link(candidate));
+        self.establish(candidate, out);
+    }
+
+    /// The link becomes the one to its peer.
+    fn establish(&mut self, id: LinkId, out: &mut Output) {
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (Some(node), Some(origin)) = (link.peer.clone(), link.origin.clone()) else { return };
         link.phase = LinkPhase::Up;
-        link.received = ReceivedAt::now(self.clock);
         let dialled = link.dialled;
-        // Whichever side dialled: the peer takes this process for the node (N4).
-        if let Phase::Starting { rejected, .. } = &mut self.phase {
-            *rejected = None;
-        }
+        self.accepted_by(&node);
         let Some(peer) = self.peers.peers.get_mut(&node) else { return };
         let old = peer.link.replace(id).filter(|old| *old != id);
         let candidate = peer.candidate.take().filter(|candidate| *candidate != id);
@@ -306,8 +315,8 @@ impl Node {
             }
             RejectReason::Identity => {
                 if let Some(known_incarnation) = known_incarnation {
-                    if self.is_own_process(id, &node) {
-                        self.met_duplicate(known_incarnation, true, out);
+                    if self.is_own_process(id, &node) || !self.is_running() {
+                        self.met_duplicate(&node, known_incarnation, true, out);
                     } else {
                         self.duplicate_reported(&node, known_incarnation, address, out);
                     }

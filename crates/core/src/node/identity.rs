@@ -31,6 +31,8 @@ pub(super) struct Identity {
     /// When this node last replaced the node record of a newer process with its id, and whether it has to do so again.
     replaced_at: Option<Time>,
     replace: bool,
+    /// Nodes that rejected this process because another one uses the id: when first and when last.
+    rejections: BTreeMap<NodeId, (Time, Time)>,
 }
 
 impl Node {
@@ -40,7 +42,7 @@ impl Node {
         self.identity.reports.values().any(|at| self.clock.now.since(*at) < recent)
     }
 
-    fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Serving { .. } | Phase::Stopping { .. })
     }
 
@@ -61,27 +63,16 @@ impl Node {
         out: &mut Output,
     ) {
         let Some(known_incarnation) = known_incarnation else { return };
-        seam!(self, ReportsStopNodes => return self.met_duplicate(known_incarnation, true, out));
+        seam!(self, ReportsStopNodes => return self.met_duplicate(node, known_incarnation, true, out));
         self.duplicate_reported(node, known_incarnation, address, out);
     }
 
-    /// Another process with this id is at the other end of a link (N4), or a starting process is told so.
-    pub(super) fn met_duplicate(&mut self, other: Incarnation, other_serving: bool, out: &mut Output) {
+    /// Another process with this id is at the other end of a link, or a starting process is told so by a node that rejects
+    /// it (N4).
+    pub(super) fn met_duplicate(&mut self, by: &NodeId, other: Incarnation, other_serving: bool, out: &mut Output) {
         seam!(self, DuplicateIdTolerated => return);
-        match &mut self.phase {
-            Phase::Starting { rejected, .. } => {
-                let timeout = self.config.timers.heartbeat_timeout;
-                match *rejected {
-                    None => {
-                        *rejected = Some(self.clock.now);
-                        out.events.push(RegistryEvent::IdInUse { timeout });
-                    }
-                    Some(since) if self.clock.now.since(since) >= timeout => {
-                        self.stop_now(StopReason::IdentityConflict, out);
-                    }
-                    Some(_) => {}
-                }
-            }
+        match self.phase {
+            Phase::Starting { .. } => self.note_rejection(by, out),
             Phase::Serving { .. } | Phase::Stopping { .. } if other_serving && other > self.me.incarnation => {
                 self.stop_now(StopReason::IdentityConflict, out);
             }
@@ -89,14 +80,40 @@ impl Node {
         }
     }
 
+    fn note_rejection(&mut self, by: &NodeId, out: &mut Output) {
+        let (now, timeout) = (self.clock.now, self.config.timers.heartbeat_timeout);
+        let known = self.is_rejected();
+        // Old entries end here, and one that is repeated keeps its first time.
+        self.identity.rejections.retain(|_, (_, last)| now.since(*last) < timeout);
+        let (first, last) = self.identity.rejections.entry(by.clone()).or_insert((now, now));
+        *last = now;
+        if now.since(*first) >= timeout && self.peers.up().next().is_none() {
+            self.stop_now(StopReason::IdentityConflict, out);
+        } else if !known {
+            out.events.push(RegistryEvent::IdInUse { timeout });
+        }
+    }
+
+    /// Whether a node rejects this process because another one uses its id, and has not accepted it since. Another node
+    /// that accepts it may have no link to that process, so it does not settle the matter. But no single node may keep this
+    /// one from serving for ever (N4).
+    pub(super) fn is_rejected(&self) -> bool {
+        let (now, timeout) = (self.clock.now, self.config.timers.heartbeat_timeout);
+        let accepted = self.peers.up().next().is_some();
+        seam!(self, OneAcceptanceIsEnough => if accepted { return false });
+        let counts = |(first, last): &(Time, Time)| now.since(if accepted { *first } else { *last }) < timeout;
+        self.identity.rejections.values().any(counts)
+    }
+
+    /// A link to a node is up: it takes this process for the node, whichever side dialled.
+    pub(super) fn accepted_by(&mut self, node: &NodeId) {
+        self.identity.rejections.remove(node);
+    }
+
     /// Another node reports a live process with this node's id. That does not stop a running node. It dials the other process:
     /// if they meet, the older one stops (N4).
     pub(super) fn duplicate_reported(&mut self, by: &NodeId, other: Incarnation, address: &str, out: &mut Output) {
         if !self.is_running() {
-            // A node that accepts this process contradicts the report.
-            if self.peers.up().next().is_none() {
-                self.met_duplicate(other, true, out);
-            }
             return;
         }
         self.report_dispute(by, other, out);

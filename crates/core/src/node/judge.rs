@@ -5,7 +5,6 @@ use super::{Node, Output, RegistryEvent};
 use crate::map::{Evidence, OriginEntry, Standing, StandingEvent};
 use crate::member::{Member, Space};
 use crate::mutant::seam;
-use crate::peer::Link;
 use crate::time::{Duration, ReceivedAt};
 use crate::version::{NodeId, OriginId};
 use crate::wire::{Context, EvidenceItem};
@@ -37,8 +36,7 @@ impl Node {
         if item.origin == self.me {
             return;
         }
-        let age = Duration::from_millis(item.age_ms);
-        let young = age < self.config.timers.admission_window();
+        let (age, young) = (Duration::from_millis(item.age_ms), self.is_young(item));
         if young && item.liveness_counter > 0 {
             self.readmit_gone(&item.origin);
         }
@@ -79,8 +77,13 @@ impl Node {
         self.judge(index, event, out);
     }
 
+    /// Whether relayed evidence is younger than the admission window.
+    pub(super) fn is_young(&self, item: &EvidenceItem) -> bool {
+        Duration::from_millis(item.age_ms) < self.config.timers.admission_window()
+    }
+
     /// A node whose name was removed proves to be alive: it was behind a partition for a long time (D17).
-    fn readmit_gone(&mut self, origin: &OriginId) {
+    pub(super) fn readmit_gone(&mut self, origin: &OriginId) {
         seam!(self, MuteReturned => return);
         self.map.origins.revive(origin);
     }
@@ -97,9 +100,7 @@ impl Node {
         let entry = self.map.origins.entry(index);
         let was = entry.standing;
         let mut known = entry.known();
-        if event == StandingEvent::Young && self.may_receive_outdated(index) {
-            known.held = known.held.max(known.written);
-        }
+        seam!(self, RecordsBeforeReturnShown => known.written = known.seen);
         let mut standing = was.next(event, known);
         seam!(self, ReturningAdmittedAtOnce => if event == StandingEvent::Young { standing = Standing::Admitted });
         seam!(self, ReturningNeedsNoExchange => if entry.seen >= entry.evidence.written && !standing.is_silent() { standing = Standing::Admitted });
@@ -133,17 +134,6 @@ impl Node {
         if known.holds_nothing() && !entry.evidence.assumed && item.liveness_counter < known.liveness_counter {
             self.judge(index, StandingEvent::Outdated { liveness_counter: item.liveness_counter }, out);
         }
-    }
-
-    /// Whether records of the origin from before its return may still arrive (L8): there are none here yet, or another
-    /// node is sending a delta.
-    fn may_receive_outdated(&self, index: u32) -> bool {
-        seam!(self, DeltaInProgressIgnored => return false);
-        let entry = self.map.origins.entry(index);
-        let node = &entry.origin.id.node;
-        let from_another = |link: &Link| link.origin.as_ref().is_some_and(|peer| peer.node != *node);
-        entry.known().holds_nothing()
-            || self.peers.links.values().any(|link| link.incoming.is_some() && from_another(link))
     }
 
     /// The live records of an origin as shown, if anything watches them.

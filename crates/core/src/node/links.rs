@@ -168,7 +168,7 @@ impl Node {
         }
         peer.link = None;
         if let Some(candidate) = peer.candidate.take() {
-            self.establish(candidate, out);
+            self.promote(candidate, out);
             return;
         }
         let was_up = entry.phase == LinkPhase::Up;

@@ -3,12 +3,15 @@
 //! Every public method takes the current time and an [`Output`] to fill. Each file here is one concern; none of them
 //! waits, sleeps or reads a clock.
 
+mod agentless;
 mod alone;
 mod api;
 mod attach;
 mod changes;
+mod checks;
 mod contents;
 mod counters;
+mod draining;
 mod exchange;
 mod expiry;
 mod explain;
@@ -30,6 +33,7 @@ mod published;
 mod queries;
 mod readiness;
 mod reattach;
+mod rebalance;
 mod replication;
 mod requests;
 mod revocations;
@@ -39,8 +43,9 @@ mod streams;
 mod topology;
 
 pub use api::*;
+pub use checks::{CheckReport, PANIC_MEMBERS_MIN, ReportDelivery, is_mass_failure};
 pub use counters::Counters;
-pub use explain::{Departure, EvidenceView, Explanation, InferredView, SessionView};
+pub use explain::{Departure, EvidenceView, Explanation, InferredView, MaintenanceView, SessionView};
 pub use frame_numbers::ExcessiveNumber;
 pub use operation::{ClientOperation, OperationResult};
 pub use queries::{LoneInference, NameView, PeerView, Registration, ServiceView, Sizes, SlotView};
@@ -79,6 +84,8 @@ pub struct Start {
     pub collisions: u32,
     /// State of the previous incarnation, if it was in this process: see [`Effect::Restart`].
     pub inherited: InheritedState,
+    /// Agentless members that earlier incarnations stored (AG4).
+    pub archive: Archive,
     /// UNIX ms, for display only.
     pub wall_ms: u64,
     /// Fill [`Output::changes`].
@@ -130,10 +137,13 @@ pub struct Node {
     /// Nodes that know writes of this incarnation that it does not know (P10).
     witnesses: BTreeSet<NodeId>,
     guard: guard::Guard,
+    /// Agentless members from disk, until this node serves (AG4).
+    archive: Archive,
     /// What others report about the id of this node (N9).
     identity: identity::Identity,
     /// While it is starting: the registries it has received (N3).
     received: readiness::Received,
+    rebalancing: rebalance::Rebalancing,
     /// Links over which an exchange is due as soon as there may be one (D7).
     to_ask: BTreeSet<LinkId>,
     searches: search::Searches,
@@ -155,8 +165,6 @@ enum Phase {
         since: Time,
         /// A serving node has been reached: there is a registry to receive.
         met: bool,
-        /// Time since which others report that this id is in use.
-        rejected: Option<Time>,
     },
     Serving {
         since: Time,
@@ -196,7 +204,7 @@ impl Node {
             running_since: now,
             wall_ms: start.wall_ms,
             request: 0,
-            phase: Phase::Starting { since: now, met: false, rejected: None },
+            phase: Phase::Starting { since: now, met: false },
             map,
             sessions: Sessions::default(),
             watchers: Watchers::default(),
@@ -209,8 +217,10 @@ impl Node {
             restated_at: 0,
             witnesses: BTreeSet::new(),
             guard: guard::Guard::default(),
+            archive: start.archive,
             identity: identity::Identity::default(),
             received: readiness::Received::default(),
+            rebalancing: rebalance::Rebalancing::default(),
             to_ask: BTreeSet::new(),
             searches: search::Searches::default(),
             revocations: RevocationSet::default(),
@@ -314,12 +324,17 @@ impl Node {
         self.ping_all(out);
         self.request_due_exchanges(out);
         self.settle_names_in_time(out);
+        self.adopt_agentless(out);
+        self.end_drains(out);
+        self.rebalance(out);
         let alone = self.is_alone();
         self.watchers.tick(self.clock.now, &self.map, self.config.timers.mark_interval, alone, out);
     }
 
     fn collect(&mut self, out: &mut Output) {
         let collected = self.map.collect(self.clock, self.tombstone_timeout());
+        let agentless = self.collect_agentless(out);
+        let collected: Vec<_> = collected.into_iter().chain(agentless).collect();
         self.counters.tombstones_collected += collected.len() as u64;
         self.watchers.collected(&collected, self.config.limits.watcher_queue, self.mutation, out);
         self.schedule_collection();

@@ -1,12 +1,12 @@
-//! Names: registrations of a node for its own application, its own member record, and drain marks (C7).
+//! Names: registrations of a node for its own application, and its own member record.
 
 use super::{NameView, Node, Output, Phase, RegistryEvent};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Metadata, NODE_SERVICE, Record, RecordKind, Space, Status, check_name};
+use crate::member::{Health, Metadata, NODE_SERVICE, Record, RecordKind, Space, Status, check_name};
 use crate::mutant::seam;
 use crate::time::Time;
 use crate::version::Version;
-use crate::wire::{Message, next_claim};
+use crate::wire::next_claim;
 use smol_str::SmolStr;
 use std::sync::Arc;
 
@@ -65,6 +65,7 @@ impl Node {
             None => (next_claim(known), 1),
         };
         let (created, drain) = held.map_or((self.wall_ms, 0), |held| (held.created, held.drain));
+        let maintenance = held.and_then(|held| held.maintenance.clone());
         Record {
             id: SmolStr::new(id),
             origin: self.map.origins.entry(me).origin.clone(),
@@ -73,6 +74,7 @@ impl Node {
             space,
             kind: RecordKind::Live,
             status: Status::Up,
+            health: Health::Passing,
             weight: 0,
             n: 0,
             claim,
@@ -85,6 +87,8 @@ impl Node {
             address: SmolStr::new(address),
             endpoints: Metadata::default(),
             metadata,
+            checks: None,
+            maintenance,
         }
     }
 
@@ -237,42 +241,5 @@ impl Node {
         if matches!(self.phase, Phase::Serving { .. }) {
             self.write_node_record(out);
         }
-    }
-
-    /// Sets or clears the drain mark of a member, wherever its owner is.
-    pub fn drain(&mut self, now: Time, id: &str, drained: bool, out: &mut Output) -> Result<(), Rejection> {
-        self.observe(now, out);
-        let result = self.do_drain(id, drained, out);
-        self.count_rejection(result)
-    }
-
-    fn do_drain(&mut self, id: &str, drained: bool, out: &mut Output) -> Result<(), Rejection> {
-        let held = self.map.record(Space::Member, id).filter(|r| self.map.shown(r) != Status::Left).cloned();
-        let Some(held) = held else {
-            let unknown = Rejection::new(ErrorCode::NotFound, format!("no member {id:?}")).field("id");
-            return Err(if self.is_alone() { self.absence_unknown() } else { unknown });
-        };
-        if held.drained() == drained {
-            return Ok(());
-        }
-        let drain = held.drain + 1;
-        if held.origin.index == self.map.origins.me() {
-            self.write(Record { drain, seq: held.seq + 1, ..Record::clone(&held) }, out);
-            return Ok(());
-        }
-        let owner = &held.origin.id.node;
-        let Some(link) = self.peers.link_to(owner) else {
-            let message = format!("member {id:?} belongs to node {owner}, which this node cannot reach now");
-            return Err(Rejection::new(ErrorCode::NotReady, message).field("id"));
-        };
-        let link = link.id;
-        self.send(link, &Message::Drain { id, drain }, out);
-        Ok(())
-    }
-
-    /// Sets or clears this node's drain mark: it stays registered, but pickers and discovery skip it.
-    pub fn drain_node(&mut self, now: Time, drained: bool, out: &mut Output) -> Result<(), Rejection> {
-        let id = self.member_id.clone();
-        self.drain(now, &id, drained, out)
     }
 }

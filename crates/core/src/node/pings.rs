@@ -60,14 +60,14 @@ impl Node {
             .collect();
         let (liveness_counter, serving, context_hash) =
             (self.liveness_counter, self.is_serving(), self.map.origins.context_hash());
-        let contents = self.contents_digest();
+        let (contents, sessions) = (self.contents_digest(), self.streamed_sessions());
         let regions = self.linked_regions();
         let written = self.written();
         let clock = self.clock;
         let Some(link) = self.peers.links.get_mut(&id) else { return };
         let (seq, echo) = (link.next_ping(clock), link.received_seq);
-        let ping =
-            Ping { seq, echo, liveness_counter, written, context_hash, contents, serving, regions, ask, evidence };
+        let state = Ping { seq, echo, liveness_counter, written, context_hash, contents, serving, ..Ping::default() };
+        let ping = Ping { sessions, regions, ask, evidence, ..state };
         self.send(id, &Message::Ping(ping), out);
     }
 
@@ -81,6 +81,7 @@ impl Node {
         if let Some(peer) = self.peers.peers.get_mut(node) {
             peer.stopping = !ping.serving && (peer.serving || peer.stopping);
             peer.serving = ping.serving;
+            peer.sessions = ping.sessions;
         }
         self.relayed_all(&ping.evidence, node, out);
         // One ping may have crossed a push; two in a row have not.

@@ -1,8 +1,8 @@
 //! Queries: members, services, peers, and the views that tests use.
 
-use super::{Counters, EvidenceView, LinkId, Node, PeerState};
+use super::{Counters, EvidenceView, LinkId, Node, PeerState, is_mass_failure};
 use crate::filter::Filter;
-use crate::member::{Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
+use crate::member::{Health, Member, Metadata, NODE_ID_PREFIX, Record, Space, Status};
 use crate::peer::Peer;
 use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock, Version};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub struct PeerView {
     pub client_address: String,
     pub incarnation: Option<Incarnation>,
     pub serving: bool,
+    /// Attached sessions with a stream.
+    pub sessions: u64,
     /// Its latest evidence; `None` if there is none.
     pub evidence: Option<EvidenceView>,
     /// Number of its known writes that have not arrived here.
@@ -38,6 +40,10 @@ pub struct ServiceView {
     pub up: usize,
     pub down: usize,
     pub drained: usize,
+    /// Of those that are up and not drained.
+    pub critical: usize,
+    /// So many are critical that all are routable (HC6).
+    pub panic: bool,
 }
 
 /// A slot with everything in it, tombstones included: for checks from outside.
@@ -137,14 +143,19 @@ impl Node {
     pub fn services(&self) -> Vec<ServiceView> {
         let services = self.map.services().iter();
         let views = services.map(|(service, slots)| {
-            let mut view = ServiceView { service: service.to_string(), up: 0, down: 0, drained: 0 };
+            let mut view =
+                ServiceView { service: service.to_string(), up: 0, down: 0, drained: 0, critical: 0, panic: false };
             for member in slots.iter().filter_map(|slot| self.visible(self.map.at(*slot))) {
                 match member.status() {
                     Status::Up if member.drained() => view.drained += 1,
-                    Status::Up => view.up += 1,
+                    Status::Up => {
+                        view.up += 1;
+                        view.critical += usize::from(member.health() == Health::Critical);
+                    }
                     Status::Down | Status::Left => view.down += 1,
                 }
             }
+            view.panic = is_mass_failure(view.up, view.critical, self.config.panic_share);
             view
         });
         views.filter(|view| view.up + view.down + view.drained > 0).collect()
@@ -168,6 +179,7 @@ impl Node {
             client_address: peer.client_address.clone(),
             incarnation: peer.incarnation,
             serving: peer.serving,
+            sessions: peer.sessions,
             evidence: evidence.map(|evidence| EvidenceView {
                 liveness_counter: evidence.liveness_counter,
                 age: evidence.received_at.silence(self.clock),

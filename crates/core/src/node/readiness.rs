@@ -42,6 +42,10 @@ impl Node {
         let dialling = waited < timers.ping_interval && self.is_connecting();
         let missing = self.serving_peers_not_received();
         seam!(self, ServingAfterOnePeer => return self.begin_serving(false, grace, out));
+        // Another process uses the id, or has just ended (N4).
+        if self.is_rejected() {
+            return;
+        }
         if missing.is_empty() && !dialling {
             self.begin_serving(false, grace, out);
         } else if waited >= bound {

@@ -1,14 +1,15 @@
 //! Clients without state of their own, such as HTTP clients: the registry restores their members (C8).
 
 use super::{
-    Attach, AttachMember, Attached, ConnId, Node, Output, PeerState, Reattach, RequestOrder, SessionId, SessionOwner,
+    Attach, AttachMember, Attached, ConnId, Effect, Node, Notice, Output, PeerState, Reattach, RequestOrder, SessionId,
+    SessionOwner,
 };
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Liveness, MemberSpec, Record, Space, Status};
+use crate::member::{Liveness, MemberSpec, Record, RecordKind, Space, Status};
 use crate::mutant::seam;
-use crate::sessions::Session;
+use crate::sessions::{LostMembers, Session};
 use crate::time::Time;
-use crate::version::{OriginId, request_of};
+use crate::version::{OriginId, request_of, written_by};
 use crate::wire::{MAX_CLAIM, next_claim};
 use std::sync::Arc;
 
@@ -25,15 +26,23 @@ impl Node {
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
         self.wall_ms = wall_ms;
-        let result = self.restore_from_registry(request).and_then(|(attach, claims_kept)| {
+        let result = self.restore_from_registry(request).and_then(|(attach, claims_kept, mut taken_over)| {
             self.check_attach(&attach)?;
-            Ok(Attached { claims_kept, ..self.do_attach(conn, &attach, attach.claim, true, out) })
+            let lost = self.lost_members_of(request);
+            let unknown = lost.iter().map(ToString::to_string).filter(|id| !taken_over.contains(id));
+            taken_over.extend(unknown.collect::<Vec<String>>());
+            let attached = self.do_attach(conn, &attach, attach.claim, true, out);
+            if let Some(session) = self.sessions.get_mut(attached.session) {
+                session.lost = lost;
+            }
+            Ok(Attached { claims_kept, taken_over, ..attached })
         });
         self.count_rejection(result)
     }
 
-    /// Builds the attach that the client would send if it had its own state. Returns whether it keeps the claims.
-    fn restore_from_registry(&self, request: &Reattach) -> Result<(Attach, bool), Rejection> {
+    /// Builds the attach that the client would send if it had its own state. Returns whether it keeps the claims, and the
+    /// members of other processes that may have replaced members of this one.
+    fn restore_from_registry(&self, request: &Reattach) -> Result<(Attach, bool, Vec<String>), Rejection> {
         if !self.is_serving() {
             return Err(self.not_accepting_clients(&request.client));
         }
@@ -57,6 +66,9 @@ impl Node {
         let raised = known.max().unwrap_or(0).saturating_add(request.raise.max(1)).min(MAX_CLAIM);
         let lowest = own.iter().map(|record| record.claim).min().or(own_session.map(|session| session.claim));
         let kept = lowest.filter(|_| self.keeps_claims(request, &own));
+        let outranks = |record: &&&Record| lowest.is_some_and(|lowest| record.claim > lowest);
+        let mut taken_over: Vec<String> = others.iter().filter(outranks).map(|record| record.id.to_string()).collect();
+        seam!(self, EarlierSessionNotNamed => taken_over.clear());
         let mut restored = own.as_slice();
         seam!(self, ReattachForgetsMembers => restored = &[]);
         let restored = restored.iter().map(|record| AttachMember { spec: spec_of(record), takeover: false });
@@ -71,7 +83,7 @@ impl Node {
             unregistered: Vec::new(),
             principal: request.principal.clone(),
         };
-        Ok((attach, kept.is_some()))
+        Ok((attach, kept.is_some(), taken_over))
     }
 
     /// Whether an attach changes the owner of the members and not their claims (C10). A higher claim would outrank writes
@@ -115,6 +127,38 @@ impl Node {
         request.creator.as_ref().is_some_and(serves)
     }
 
+    /// The members that the session lost since its client last registered them (C20).
+    fn lost_members_of(&self, request: &Reattach) -> LostMembers {
+        seam!(self, LostMembersForgotten => return LostMembers::default());
+        let session = self.sessions.of_process(&request.client, request.nonce);
+        session.and_then(|id| self.sessions.get(id)).map(|session| session.lost.clone()).unwrap_or_default()
+    }
+
+    /// Another client took a member from a session.
+    pub(super) fn note_lost_member(&mut self, session: SessionId, id: &str) {
+        if let Some(session) = self.sessions.get_mut(session).filter(|session| session.restored) {
+            session.lost.note(id);
+        }
+    }
+
+    /// A member of an HTTP session expired at another node that had it (C20). The client may use this node, so that the other
+    /// one was silent for it. The tombstone of an unregistration has a later request.
+    pub(super) fn note_expired_elsewhere(&mut self, old: &Record, new: &Record, out: &mut Output) {
+        seam!(self, ExpiredElsewhereNotNamed => return);
+        let expired = new.kind == RecordKind::Left && new.status == Status::Down;
+        let same = old.is_live() && old.client == new.client && request_of(old.seq) == request_of(new.seq);
+        if !expired || !same || request_of(new.seq) == 0 || old.origin.index == self.map.origins.me() {
+            return;
+        }
+        let Some(id) = self.sessions.of_process(&new.client.id, new.client.nonce) else { return };
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.restored) else { return };
+        session.lost.note(&new.id);
+        if let Some(conn) = session.conn {
+            let notice = Notice::TakenOver { id: new.id.to_string(), last: false };
+            out.effects.push(Effect::Notify { conn, notice });
+        }
+    }
+
     /// Notes that another node owns a member of a session that is attached here (C15).
     pub(super) fn note_owner_elsewhere(&mut self, record: &Record) {
         if record.space != Space::Member || !record.is_live() {
@@ -141,12 +185,25 @@ impl Node {
         };
         let members: Vec<Arc<Record>> = self.map.of_client(&client.id).filter(elsewhere).take(room).cloned().collect();
         for record in members {
+            if let Some(request) = self.unregistered_by(id, &record) {
+                self.write(Record { seq: written_by(request, record.seq), ..record.unregistered() }, out);
+                self.note_unregistration();
+                continue;
+            }
             // A numbered record keeps its claim (C10).
             let kept = if request_of(record.seq) > 0 { record.claim.min(claim) } else { claim };
             let member = AttachMember { spec: spec_of(&record), takeover: false };
             // A member that does not fit into the registry stays where it is.
             let _ = self.claim_member(id, &client, kept, &member, out);
         }
+    }
+
+    /// The later request with which the session unregistered a member here before its registration arrived. It left no
+    /// tombstone if another client had the member (C10).
+    fn unregistered_by(&self, session: SessionId, record: &Record) -> Option<u64> {
+        seam!(self, UnregisteredGathered => return None);
+        let known = self.sessions.get(session)?.unregistrations.known_of(&record.id);
+        known.filter(|request| (1..*request).contains(&request_of(record.seq)))
     }
 
     /// Registers the member of a later request again, if a record of an earlier one outranks it because its claim is higher
@@ -161,8 +218,9 @@ impl Node {
         let Some(session) = self.waiting_session(later) else { return false };
         let down = self.sessions.get(session).is_some_and(|session| session.down);
         let status = if down { Status::Down } else { Status::Up };
-        let (claim, drain) = (next_claim(winner.claim), later.drain.max(winner.drain));
-        let restored = self.write(Record { claim, seq: later.seq + 1, drain, status, ..later.clone() }, out).new;
+        let claim = next_claim(winner.claim);
+        let restored =
+            self.write(Record { claim, seq: later.seq + 1, status, ..later.clone().with_mark_of(winner) }, out).new;
         self.sessions.give(session, restored.slot, restored.n);
         true
     }
@@ -209,5 +267,6 @@ fn spec_of(record: &Record) -> MemberSpec {
         endpoints: record.endpoints.to_map(),
         weight: record.weight,
         metadata: record.metadata.to_map(),
+        checks: record.checks.as_ref().map_or(Vec::new(), |checks| checks.definitions().to_vec()),
     }
 }

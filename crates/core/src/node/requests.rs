@@ -3,7 +3,7 @@
 use super::attach::session_gone;
 use super::{AttachMember, Node, Output, SessionId};
 use crate::error::{ErrorCode, Rejection};
-use crate::member::{Metadata, MetadataUpdate, Record, RecordKind, Space, check_id};
+use crate::member::{Checks, Metadata, MetadataUpdate, Record, RecordKind, Space, check_id, health_of};
 use crate::mutant::seam;
 use crate::sessions::Session;
 use crate::time::{ReceivedAt, Time};
@@ -36,7 +36,7 @@ impl Node {
         out: &mut Output,
     ) -> Result<Version, Rejection> {
         self.check_request(session, seq)?;
-        member.spec.check(&self.config.limits)?;
+        member.spec.check_of_client(&self.config.limits)?;
         let (client, claim, members, restored) = {
             let s = self.session(session)?;
             (s.client.clone(), s.claim, s.members.len(), s.restored)
@@ -70,7 +70,8 @@ impl Node {
         Ok(version)
     }
 
-    /// Registers a member that the session already has: metadata is replaced, attributes must be the same.
+    /// Registers a member that the session already has: metadata and checks are replaced, attributes must be
+    /// the same.
     fn register_again(
         &mut self,
         session: SessionId,
@@ -81,6 +82,7 @@ impl Node {
     ) -> Result<Version, Rejection> {
         let held = self.map.at(slot).clone();
         let spec = &member.spec;
+        let checks = Checks::registered(&spec.checks, held.checks.as_ref(), self.wall_ms);
         let draft = Record {
             seq: written_by(self.request, held.seq),
             weight: spec.weight,
@@ -88,6 +90,8 @@ impl Node {
             address: SmolStr::new(&spec.address),
             endpoints: Metadata::from_map(&spec.endpoints),
             metadata: Metadata::from_map(&spec.metadata),
+            health: health_of(checks.as_ref()),
+            checks,
             ..Record::clone(&held)
         };
         if !draft.same_attributes(&held) {
@@ -175,6 +179,16 @@ impl Node {
         if let Some(session) = self.sessions.get_mut(session) {
             session.unregistrations.note(id, self.request);
         }
+        let result = self.unregister_one(session, seq, id, out);
+        if result.is_ok()
+            && let Some(session) = self.sessions.get_mut(session)
+        {
+            session.lost.forget(id);
+        }
+        result
+    }
+
+    fn unregister_one(&mut self, session: SessionId, seq: u64, id: &str, out: &mut Output) -> Result<(), Rejection> {
         match self.own_slot(session, id) {
             Ok(slot) => {
                 self.executed(session, seq, out);

@@ -65,6 +65,7 @@ impl Node {
         out.events.push(RegistryEvent::Serving { first, alone: self.is_alone() });
         self.write_node_record(out);
         self.restate_tombstones(out);
+        self.restore_archive(out);
     }
 
     /// Writes the unregistrations of the previous incarnation in this process again. Others may have rejected them,
@@ -95,8 +96,8 @@ impl Node {
     /// A starting node that reaches only starting nodes: the lowest id begins to serve after a while (N8). A node that
     /// has met a serving node holds a part of its registry and waits longer for the rest.
     pub(super) fn check_readiness(&mut self, out: &mut Output) {
-        let now = self.clock.now;
-        let Phase::Starting { since, met, rejected } = &mut self.phase else { return };
+        let (now, rejected) = (self.clock.now, self.is_rejected());
+        let Phase::Starting { since, met } = &mut self.phase else { return };
         let reachable: Vec<(&NodeId, bool)> =
             self.peers.up().filter_map(|(node, _)| Some((node, self.peers.peers.get(node)?.serving))).collect();
         if reachable.iter().any(|(_, serving)| *serving) {
@@ -106,7 +107,7 @@ impl Node {
         let timers = &self.config.timers;
         let wait = if *met { timers.heartbeat_timeout.max(timers.lone_start_wait) } else { timers.lone_start_wait };
         let lowest = reachable.iter().all(|(node, _)| self.me.node < **node);
-        if rejected.is_none() && lowest && now >= *since + wait {
+        if !rejected && lowest && now >= *since + wait {
             self.begin_serving(true, timers.heartbeat_timeout, out);
         }
     }

@@ -52,7 +52,7 @@ impl Node {
                 }
             },
         };
-        if resumption.reached(selection.space, &self.map) {
+        if resumption.reached(selection, &self.map) {
             let (walk, reset) = resumption.walk(selection, &self.map, self.mutation);
             Begin::Walk { walk, reset }
         } else {

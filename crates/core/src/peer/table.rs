@@ -15,6 +15,8 @@ pub(crate) struct Peer {
     pub(crate) state: PeerState,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) serving: bool,
+    /// Sessions with a stream, as it reported with its last ping (N10).
+    pub(crate) sessions: u64,
     /// It was serving on the current link, and reports that it no longer is.
     pub(crate) stopping: bool,
     /// The connection in use, or the own dial waiting for its Welcome.
@@ -105,6 +107,7 @@ impl Peer {
             state: PeerState::Connecting,
             incarnation: None,
             serving: false,
+            sessions: 0,
             stopping: false,
             link: None,
             candidate: None,

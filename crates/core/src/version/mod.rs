@@ -9,4 +9,4 @@ pub use clock::VectorClock;
 pub use origin::{Incarnation, InvalidNodeId, NodeId, OriginId};
 pub use rank::{Dot, InvalidVersion, Rank, Version};
 pub use sequence::REQUEST_MAX;
-pub(crate) use sequence::{MAX_SEQ_TAKEN, decision_of, moved, request_of, written_by};
+pub(crate) use sequence::{MAX_SEQ_TAKEN, adopted, decision_of, moved, request_of, written_by};

@@ -48,6 +48,13 @@ pub struct Incarnation {
     pub nonce: u64,
 }
 
+impl Incarnation {
+    /// The highest incarnation with a lower number; `None` if there is none.
+    pub(crate) fn below(self) -> Option<Incarnation> {
+        (self.number > 1).then(|| Incarnation { number: self.number - 1, nonce: u64::MAX })
+    }
+}
+
 impl fmt::Debug for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}~{:04x}", self.number, self.nonce & 0xffff)

@@ -37,6 +37,12 @@ pub(crate) fn moved(held: u64) -> Option<u64> {
     (request_of(next) == request_of(held)).then_some(next)
 }
 
+/// The sequence number of an agentless member that another node adopts: above every change that its last owner makes
+/// (AG3). Such a member has no requests, so the part of the request only counts.
+pub(crate) fn adopted(held: u64) -> u64 {
+    (decision_of(held) + 1) << CHANGE_BITS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -275,7 +275,7 @@ impl Watchers {
             let Some(watcher) = watcher else { continue };
             let due = match &watcher.stage {
                 Stage::Waiting { resumption, until } => {
-                    (now >= *until && !alone) || resumption.reached(watcher.selection.space, map)
+                    (now >= *until && !alone) || resumption.reached(&watcher.selection, map)
                 }
                 Stage::Grace { missing, until } => !alone && (missing.is_empty() || now >= *until),
                 Stage::Walking(_) => false,
@@ -361,7 +361,7 @@ impl Watcher {
     ) -> bool {
         let end = events.len() + max.max(2);
         if let Stage::Waiting { resumption, until } = &self.stage {
-            if !resumption.reached(self.selection.space, context.map) && (context.now < *until || context.alone) {
+            if !resumption.reached(&self.selection, context.map) && (context.now < *until || context.alone) {
                 return false;
             }
             self.start_after_wait(context);
@@ -398,8 +398,9 @@ impl Watcher {
             }
             while events.len() < end {
                 let Some((id, had)) = missing.pop_first() else { break };
-                let held = context.map.record(self.selection.space, &id);
-                let version = held.map_or(had.absent(), |record| context.map.member(record).version());
+                let held = context.map.record(self.selection.space, &id).map(|record| context.map.member(record));
+                let known = held.filter(|member| self.selection.may_know(member));
+                let version = known.map_or(had.absent(), |member| member.version());
                 events.push(StreamEvent::Unregistered { id, version });
             }
             if missing.is_empty() && events.len() < end {
@@ -425,7 +426,7 @@ impl Watcher {
     /// The node caught up with the token, or the wait is over.
     fn start_after_wait(&mut self, context: &TakeContext<'_>) {
         let Stage::Waiting { resumption, .. } = std::mem::replace(&mut self.stage, Stage::Live) else { return };
-        let (walk, reset) = if resumption.reached(self.selection.space, context.map) {
+        let (walk, reset) = if resumption.reached(&self.selection, context.map) {
             resumption.walk(&self.selection, context.map, context.mutation)
         } else {
             Walk::instead(&self.selection, None, ResetReason::Ahead)

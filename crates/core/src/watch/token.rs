@@ -7,12 +7,13 @@
 
 use super::Walk;
 use crate::map::{CausalMap, OriginEntry, Standing};
-use crate::member::Space;
+use crate::member::Record;
 use crate::mutant::{Mutation, seam};
 use crate::node::{ResetReason, WatchSelection};
 use crate::version::{OriginId, VectorClock, Version};
 use crate::wire::{CodecError, Reader, Writer, decode_clock, decode_origin, encode_clock, encode_origin};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
@@ -157,8 +158,9 @@ pub(crate) struct Resumption {
 
 impl Resumption {
     /// Whether this node has at least everything that the watcher has seen.
-    pub(crate) fn reached(&self, space: Space, map: &CausalMap) -> bool {
-        let seen = |(id, version): (&String, &Version)| match map.record(space, id) {
+    pub(crate) fn reached(&self, selection: &WatchSelection, map: &CausalMap) -> bool {
+        let may_know = |record: &&Arc<Record>| selection.may_know(&map.member(record));
+        let seen = |(id, version): (&String, &Version)| match map.record(selection.space, id).filter(may_know) {
             Some(record) => (record.claim, record.seq) >= (version.claim, version.seq),
             // Collected here, or never received?
             None => version.claim <= map.claim_floor(),
@@ -173,7 +175,9 @@ impl Resumption {
         map: &CausalMap,
         mutation: Mutation,
     ) -> (Walk, Option<ResetReason>) {
-        let Some(token) = self.token else { return Walk::instead(selection, self.known, ResetReason::TooOld) };
+        // The changes since a token name members that may have matched before, of every service (AU10).
+        let token = self.token.filter(|_| selection.readable.is_none());
+        let Some(token) = token else { return Walk::instead(selection, self.known, ResetReason::TooOld) };
         let Some(mut slots) = token.changed(map, mutation) else {
             return Walk::instead(selection, self.known, ResetReason::TooOld);
         };

@@ -1,15 +1,20 @@
 //! Records on the wire: a table of origins and clients, then the items that refer to it.
 
+use super::checks::{decode_checks, decode_health, encode_checks};
 use super::{COUNTER_MAX, CodecError, MAX_CLAIM, MAX_DRAIN, PAIRS_MAX, Reader, SEQ_MAX, TEXT_BYTES_MAX, Writer};
 use crate::liveness::Inferred;
-use crate::member::{ClientProcess, Metadata, Origin, Pairs, Record, RecordKind, Space, Status};
-use crate::time::Duration;
+use crate::member::{
+    Checks, ClientProcess, Health, LASTS_MAX, Maintenance, Metadata, Origin, Pairs, REASON_BYTES_MAX, Record,
+    RecordKind, Space, Status,
+};
+use crate::time::{Clock, Duration, ReceivedAt};
 use crate::version::{Incarnation, NodeId, OriginId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One item as read from a frame; strings borrow from it.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one item is unpacked at a time, and none is kept")]
 pub(crate) enum Item<'a> {
     Record(RecordItem<'a>),
     Inferred(InferredItem<'a>),
@@ -25,6 +30,7 @@ pub(crate) struct RecordItem<'a> {
     pub(crate) space: Space,
     pub(crate) kind: RecordKind,
     pub(crate) status: Status,
+    pub(crate) health: Health,
     pub(crate) drain: u32,
     pub(crate) weight: u16,
     pub(crate) client: &'a str,
@@ -39,6 +45,8 @@ pub(crate) struct RecordItem<'a> {
     pub(crate) address: &'a str,
     pub(crate) endpoints: PairsItem<'a>,
     pub(crate) metadata: PairsItem<'a>,
+    pub(crate) checks: Option<Arc<Checks>>,
+    pub(crate) maintenance: Option<MaintenanceItem<'a>>,
     /// Age of the tombstone at the sender, if it is one.
     pub(crate) age: Duration,
 }
@@ -55,6 +63,47 @@ pub(crate) struct InferredItem<'a> {
     pub(crate) liveness_counter: u64,
     /// Age of the tombstone at the sender, if it is one.
     pub(crate) age: Duration,
+}
+
+/// Reason and end of a drain (C21).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MaintenanceItem<'a> {
+    pub(crate) reason: &'a str,
+    /// 0 if the drain does not end by itself.
+    pub(crate) lasts_ms: u64,
+    pub(crate) until: u64,
+    /// Time since the beginning of the drain, as the sender knows it.
+    pub(crate) age: Duration,
+}
+
+impl<'a> MaintenanceItem<'a> {
+    pub(crate) fn of(maintenance: &'a Maintenance, clock: Clock) -> Self {
+        let lasts_ms = maintenance.lasts.map_or(0, |lasts| lasts.as_millis() as u64);
+        let (reason, until) = (maintenance.reason.as_str(), maintenance.until);
+        MaintenanceItem { reason, lasts_ms, until, age: maintenance.age(clock) }
+    }
+
+    pub(crate) fn to_maintenance(self, clock: Clock) -> Maintenance {
+        let lasts = (self.lasts_ms > 0).then(|| Duration::from_millis(self.lasts_ms));
+        let begun = ReceivedAt::ago(clock, self.age);
+        Maintenance { reason: self.reason.into(), lasts, until: self.until, begun }
+    }
+
+    pub(crate) fn encode(self, writer: &mut Writer) {
+        writer.text(self.reason);
+        writer.varint(self.lasts_ms);
+        writer.varint(self.until);
+        writer.varint(self.age.as_millis() as u64);
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, CodecError> {
+        Ok(MaintenanceItem {
+            reason: reader.text("reason", REASON_BYTES_MAX as u64)?,
+            lasts_ms: reader.bounded("drain time", LASTS_MAX.as_millis() as u64)?,
+            until: reader.varint("until")?,
+            age: decode_age(reader)?,
+        })
+    }
 }
 
 /// String pairs still in wire form, checked to be sorted and unique.
@@ -190,7 +239,7 @@ fn decode_item<'f: 'i, 'i>(
             age,
         }));
     }
-    if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN) != RECORD {
+    if tag & !(RECORD_NAME | RECORD_LEFT | RECORD_DOWN | RECORD_CHECKED | RECORD_MAINTENANCE) != RECORD {
         return Err(CodecError::Invalid("item"));
     }
     let seq = reader.bounded("seq", SEQ_MAX)?;
@@ -199,15 +248,17 @@ fn decode_item<'f: 'i, 'i>(
     let weight = reader.bounded("weight", u64::from(u16::MAX))? as u16;
     let at = reader.bounded("client", u64::MAX)? as usize;
     let &ClientItem { client, principal, nonce } = clients.get(at).ok_or(CodecError::Invalid("client"))?;
-    Ok(Item::Record(RecordItem {
+    let (kind, is_checked) = (kind(tag), tag & RECORD_CHECKED != 0);
+    let mut record = RecordItem {
         origin,
         n,
         claim,
         seq,
         predecessor,
         space: space(tag),
-        kind: if tag & RECORD_LEFT == 0 { RecordKind::Live } else { RecordKind::Left },
+        kind,
         status: if tag & RECORD_DOWN == 0 { Status::Up } else { Status::Down },
+        health: Health::Passing,
         drain,
         weight,
         client,
@@ -222,8 +273,31 @@ fn decode_item<'f: 'i, 'i>(
         address: reader.text("address", TEXT_BYTES_MAX)?,
         endpoints: decode_pairs(reader)?,
         metadata: decode_pairs(reader)?,
-        age: if tag & RECORD_LEFT == 0 { Duration::ZERO } else { decode_age(reader)? },
-    }))
+        checks: None,
+        maintenance: None,
+        age: Duration::ZERO,
+    };
+    // A live record has its checks here, a tombstone the health that ended the member.
+    match kind {
+        RecordKind::Live if is_checked => {
+            let checks = decode_checks(reader)?;
+            record.health = checks.health();
+            record.checks = Some(checks);
+        }
+        RecordKind::Left if is_checked => record.health = decode_health(reader)?,
+        RecordKind::Live | RecordKind::Left => {}
+    }
+    if tag & RECORD_MAINTENANCE != 0 {
+        record.maintenance = Some(MaintenanceItem::decode(reader)?);
+    }
+    if kind == RecordKind::Left {
+        record.age = decode_age(reader)?;
+    }
+    Ok(Item::Record(record))
+}
+
+fn kind(tag: u8) -> RecordKind {
+    if tag & RECORD_LEFT == 0 { RecordKind::Live } else { RecordKind::Left }
 }
 
 fn origin_at<'a>(reader: &mut Reader<'_>, origins: &'a [OriginId]) -> Result<&'a OriginId, CodecError> {
@@ -280,10 +354,15 @@ const RECORD_NAME: u8 = 0b0001;
 const RECORD_LEFT: u8 = 0b0010;
 const RECORD_DOWN: u8 = 0b0100;
 const INFERRED: u8 = 0b1_0000;
+/// The record has checks, or its health is not passing.
+const RECORD_CHECKED: u8 = 0b10_0000;
+const RECORD_MAINTENANCE: u8 = 0b100_0000;
 
 /// Collects items for one frame.
 #[derive(Debug, Default)]
 pub(crate) struct ItemsWriter {
+    /// For the ages that records contain.
+    clock: Clock,
     origins: Vec<OriginId>,
     origin_at: BTreeMap<OriginId, u64>,
     clients: Vec<Arc<ClientProcess>>,
@@ -294,6 +373,10 @@ pub(crate) struct ItemsWriter {
 }
 
 impl ItemsWriter {
+    pub(crate) fn at(clock: Clock) -> Self {
+        ItemsWriter { clock, ..ItemsWriter::default() }
+    }
+
     /// Bytes so far, without the tables.
     pub(crate) fn len(&self) -> usize {
         self.body.len()
@@ -316,6 +399,13 @@ impl ItemsWriter {
         if record.status == Status::Down {
             tag |= RECORD_DOWN;
         }
+        let is_checked = record.checks.is_some() || record.kind == RecordKind::Left && record.health != Health::Passing;
+        if is_checked {
+            tag |= RECORD_CHECKED;
+        }
+        if record.maintenance.is_some() {
+            tag |= RECORD_MAINTENANCE;
+        }
         self.head(tag, &record.origin, record.n, &record.id, record.claim);
         let client = self.client(&record.client);
         let body = &mut self.body;
@@ -333,6 +423,14 @@ impl ItemsWriter {
         body.text(&record.address);
         encode_pairs(body, record.endpoints.iter());
         encode_pairs(body, record.metadata.iter());
+        match (&record.checks, record.kind) {
+            (Some(checks), RecordKind::Live) => encode_checks(body, checks),
+            (_, RecordKind::Left) if is_checked => body.byte(record.health as u8),
+            _ => {}
+        }
+        if let Some(maintenance) = &record.maintenance {
+            MaintenanceItem::of(maintenance, self.clock).encode(body);
+        }
         if record.kind == RecordKind::Left {
             body.varint(age.as_millis() as u64);
         }

@@ -1,10 +1,12 @@
 //! The messages peers exchange.
 
+use super::checks::decode_health;
 use super::items::{decode_incarnation, decode_node_id, decode_origin, encode_incarnation, encode_origin};
 use super::{
     ADDRESS_BYTES_MAX, COUNTER_MAX, CodecError, EvidenceItem, ID_BYTES_MAX, Items, ItemsWriter, MAX_CLAIM, MAX_DRAIN,
-    Reader, Writer,
+    MaintenanceItem, Reader, Writer,
 };
+use crate::member::{Health, OUTPUT_BYTES_MAX};
 use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
 use convoke_base::{REVOCATION_KEY_BYTES_MAX, Revocation};
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) written_off: VectorClock,
     /// Highest claim of a collected record (D8).
     pub(crate) claim_floor: u64,
+    /// Highest claim of a collected tombstone of an agentless member (AG5).
+    pub(crate) agentless_floor: u64,
     /// For how much longer the sender reports no member as absent (N3).
     pub(crate) grace_ms: u64,
 }
@@ -35,6 +39,16 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn is_retired(&self, origin: &OriginId) -> bool {
         self.retired.get(&origin.node).is_some_and(|highest| *highest >= origin.incarnation)
+    }
+
+    /// Lowers the marker of a node below an incarnation that is alive (D14).
+    pub(crate) fn revive(&mut self, origin: &OriginId) {
+        if self.is_retired(origin) {
+            match self.retired.get_mut(&origin.node).zip(origin.incarnation.below()) {
+                Some((marker, below)) => *marker = below,
+                None => drop(self.retired.remove(&origin.node)),
+            }
+        }
     }
 
     pub(crate) fn covers(&self, origin: &OriginId, n: u64) -> bool {
@@ -50,6 +64,7 @@ impl Context {
         }
         encode_clock(writer, &self.written_off);
         writer.varint(self.claim_floor);
+        writer.varint(self.agentless_floor);
         writer.varint(self.grace_ms);
     }
 
@@ -60,8 +75,9 @@ impl Context {
             .collect::<Result<_, CodecError>>()?;
         let written_off = decode_clock(reader)?;
         let claim_floor = reader.bounded("claim floor", MAX_CLAIM)?;
+        let agentless_floor = reader.bounded("agentless floor", MAX_CLAIM)?;
         let grace_ms = reader.bounded("grace", COUNTER_MAX)?;
-        Ok(Context { clock, retired, written_off, claim_floor, grace_ms })
+        Ok(Context { clock, retired, written_off, claim_floor, agentless_floor, grace_ms })
     }
 }
 
@@ -81,7 +97,7 @@ pub(crate) struct Hello {
     pub(crate) nodes: Vec<(NodeId, String, String)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ping {
     pub(crate) seq: u64,
     /// Highest sequence received from the other side.
@@ -93,6 +109,8 @@ pub(crate) struct Ping {
     /// Digest of the contents; `None` if they are not comparable at the moment (D16).
     pub(crate) contents: Option<u64>,
     pub(crate) serving: bool,
+    /// Attached sessions with a stream (N10).
+    pub(crate) sessions: u64,
     /// Other regions this node has a link to (P9).
     pub(crate) regions: Vec<String>,
     /// Origins without a link, of which this node requests evidence.
@@ -207,6 +225,14 @@ pub(crate) enum Message<'a> {
     Drain {
         id: &'a str,
         drain: u32,
+        maintenance: Option<MaintenanceItem<'a>>,
+    },
+    /// Passes a report about a check to the owner of the member (HC4).
+    CheckReport {
+        id: &'a str,
+        check: &'a str,
+        status: Health,
+        output: &'a str,
     },
     Goodbye {
         leaving: bool,
@@ -302,6 +328,7 @@ impl Message<'_> {
                 w.flag(ping.contents.is_some());
                 ping.contents.into_iter().for_each(|digest| w.fixed64(digest));
                 w.flag(ping.serving);
+                w.varint(ping.sessions);
                 w.count(ping.regions.len());
                 for region in &ping.regions {
                     w.text(region);
@@ -339,10 +366,21 @@ impl Message<'_> {
                 w.byte(*state as u8);
                 encode_evidence(&mut w, evidence.as_slice());
             }
-            Message::Drain { id, drain } => {
+            Message::Drain { id, drain, maintenance } => {
                 w.byte(11);
                 w.text(id);
                 w.varint(u64::from(*drain));
+                w.flag(maintenance.is_some());
+                if let Some(maintenance) = maintenance {
+                    maintenance.encode(&mut w);
+                }
+            }
+            Message::CheckReport { id, check, status, output } => {
+                w.byte(17);
+                w.text(id);
+                w.text(check);
+                w.byte(*status as u8);
+                w.text(output);
             }
             Message::Revoke(revocations) => {
                 w.byte(16);
@@ -422,6 +460,7 @@ impl<'a> Message<'a> {
                     false => None,
                 },
                 serving: reader.flag("serving")?,
+                sessions: reader.bounded("sessions", COUNTER_MAX)?,
                 regions: (0..reader.count("regions", 1, u64::MAX)?)
                     .map(|_| Ok(reader.text("region", ADDRESS_BYTES_MAX)?.to_owned()))
                     .collect::<Result<_, CodecError>>()?,
@@ -482,6 +521,16 @@ impl<'a> Message<'a> {
             11 => Message::Drain {
                 id: reader.text("id", ID_BYTES_MAX)?,
                 drain: reader.bounded("drain", u64::from(MAX_DRAIN))? as u32,
+                maintenance: match reader.flag("maintenance")? {
+                    true => Some(MaintenanceItem::decode(reader)?),
+                    false => None,
+                },
+            },
+            17 => Message::CheckReport {
+                id: reader.text("id", ID_BYTES_MAX)?,
+                check: reader.text("check", ID_BYTES_MAX)?,
+                status: decode_health(reader)?,
+                output: reader.text("output", OUTPUT_BYTES_MAX as u64)?,
             },
             12 => Message::Goodbye { leaving: reader.flag("leaving")? },
             13 => {

@@ -4,20 +4,21 @@
 //! and clients. Decoding borrows from the frame: a message is checked to its last byte before the first record is
 //! applied.
 
+mod checks;
 mod items;
 mod message;
 
 pub use convoke_base::codec::CodecError;
 pub(crate) use convoke_base::codec::{COUNTER_MAX, Reader, Writer};
 pub(crate) use items::{
-    EvidenceItem, InferredItem, Item, Items, ItemsWriter, RecordItem, decode_origin, encode_origin,
+    EvidenceItem, InferredItem, Item, Items, ItemsWriter, MaintenanceItem, RecordItem, decode_origin, encode_origin,
 };
 pub(crate) use message::{
     Chunk, Context, Hello, LinkState, Message, Ping, REVOCATIONS_PER_FRAME, RejectReason, decode_clock, encode_clock,
 };
 
 /// Version of this format, sent in every Hello. Peers of another version are rejected.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// Hard bounds of the format; no configuration may allow more.
 pub(crate) const TEXT_BYTES_MAX: u64 = 64 * 1024;

@@ -8,6 +8,7 @@ mod samples;
 
 use super::*;
 use crate::member::RecordKind;
+use crate::time::Clock;
 use samples::Content;
 
 /// Reads everything in a decoded message, so that data that decoding accepted but cannot be read later shows up.
@@ -44,6 +45,8 @@ fn assert_same(item: &Item<'_>, content: &Content) {
             assert_eq!((item.created, item.since), (record.created, record.since));
             assert_eq!(item.endpoints.to_metadata(), record.endpoints);
             assert_eq!(item.metadata.to_metadata(), record.metadata);
+            let maintenance = record.maintenance.as_deref();
+            assert_eq!(item.maintenance, maintenance.map(|held| MaintenanceItem::of(held, Clock::default())));
             assert_eq!(item.age, samples::age_of(record));
         }
         (Item::Inferred(item), Content::Inferred(id, inferred)) => {

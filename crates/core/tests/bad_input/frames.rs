@@ -35,7 +35,7 @@ fn malformed_frames_close_their_link_and_are_counted() {
         vec![0; 64],
         vec![0xff; 4096],
         // A count that exceeds the frame by far: 2^60 entries.
-        vec![3, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10],
+        vec![3, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10],
         [&good[..], &[0]].concat(),
         good[..good.len() - 1].to_vec(),
         vec![0; Limits::default().frame_bytes + 1],
@@ -57,7 +57,7 @@ fn any_message_before_a_hello_closes_the_link() {
     let mut welcome = hello(|_| ());
     welcome[0] = 1;
     for frame in
-        [vec![12, 1], welcome, vec![2, 0, 1, b'b', 0], vec![7, 1, 1], vec![9, 1, 1, b'b'], vec![11, 1, b'm', 1]]
+        [vec![12, 1], welcome, vec![2, 0, 1, b'b', 0], vec![7, 1, 1], vec![9, 1, 1, b'b'], vec![11, 1, b'm', 1, 0]]
     {
         let link = lone.connect();
         let events = lone.closes_on(link, &frame);

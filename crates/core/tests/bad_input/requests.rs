@@ -217,7 +217,7 @@ fn bad_watches_are_rejected() {
     });
     let error = Filter::parse("service = \"s\"").unwrap_err();
     assert!(!error.to_string().is_empty(), "an invalid filter is rejected before it reaches the node");
-    let selection = || WatchSelection { space: Space::Member, filter: Filter::all() };
+    let selection = || WatchSelection::new(Space::Member, Filter::all());
     let version: Version = "1.1.00000000".parse().unwrap();
     let known: BTreeMap<String, Version> = ["a", "b", "c"].map(|id| (id.to_owned(), version)).into();
     for resume in [
@@ -272,7 +272,7 @@ fn a_starting_node_and_an_ended_session_reject_everything() {
     let request = attach("client", 1, &["m"]);
     assert_eq!(node.attach(Time::ZERO, 1, ConnId(1), &request, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert_eq!(node.register_name(Time::ZERO, "n", "", &mut out).unwrap_err().code, ErrorCode::NotReady);
-    let selection = WatchSelection { space: Space::Member, filter: Filter::all() };
+    let selection = WatchSelection::new(Space::Member, Filter::all());
     assert_eq!(node.watch(Time::ZERO, selection, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert!(node.slots().is_empty() && node.context().is_empty());
 

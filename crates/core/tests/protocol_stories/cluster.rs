@@ -285,12 +285,17 @@ impl Cluster {
                 }
                 Effect::Notify { conn, notice } => self.log.push((self.now, at, Seen::Notice(conn, notice))),
                 Effect::Persist { incarnation } => self.hosts[at].persisted = incarnation,
+                Effect::Archive { .. } => {}
                 Effect::Stop { reason } => {
                     self.log.push((self.now, at, Seen::Stopped(reason)));
                     self.crash_after_sending(at);
                 }
                 Effect::Restart { .. } => panic!("no test makes a node restart itself"),
-                Effect::CloseClient { .. } | Effect::CloseAllClients | Effect::Readable { .. } => {}
+                Effect::CloseClient { .. }
+                | Effect::CloseAllClients
+                | Effect::Readable { .. }
+                | Effect::Checks { .. }
+                | Effect::CheckReported(_) => {}
             }
         }
     }

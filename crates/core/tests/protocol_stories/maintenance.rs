@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Seen, attach};
 use convoke_core::ErrorCode;
 use convoke_core::Node;
-use convoke_core::member::{Liveness, Status};
+use convoke_core::member::{Drain, Liveness, REASON_BYTES_MAX, Status};
 use convoke_core::node::{Attach, ConnId, Notice, PeerState, RegistryEvent, StopReason};
 use std::time::Duration;
 
@@ -57,6 +57,74 @@ fn draining_an_unknown_or_unreachable_member_is_rejected() {
     cluster.attach(B, 1, &attach("client", 2, &["orders-1"])).unwrap();
     drain(&mut cluster, B, "orders-1", true).unwrap();
     assert!(cluster.member(B, "orders-1").drained());
+}
+
+fn drain_for(cluster: &mut Cluster, at: usize, lasts: Option<Duration>, reason: &str) -> Result<(), String> {
+    let wanted = Drain { lasts, reason: reason.to_owned(), until: 7 };
+    let result = cluster.call(at, |node, now, out| node.mark(now, "orders-1", Some(&wanted), out));
+    cluster.run(Duration::from_millis(10));
+    result.map_err(|rejection| rejection.message)
+}
+
+/// C21: every node shows reason and end, and the remaining time falls.
+#[test]
+fn a_drain_with_an_end_ends_by_itself() {
+    let mut cluster = Cluster::settled(&["a", "b", "c"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    drain_for(&mut cluster, B, Some(secs(30)), "new disk").unwrap();
+    cluster.run(secs(10));
+    for at in [A, B, C] {
+        let member = cluster.member(at, "orders-1");
+        let maintenance = member.maintenance().unwrap();
+        assert_eq!((maintenance.reason(), maintenance.until()), ("new disk", Some(7)));
+        let explained = cluster.node(at).explain("orders-1").unwrap().maintenance.unwrap();
+        let remaining = explained.remaining.unwrap();
+        // The node counts from its last tick.
+        assert!((secs(19)..secs(21)).contains(&remaining), "{remaining:?}");
+    }
+    cluster.run(secs(19));
+    assert!(cluster.member(C, "orders-1").drained());
+    cluster.run(secs(3));
+    for at in [A, B, C] {
+        let member = cluster.member(at, "orders-1");
+        assert!(!member.drained() && member.maintenance().is_none());
+    }
+    assert_eq!(cluster.node(A).counters().drains_ended, 1);
+    cluster.assert_agreed();
+}
+
+/// C21: a drain without an end replaces one that has an end, and the same drain again changes nothing.
+#[test]
+fn a_drain_is_replaced_by_a_later_one() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    cluster.run(secs(1));
+    drain_for(&mut cluster, B, Some(secs(30)), "").unwrap();
+    cluster.run(secs(1));
+    drain(&mut cluster, B, "orders-1", true).unwrap();
+    let version = cluster.member(A, "orders-1").version();
+    drain(&mut cluster, B, "orders-1", true).unwrap();
+    assert_eq!(cluster.member(A, "orders-1").version(), version);
+    cluster.run(secs(60));
+    assert!(cluster.member(A, "orders-1").drained());
+    drain_for(&mut cluster, A, None, "moved").unwrap();
+    assert_eq!(cluster.member(B, "orders-1").maintenance().unwrap().reason(), "moved");
+    drain(&mut cluster, B, "orders-1", false).unwrap();
+    assert!(!cluster.member(B, "orders-1").drained());
+}
+
+#[test]
+fn an_invalid_reason_or_time_of_a_drain_is_rejected() {
+    let mut cluster = Cluster::settled(&["a", "b"]);
+    cluster.attach(A, 1, &attach("client", 1, &["orders-1"])).unwrap();
+    let year = secs(366 * 24 * 60 * 60);
+    let mut rejected = |lasts, reason: &str| drain_for(&mut cluster, A, lasts, reason).unwrap_err();
+    assert!(rejected(Some(Duration::ZERO), "").contains("1 ms"));
+    assert!(rejected(Some(year + secs(1)), "").contains("1 ms"));
+    assert!(rejected(None, "a\nb").contains("control character"));
+    assert!(rejected(None, &"x".repeat(REASON_BYTES_MAX + 1)).contains("256 bytes"));
+    drain_for(&mut cluster, A, Some(year), &"x".repeat(REASON_BYTES_MAX)).unwrap();
 }
 
 /// C7: the mark was set at the old owner while the member was moving to the new one.

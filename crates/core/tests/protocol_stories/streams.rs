@@ -13,7 +13,7 @@ fn a_walk_over_non_matching_members_pauses() {
     let ids: Vec<String> = (0..10_000).map(|i| format!("m{i}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     cluster.attach(0, 1, &attach("c", 1, &ids)).unwrap();
-    let selection = WatchSelection { space: Space::Member, filter: Filter::parse("id == 'm9999'").unwrap() };
+    let selection = WatchSelection::new(Space::Member, Filter::parse("id == 'm9999'").unwrap());
     cluster.call(0, |node, now, _| {
         let mut out = Output::default();
         let watcher = node.watch(now, selection, Resume::Fresh, &mut out).unwrap();

@@ -17,7 +17,7 @@ fn unknown_fields_get_a_suggestion() {
     rejected(
         "drained or labels",
         "column 12: unknown field `labels`, expected one of id, service, locality, revision, \
-         status, drained, routable, client, owner, meta.KEY",
+         status, health, drained, routable, client, owner, meta.KEY",
     );
     rejected(
         " web ",

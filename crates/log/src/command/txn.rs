@@ -100,16 +100,17 @@ impl Txn {
         if operations == 0 || operations > TXN_OPERATIONS_MAX {
             return Err(Field::Operations);
         }
-        for branch in [&self.then, &self.otherwise] {
+        if self.key_changed_twice().is_some() { Err(Field::Key) } else { Ok(()) }
+    }
+
+    /// Returns a key that a branch puts twice, or puts and deletes (T4).
+    pub fn key_changed_twice(&self) -> Option<&Bytes> {
+        [&self.then, &self.otherwise].into_iter().find_map(|branch| {
             let puts: Vec<&Bytes> = branch.iter().filter_map(Op::put_key).collect();
             let deletes = || branch.iter().filter_map(Op::deletes);
-            for (at, key) in puts.iter().enumerate() {
-                if puts[..at].contains(key) || deletes().any(|selection| selection.contains(key)) {
-                    return Err(Field::Key);
-                }
-            }
-        }
-        Ok(())
+            let again = |at: usize| puts[..at].contains(&puts[at]) || deletes().any(|found| found.contains(puts[at]));
+            (0..puts.len()).find(|at| again(*at)).map(|at| puts[at])
+        })
     }
 }
 

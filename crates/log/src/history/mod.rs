@@ -190,4 +190,64 @@ mod tests {
         history.trim(&limits, LogTime::default(), Mutation::none());
         assert_eq!((history.len(), history.by_key.len(), history.deleted.len()), (0, 0, 0));
     }
+    /// Returns a key of 32 bytes whose hash does not depend on `varied`. xxh3 multiplies the first eight bytes with the next
+    /// eight, each xor its secret; the first factor is zero here, because these bytes are the secret.
+    fn colliding(varied: u8) -> Vec<u8> {
+        let secret = [0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe];
+        [&secret[..], &[varied; 8], b"the same in both"].concat()
+    }
+
+    #[test]
+    fn h4_keys_with_the_same_hash_have_their_own_events() {
+        let (a, b) = (&colliding(b'a')[..], &colliding(b'b')[..]);
+        assert_ne!(a, b);
+        assert_eq!(KeyPlace::new(a, EventPosition::default()), KeyPlace::new(b, EventPosition::default()));
+
+        let record = |key, value: &[u8], revisions| Arc::new(KeyRecord::new(key, value, revisions));
+        let (a1, b2, a3) = (record(a, b"1", [1, 1, 1]), record(b, b"2", [2, 2, 1]), record(a, b"3", [1, 3, 2]));
+        let put = |record: &Arc<KeyRecord>, previous: Option<&Arc<KeyRecord>>| {
+            let change = EventChange::Put { record: record.clone(), previous: previous.cloned() };
+            event(record.modify_revision, change)
+        };
+        let mut history = History::default();
+        for event in [put(&a1, None), put(&b2, None), put(&a3, Some(&a1))] {
+            history.push(event);
+        }
+        history.push(event(4, EventChange::Delete { previous: b2.clone() }));
+        // Events of one revision have different positions too.
+        let a5 = record(a, b"5", [1, 5, 3]);
+        let b5 = record(b, b"5", [5, 5, 1]);
+        history.push(put(&a5, Some(&a3)));
+        history.push(Event { position: EventPosition::start_of(5).next(), ..put(&b5, None) });
+        let mut keys = crate::keys::Keys::restored(5);
+        for record in [&a5, &b5] {
+            keys.restore(KeyRecord::clone(record));
+        }
+
+        let revisions = |history: &History, key| -> Vec<u64> {
+            history.of_key(key, 9).iter().map(|event| event.position.revision).collect()
+        };
+        assert_eq!((revisions(&history, a), revisions(&history, b)), (vec![5, 3, 1], vec![5, 4, 2]));
+        let view = |history: &History, revision: u64| {
+            let before = EventPosition::start_of(revision + 1);
+            let view = HistoryView::before(&keys, history, before, Mutation::none()).unwrap();
+            let all: Vec<_> = view.records(&crate::keys::Selection::Range(crate::keys::KeyRange::all())).collect();
+            assert_eq!(all, view.get(a).into_iter().chain(view.get(b)).collect::<Vec<_>>());
+            (view.get(a), view.get(b))
+        };
+        let [a1, b2, a3, a5, b5] = [a1, b2, a3, a5, b5].map(Some);
+        assert_eq!(view(&history, 0), (None, None));
+        assert_eq!(view(&history, 1), (a1.clone(), None));
+        assert_eq!(view(&history, 2), (a1, b2.clone()));
+        assert_eq!(view(&history, 3), (a3.clone(), b2));
+        assert_eq!(view(&history, 4), (a3, None));
+        assert_eq!(view(&history, 5), (a5, b5));
+
+        // Dropping the events of one key keeps those of the other.
+        for revision in 1..=3 {
+            history.drop_revision(revision, Mutation::none());
+        }
+        assert_eq!((revisions(&history, a), revisions(&history, b)), (vec![5], vec![5, 4]));
+        assert_eq!((history.len(), history.by_key.len()), (3, 3));
+    }
 }

@@ -1,6 +1,7 @@
 //! Execution of the core's effects.
 
 use super::{EventLoop, Reply};
+use crate::archive::Entry;
 use crate::connection::{CloseReason, Delivery};
 use crate::counters::add;
 use crate::events::NodeEvent;
@@ -60,6 +61,13 @@ impl EventLoop {
             Effect::CloseClient { conn } => self.close_client(conn, CloseReason::Dropped),
             Effect::CloseAllClients => self.close_all_clients(CloseReason::NodePaused),
             Effect::Persist { incarnation } => self.persist(incarnation),
+            Effect::Archive { id, record, floor } => self.archive.write(Entry { id, record, floor }),
+            Effect::Checks { id, checks } => self.shared.checks.assign(id, checks),
+            Effect::CheckReported(report) => {
+                if !self.shared.checks.report(report) {
+                    add(&self.shared.counting.check_reports_dropped, 1);
+                }
+            }
             Effect::Restart { reason, incarnation, inherited } => self.restart(reason, incarnation, inherited),
             Effect::Stop { reason } => {
                 self.ended = Some(reason);

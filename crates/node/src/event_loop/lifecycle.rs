@@ -1,6 +1,7 @@
 //! Incarnations of the node: the first one, further ones in the same process, and the end.
 
 use super::{EventLoop, Numbered};
+use crate::archive::ArchiveWriter;
 use crate::clock::{Clock, wall_ms};
 use crate::connection::CloseReason;
 use crate::counters::add;
@@ -49,7 +50,12 @@ impl EventLoop {
         let Launch { core_config, shared, inputs, signals, publisher, data_dir, nonce } = launch;
         let clock = Clock::start();
         let persisted = data_dir.as_ref().map_or(0, |data_dir| data_dir.incarnation());
-        let core = new_core(&core_config, Start { persisted, nonce, ..Start::default() }, clock)?;
+        let archive = ArchiveWriter::open(data_dir.as_ref(), &shared).map_err(|source| {
+            let path = data_dir.as_ref().map(|data_dir| data_dir.path().join("agentless")).unwrap_or_default();
+            StartError::Disk { action: "open", path, source }
+        })?;
+        let start = Start { persisted, nonce, archive: archive.archive.clone(), ..Start::default() };
+        let core = new_core(&core_config, start, clock)?;
         if let Some(data_dir) = &data_dir {
             let source = |source| StartError::Disk {
                 action: "write the incarnation to",
@@ -85,6 +91,7 @@ impl EventLoop {
             unreplicated: Unreplicated::default(),
             names: BTreeMap::new(),
             data_dir,
+            archive,
             log_throttle: LogThrottle::default(),
             ended: None,
         };
@@ -130,8 +137,10 @@ impl EventLoop {
         }
         self.out = Output::default();
         self.publisher.clear();
+        self.shared.checks.reset();
         let persisted = incarnation.saturating_sub(1);
-        let start = Start { persisted, nonce, collisions: self.collisions, inherited, ..Start::default() };
+        let archive = self.archive.archive.clone();
+        let start = Start { persisted, nonce, collisions: self.collisions, inherited, archive, ..Start::default() };
         match new_core(&self.core_config, start, self.clock) {
             Ok(core) => {
                 self.core = core;

@@ -14,6 +14,7 @@ pub(crate) use inputs::{Call, Frames, Input, Operations, ReplyTo, Signal, WatchR
 pub(crate) use lifecycle::Launch;
 pub(crate) use queues::Inputs;
 
+use crate::archive::ArchiveWriter;
 use crate::clock::{Clock, wall_ms};
 use crate::connection::{Delivery, Outbox};
 use crate::counters::add;
@@ -70,6 +71,8 @@ pub(crate) struct EventLoop {
     /// Names registered by the application, which a new incarnation registers again (N2).
     names: BTreeMap<String, String>,
     data_dir: Option<Arc<DataDir>>,
+    /// Agentless members on disk (AG4).
+    archive: ArchiveWriter,
     /// Limits log lines of repeating events.
     log_throttle: LogThrottle,
     ended: Option<StopReason>,
@@ -295,6 +298,12 @@ impl EventLoop {
     /// The core, for calls that are neither frequent nor urgent.
     pub(crate) fn core(&mut self) -> (&mut Node, &mut Output) {
         (&mut self.core, &mut self.out)
+    }
+
+    /// Returns a future that resolves when the agentless members of all calls so far are on disk (AG4).
+    pub(crate) fn stored(&mut self) -> impl Future<Output = bool> + Send + use<> {
+        self.settle();
+        self.archive.stored()
     }
 
     pub(crate) fn names(&mut self) -> &mut BTreeMap<String, String> {

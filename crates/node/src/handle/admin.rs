@@ -2,6 +2,7 @@
 
 use super::NodeHandle;
 use crate::events::NodeEvent;
+use convoke_core::member::Drain;
 use convoke_core::node::{Coverage, Explanation, PeerView, SeedView, SessionOwner};
 use convoke_core::version::{Dot, NodeId, OriginId};
 use convoke_core::{Rejection, Revocation, RevocationSet};
@@ -11,10 +12,15 @@ use tokio::sync::watch;
 impl NodeHandle {
     /// Sets or clears the drain mark of a member, whichever node owns it.
     pub async fn drain(&self, id: &str, drained: bool) -> Result<(), Rejection> {
+        self.mark(id, drained.then(Drain::default)).await
+    }
+
+    /// Drains a member, with a reason and an end; `None` undoes a drain (C21).
+    pub async fn mark(&self, id: &str, wanted: Option<Drain>) -> Result<(), Rejection> {
         let id = id.to_owned();
         self.run_in_event_loop(move |event_loop, now| {
             let (core, out) = event_loop.core();
-            core.drain(now, &id, drained, out)
+            core.mark(now, &id, wanted.as_ref(), out)
         })
         .await?
     }

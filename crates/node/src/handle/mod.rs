@@ -1,6 +1,8 @@
 //! The handle: every operation on a node, from any task. It is cheap to clone.
 
 mod admin;
+mod agentless;
+mod checks;
 mod names;
 mod status;
 
@@ -172,7 +174,7 @@ impl NodeHandle {
 
     /// Returns the services of the members that this node holds, ordered by name.
     pub fn services(&self) -> Vec<ServiceView> {
-        self.shared.view.services()
+        self.shared.view.services(self.shared.panic_share)
     }
 
     /// Returns the kept events with a sequence above `after`, oldest first.

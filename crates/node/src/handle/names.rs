@@ -40,7 +40,7 @@ impl NodeHandle {
 
     /// Watches names: a snapshot, then every change.
     pub async fn watch_names(&self, resume: Resume) -> Result<WatchHandle, Rejection> {
-        self.watch(WatchSelection { space: Space::Name, filter: Filter::all() }, resume).await
+        self.watch(WatchSelection::new(Space::Name, Filter::all()), resume).await
     }
 
     /// Declares, after a restart, that the application has registered all its names. Names of the earlier incarnation

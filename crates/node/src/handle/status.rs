@@ -24,6 +24,10 @@ pub struct NodeStatus {
     pub diverged: Vec<NodeId>,
     /// Equal at two nodes that hold the same records.
     pub context_hash: u64,
+    /// Attached sessions of clients with a stream.
+    pub streamed_sessions: u64,
+    /// Those above the share of this node (N10).
+    pub session_excess: u64,
 }
 
 /// Lengths of the queues of a node. Each has a limit, and a counter of what was rejected there.
@@ -66,6 +70,8 @@ impl NodeHandle {
                 phase,
                 uptime: Duration::from_micros(now.as_micros()),
                 sizes: core.sizes(),
+                streamed_sessions: core.streamed_sessions(),
+                session_excess: core.session_excess(),
                 queues,
                 peers: count_by_state(&core.peers()),
                 degraded: disputed.chain(core.degraded()).collect(),

@@ -68,12 +68,24 @@ impl View {
         })
     }
 
+    /// Whether so many members of a service are critical that all are routable (HC6).
+    pub(crate) fn panics(&self, service: &str, panic_share: f64) -> bool {
+        self.services.load().get(service).is_some_and(|service| service.counts().panics(panic_share))
+    }
+
     /// Returns the services that have members, by name, with their counts.
-    pub(crate) fn services(&self) -> Vec<ServiceView> {
+    pub(crate) fn services(&self, panic_share: f64) -> Vec<ServiceView> {
         let services = self.services.load();
         let views = services.iter().map(|(name, service)| {
             let counts = service.counts();
-            ServiceView { service: name.to_string(), up: counts.up, down: counts.down, drained: counts.drained }
+            ServiceView {
+                service: name.to_string(),
+                up: counts.up,
+                down: counts.down,
+                drained: counts.drained,
+                critical: counts.critical,
+                panic: counts.panics(panic_share),
+            }
         });
         views.filter(|view| view.up + view.down + view.drained > 0).collect()
     }
@@ -90,13 +102,18 @@ impl View {
                 Some(after) if after.service == service => Some(after.id),
                 _ => None,
             };
-            if let Some((name, service)) = services.get_key_value(service) {
+            if let Some((name, service)) =
+                services.get_key_value(service).filter(|(name, _)| filter.admits_service(name))
+            {
                 walk.service(name, service, id);
             }
             return Ok(walk.page);
         }
         let start = after.as_ref().map_or("", |after| after.service);
         for (name, service) in services.range::<Ids<'_>, str>((Included(start), Unbounded)) {
+            if !filter.admits_service(name) {
+                continue;
+            }
             let id = after.as_ref().filter(|after| after.service == name.as_str()).map(|after| after.id);
             if !walk.service(name, service, id) {
                 break;

@@ -101,7 +101,8 @@ impl Publisher {
     }
 
     fn recount(&self, old: &Member, new: &Member) {
-        if (old.status() != new.status() || old.drained() != new.drained())
+        let state = |member: &Member| (member.status(), member.drained(), member.health());
+        if state(old) != state(new)
             && let Some(service) = self.services.get(new.shared_service())
         {
             service.recount(old, new);

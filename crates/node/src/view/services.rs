@@ -1,6 +1,7 @@
 //! One service of the view: its ids in order and its counts of up, down and drained members.
 
-use convoke_core::member::{Member, Status};
+use convoke_core::member::{Health, Member, Status};
+use convoke_core::node::is_mass_failure;
 use imbl::OrdSet;
 use smol_str::SmolStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +12,38 @@ pub(super) struct Counts {
     pub(super) up: usize,
     pub(super) down: usize,
     pub(super) drained: usize,
+    /// Of those in `up`.
+    pub(super) critical: usize,
 }
 
 impl Counts {
-    pub(super) fn of(&mut self, member: &Member) -> &mut usize {
+    fn add(&mut self, member: &Member) {
+        *self.of(member) += 1;
+        self.critical += usize::from(is_critical(member));
+    }
+
+    fn remove(&mut self, member: &Member) {
+        *self.of(member) -= 1;
+        self.critical -= usize::from(is_critical(member));
+    }
+
+    /// Whether so many members are critical that all are routable (HC6).
+    pub(super) fn panics(&self, share: f64) -> bool {
+        is_mass_failure(self.up, self.critical, share)
+    }
+
+    fn of(&mut self, member: &Member) -> &mut usize {
         match member.status() {
             Status::Up if member.drained() => &mut self.drained,
             Status::Up => &mut self.up,
             Status::Down | Status::Left => &mut self.down,
         }
     }
+}
+
+/// Critical among the members that could be routable.
+fn is_critical(member: &Member) -> bool {
+    member.status() == Status::Up && !member.drained() && member.health() == Health::Critical
 }
 
 /// Ids and counts at one moment. Clones share the ids.
@@ -50,22 +73,22 @@ impl Service {
     pub(super) fn enter(&self, member: &Member) {
         let mut state = self.lock();
         state.ids.insert(member.shared_id().clone());
-        *state.counts.of(member) += 1;
+        state.counts.add(member);
     }
 
     /// Returns whether the service has no members any more.
     pub(super) fn leave(&self, member: &Member) -> bool {
         let mut state = self.lock();
         state.ids.remove(member.id());
-        *state.counts.of(member) -= 1;
+        state.counts.remove(member);
         state.ids.is_empty()
     }
 
-    /// Counts a member of the service whose status has changed.
+    /// Counts a member of the service whose status or health has changed.
     pub(super) fn recount(&self, old: &Member, new: &Member) {
         let counts = &mut self.lock().counts;
-        *counts.of(old) -= 1;
-        *counts.of(new) += 1;
+        counts.remove(old);
+        counts.add(new);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

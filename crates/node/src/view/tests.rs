@@ -60,7 +60,7 @@ impl World {
         for limit in [1, 3, 1000] {
             assert_eq!(list(&self.view, &Filter::all(), limit), members);
         }
-        assert_eq!(self.view.services(), self.core.services());
+        assert_eq!(self.view.services(0.5), self.core.services());
         for service in self.core.services() {
             let filter = Filter::service(&service.service);
             let expected: Vec<Member> = members.iter().filter(|m| m.service() == service.service).cloned().collect();

@@ -80,7 +80,7 @@ pub enum Relation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected text, a number of at least 0, true or false")]
 pub enum Operand {
     Flag(bool),
     Number(u64),
@@ -306,6 +306,8 @@ impl Compare {
             (Target::CreateRevision, Some(Operand::Number(number)), _) => compare::Operand::CreateRevision(number),
             (Target::ModRevision, Some(Operand::Number(number)), _) => compare::Operand::ModRevision(number),
             (Target::Version | Target::CreateRevision | Target::ModRevision, ..) => return wrong("a number"),
+            // A key without a lease has the lease 0.
+            (Target::Lease, Some(Operand::Text(lease)), _) if lease == "0" => compare::Operand::Lease(0),
             (Target::Lease, Some(Operand::Text(lease)), _) => {
                 compare::Operand::Lease(lease_id(&lease).ok_or_else(|| invalid(field("value"), NO_LEASE))?)
             }

@@ -29,6 +29,7 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
     let (join, begun) = (plane.join(), Instant::now());
     let mut reminded = begun;
     let mut has_seen_log = false;
+    let own = plane.place();
     while plane.engine.load().is_none() && plane.fault().is_none() {
         let entries = join_all(join.iter().map(|address| ask(&plane, address))).await;
         let logs = plane.dialer.logs();
@@ -37,6 +38,7 @@ pub(crate) async fn seek(plane: Arc<Plane>) {
         let replicas: Vec<Probed> = replicas.into_iter().flatten().collect();
         let mut known = KnownNodes {
             node: &plane.config.node,
+            address: &own.address,
             nonce: plane.nonce(),
             founding: plane.config.founding,
             expected: plane.expected(),

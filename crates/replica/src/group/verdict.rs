@@ -27,6 +27,8 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct KnownNodes<'a> {
     pub(super) node: &'a str,
+    /// Where others reach this node.
+    pub(super) address: &'a str,
     /// Random number of this process.
     pub(super) nonce: u64,
     pub(super) founding: Founding,
@@ -175,16 +177,12 @@ impl<'a> KnownNodes<'a> {
         }
     }
 
-    /// Returns the nodes behind the join list by id, if all of them would create the same log.
+    /// Returns the founders by id: the nodes behind the join list and, if it leads to the other nodes only, this node.
     fn founders(&self) -> Result<BTreeMap<SmolStr, ReplicaLocation>, String> {
         let mut members: BTreeMap<SmolStr, (u64, ReplicaLocation)> = BTreeMap::new();
-        for probed in self.entries.iter().flat_map(|entry| &entry.nodes) {
-            if probed.join != self.join || probed.expected != self.expected {
-                return Err(format!(
-                    "node {} has another join list or bootstrap number; start all nodes with the same ones",
-                    probed.node
-                ));
-            }
+        let list = self.full_list();
+        for (entry, probed) in self.behind() {
+            self.agrees(&list, entry, probed)?;
             let place = ReplicaLocation { node: probed.node.clone(), address: probed.address.clone() };
             match members.insert(probed.node.clone(), (probed.nonce, place)) {
                 Some((nonce, _)) if nonce != probed.nonce => {
@@ -197,10 +195,64 @@ impl<'a> KnownNodes<'a> {
             }
         }
         if !members.values().any(|(nonce, _)| *nonce == self.nonce) {
-            return Err("the join list does not lead to this node; add it to a log with `convoke log add`".to_owned());
+            if self.expected > 0 {
+                return Err(
+                    "the join list does not lead to this node; add it to a log with `convoke log add`".to_owned()
+                );
+            }
+            let place = ReplicaLocation { node: self.node.into(), address: self.address.into() };
+            if members.insert(self.node.into(), (self.nonce, place)).is_some() {
+                return Err(format!("two processes have the node id {}", self.node));
+            }
         }
         Ok(members.into_iter().map(|(node, (_, place))| (node, place)).collect())
     }
+
+    /// Returns the answers with the entry of the join list that led to each.
+    fn behind(&self) -> impl Iterator<Item = (&'a Entry, &'a Probed)> {
+        self.entries.iter().flat_map(|entry| entry.nodes.iter().map(move |probed| (entry, probed)))
+    }
+
+    /// Returns the addresses of all founders: the join list and, if it does not lead to this node, its own address.
+    fn full_list(&self) -> BTreeSet<&str> {
+        let mut list: BTreeSet<&str> = self.join.iter().map(SmolStr::as_str).collect();
+        if !self.behind().any(|(_, probed)| probed.nonce == self.nonce) {
+            list.insert(self.address);
+        }
+        list
+    }
+
+    /// Returns an error if a node has another list of founders than this node.
+    fn agrees(&self, list: &BTreeSet<&str>, entry: &Entry, probed: &Probed) -> Result<(), String> {
+        let mut theirs: BTreeSet<&str> = probed.join.iter().map(SmolStr::as_str).collect();
+        let same = if self.expected > 0 {
+            probed.join == self.join
+        } else {
+            theirs.insert(&entry.address);
+            theirs == *list
+        };
+        if same && probed.expected == self.expected {
+            return Ok(());
+        }
+        if probed.expected != self.expected {
+            return Err(format!(
+                "node {} has another bootstrap number; start all nodes with the same one",
+                probed.node
+            ));
+        }
+        Err(format!(
+            "node {} has the join list {}, this node has {}; start all nodes with the same list, or add this node to a log \
+             with `convoke log add {}`",
+            probed.node,
+            written(&probed.join),
+            written(self.join),
+            self.node
+        ))
+    }
+}
+
+fn written(join: &[SmolStr]) -> String {
+    if join.is_empty() { "(empty)".to_owned() } else { join.join(",") }
 }
 
 fn unanswered(entry: &Entry) -> String {

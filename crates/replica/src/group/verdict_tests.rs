@@ -46,8 +46,10 @@ impl World {
             Founding::Expected(nodes) => nodes as u64,
             _ => 0,
         };
+        let address = format!("{node}:1");
         let known = KnownNodes {
             node,
+            address: &address,
             nonce,
             founding: self.founding,
             expected,
@@ -87,14 +89,33 @@ fn fd2_of_agreeing_nodes_the_lowest_begins_and_the_others_wait() {
     assert!(world.at("a", 1).starts_with("waiting for founders of the log: b:1 (dead)"));
     let mut world = three();
     world.entries[1].nodes[0].join = vec!["a:1".into()];
-    assert!(world.at("a", 1).contains("another join list"), "{}", world.at("a", 1));
+    assert!(
+        world.at("a", 1).starts_with("node b has the join list a:1, this node has a:1,b:1,c:1;"),
+        "{}",
+        world.at("a", 1)
+    );
     let mut world = three();
     world.entries[1].nodes[0].node = "a".into();
     assert!(world.at("a", 1).contains("two processes"), "{}", world.at("a", 1));
     let mut world = three();
     world.entries[1].nodes = world.entries[0].nodes.clone();
     assert!(world.at("a", 1).contains("occurs twice"), "{}", world.at("a", 1));
-    assert!(three().at("d", 4).contains("does not lead to this node"));
+    // A node that the others do not know.
+    assert!(three().at("d", 4).ends_with("`convoke log add d`"), "{}", three().at("d", 4));
+}
+
+#[test]
+fn fd2_lists_of_the_other_nodes_are_one_list() {
+    let b = || vec![probed("b", 2, &["a:1", "c:1"])];
+    let c = |join: &[&str]| vec![probed("c", 3, join)];
+    let world = |c| World::new(Founding::Listed, vec![("b:1", b()), ("c:1", c)]);
+    assert_eq!(world(c(&["a:1", "b:1"])).at("a", 1), "begin a,b,c");
+    // The third node has the whole list.
+    assert_eq!(world(c(&LIST)).at("a", 1), "begin a,b,c");
+    // It expects a fourth node, or does not know this node.
+    assert!(world(c(&["a:1", "b:1", "d:1"])).at("a", 1).starts_with("node c has the join list a:1,b:1,d:1"));
+    assert!(world(c(&["b:1"])).at("a", 1).starts_with("node c has the join list b:1"));
+    assert!(world(vec![probed("a", 3, &["a:1", "b:1"])]).at("a", 1).contains("two processes have the node id a"));
 }
 
 #[test]

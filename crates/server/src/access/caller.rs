@@ -7,7 +7,8 @@ use convoke_access::{
     ANONYMOUS, CertificateIdentity, CertificateRole, Denied, Kind, Pattern, Principal, Resource, TokenText, Verb,
 };
 use convoke_core::filter::Filter;
-use convoke_core::member::Member;
+use convoke_core::member::{Member, Space};
+use convoke_core::node::WatchSelection;
 use convoke_proto::{Error, ErrorCode, NODE_SERVICE};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -166,16 +167,27 @@ impl Caller {
     /// Restricts a filter to what the caller may read. Lists, counts, watches and their positions use the result, so nothing
     /// else can show in them.
     pub(crate) fn readable(&self, filter: Filter) -> Filter {
-        match self.principal.grants().patterns(Verb::Read, Kind::Service) {
+        match self.all_readable() {
             None => filter,
-            Some(patterns) => {
-                let shown = patterns.into_iter().map(|pattern| match pattern {
-                    Pattern::Exact(name) => name.to_string(),
-                    Pattern::Prefix(prefix) => format!("{prefix}*"),
-                });
-                filter.and(Filter::any_service(shown.chain([NODE_SERVICE.to_owned()])))
-            }
+            Some(readable) => filter.and(readable),
         }
+    }
+
+    /// Returns the selection of a watch. It contains what the caller may read, because a resumed watch also sends members that
+    /// the filter does not match.
+    pub(crate) fn watched(&self, filter: Filter) -> WatchSelection {
+        let (filter, readable) = (self.readable(filter), self.all_readable());
+        WatchSelection { readable, ..WatchSelection::new(Space::Member, filter) }
+    }
+
+    /// Returns a filter of all members that the caller may read; `None` if these are all.
+    fn all_readable(&self) -> Option<Filter> {
+        let patterns = self.principal.grants().patterns(Verb::Read, Kind::Service)?;
+        let shown = patterns.into_iter().map(|pattern| match pattern {
+            Pattern::Exact(name) => name.to_string(),
+            Pattern::Prefix(prefix) => format!("{prefix}*"),
+        });
+        Some(Filter::any_service(shown.chain([NODE_SERVICE.to_owned()])))
     }
 
     pub(crate) fn may_see_service(&self, service: &str) -> bool {

@@ -217,6 +217,28 @@ fn parameters<'a>(template: &str, path: &'a str) -> Vec<(&'static str, &'a str)>
 mod tests {
     use super::*;
 
+    /// The node that the client called has recorded what another node sends for it.
+    #[test]
+    fn messages_of_nodes_are_not_recorded_again() {
+        let call = |is_node| {
+            let (audit, action) = (Audit::default(), String::new());
+            let origin = Origin {
+                audit,
+                principal: None,
+                token: None,
+                from: None,
+                via: "grpc",
+                action,
+                forwarded: false,
+                reason: None,
+                is_node,
+            };
+            Call { origin: Arc::new(origin), request: None, noted: Mutex::default() }
+        };
+        assert!(call(false).message("put").is_some());
+        assert!(call(true).message("put").is_none());
+    }
+
     #[test]
     fn parameters_of_paths_are_shown_unless_they_are_secret() {
         let of = parameters;

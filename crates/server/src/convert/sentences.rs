@@ -2,7 +2,7 @@
 
 use convoke_base::date_time;
 use convoke_core::member::Status;
-use convoke_core::node::{Departure, Explanation};
+use convoke_core::node::{Departure, Explanation, MaintenanceView};
 use convoke_core::version::NodeId;
 use std::time::Duration;
 
@@ -30,6 +30,12 @@ pub(super) fn sentences(explanation: &Explanation, own: &NodeId, since: Since) -
             Some(since) => format!("It is drained since {}: it stays listed and gets no traffic.", date_time(since)),
             None => "It is drained: it stays listed and gets no traffic.".to_owned(),
         });
+        if let Some(MaintenanceView { reason, remaining }) = &explanation.maintenance {
+            if !reason.is_empty() {
+                sentences.push(format!("The reason of the drain: {reason}."));
+            }
+            sentences.extend(remaining.map(|left| format!("The drain ends by itself in {}.", minutes(left))));
+        }
         sentences.push("The audit log of the node that took the request names the operator.".to_owned());
     }
     sentences.extend(client(explanation));
@@ -100,6 +106,14 @@ fn client(explanation: &Explanation) -> Vec<String> {
     sentences
 }
 
+/// Minutes are exact enough for an operator, except for the last ones.
+fn minutes(duration: Duration) -> String {
+    match duration.as_secs() {
+        secs @ 0..600 => format!("{secs} s"),
+        secs => format!("{} min", secs / 60),
+    }
+}
+
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
@@ -125,6 +139,7 @@ mod tests {
             client: "shop".into(),
             claim: 4,
             drained: false,
+            maintenance: None,
             departure: None,
             owner_admitted: true,
             evidence: EvidenceView { liveness_counter: 9, age: Duration::ZERO, via: None },
@@ -197,6 +212,18 @@ mod tests {
         );
         let forgotten = &sentences(&drained, &node("n1"), Since::default())[1];
         assert_eq!(forgotten, "It is drained: it stays listed and gets no traffic.");
+    }
+
+    #[test]
+    fn reason_and_end_of_a_drain_are_mentioned() {
+        let maintenance = |reason: &str, remaining| Some(MaintenanceView { reason: reason.into(), remaining });
+        let with =
+            |maintenance| sentences(&Explanation { drained: true, maintenance, ..up() }, &node("n1"), Since::default());
+        let half_an_hour = Duration::from_millis(1_799_900);
+        let told = with(maintenance("new disk", Some(half_an_hour)));
+        assert_eq!(told[2..4], ["The reason of the drain: new disk.", "The drain ends by itself in 29 min."]);
+        assert_eq!(with(maintenance("", Some(Duration::from_secs(20))))[2], "The drain ends by itself in 20 s.");
+        assert!(with(maintenance("new disk", None))[3].starts_with("The audit log"));
     }
 
     #[test]

@@ -119,6 +119,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         evidence_via: peer.evidence.and_then(|evidence| evidence.via).map(|via| via.to_string()).unwrap_or_default(),
         behind: peer.behind,
         alone: false,
+        sessions: peer.sessions,
     });
     let own_node = v1::Node {
         id: node.id().to_string(),
@@ -134,6 +135,7 @@ pub(crate) fn nodes(node: &NodeHandle, own: &NodeStatus, peers: Vec<PeerView>) -
         evidence_via: String::new(),
         behind: 0,
         alone: node.phase() == Phase::Alone,
+        sessions: own.streamed_sessions,
     };
     let mut nodes: Vec<v1::Node> = others.chain([own_node]).collect();
     nodes.sort_by(|a, b| a.id.cmp(&b.id));
@@ -158,13 +160,15 @@ pub(crate) fn services(services: Vec<ServiceView>, complete: bool) -> v1::Servic
         up: count(service.up),
         down: count(service.down),
         drained: count(service.drained),
+        critical: count(service.critical),
+        panic: service.panic,
     });
     v1::ServicesResponse { services: services.collect(), complete }
 }
 
 /// `history` are the last changes of the member at this node, newest first.
 pub(crate) fn explanation(explanation: &Explanation, own: &NodeId, history: &[MemberChange]) -> v1::ExplainResponse {
-    use v1::explain_response::{Change, Departure, Evidence, Inferred, Session};
+    use v1::explain_response::{Change, Departure, Evidence, Inferred, Maintenance, Session};
     // After an unregistration, the change carries the last state of the member.
     let status = |change: &MemberChange| match change.kind {
         ChangeKind::Unregistered => Status::Left,
@@ -208,6 +212,10 @@ pub(crate) fn explanation(explanation: &Explanation, own: &NodeId, history: &[Me
         }),
         sentences: sentences(explanation, own, since),
         drained: explanation.drained,
+        maintenance: explanation.maintenance.as_ref().map(|maintenance| Maintenance {
+            reason: maintenance.reason.clone(),
+            remaining_ms: maintenance.remaining.map(millis),
+        }),
         departure: explanation
             .departure
             .map(|departure| Departure { expired: departure.expired, age_ms: millis(departure.age) }),

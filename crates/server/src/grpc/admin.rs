@@ -2,11 +2,12 @@
 
 use crate::access::Caller;
 use crate::convert;
+use crate::draining::{Marked, wanted};
 use crate::error::{invalid, no_member, rejected};
 use crate::surface::Surface;
 use convoke_access::{Resource, Verb};
-use convoke_core::member::NODE_ID_PREFIX;
-use convoke_core::version::NodeId;
+use convoke_core::member::{Member, MemberSpec};
+use convoke_core::node::{CheckReport, ReportDelivery};
 use convoke_core::{self, Rejection};
 use convoke_dns::Dns;
 use convoke_proto::v1::admin_server;
@@ -36,14 +37,7 @@ impl admin_server::Admin for Admin {
 
     async fn forget_node(&self, request: Request<v1::ForgetNodeRequest>) -> Answer<v1::ForgetNodeResponse> {
         let caller = Caller::of(request.extensions())?;
-        let id = request.into_inner().id;
-        caller.check(Verb::Forget, Resource::Node(&id))?;
-        let node = NodeId::new(&id).map_err(|error| invalid("id", error.to_string()))?;
-        if node == *self.0.node.id() {
-            let message = format!("node {node} cannot forget itself: stop it, then send the request to another node");
-            return Err(Error::new(ErrorCode::FailedPrecondition, message).field("id").into());
-        }
-        self.0.node.forget(&node).await.map_err(refused)?;
+        self.0.forget(&caller, &request.into_inner().id).await?;
         Ok(Response::new(v1::ForgetNodeResponse {}))
     }
 
@@ -71,15 +65,45 @@ impl admin_server::Admin for Admin {
         Ok(Response::new(v1::RevokeResponse { added: self.0.revoke(&caller, what, issued_until).await? }))
     }
 
+    async fn register_member(&self, request: Request<v1::RegisterMemberRequest>) -> Answer<v1::RegisterMemberResponse> {
+        let caller = Caller::of(request.extensions())?;
+        let register = v1::Register { member: request.into_inner().member, ..v1::Register::default() };
+        let spec = convoke_convert::attach_member(register)?.spec;
+        let (version, stored) = self.0.register_agentless(&caller, spec).await?;
+        Ok(Response::new(v1::RegisterMemberResponse { version, stored }))
+    }
+
+    async fn report_check(&self, request: Request<v1::ReportCheckRequest>) -> Answer<v1::ReportCheckResponse> {
+        let caller = Caller::of(request.extensions())?;
+        let request = request.into_inner();
+        if request.status() == v1::Health::Unspecified {
+            return Err(invalid("status", "name a status: passing, warning or critical").into());
+        }
+        let status = request.status().into();
+        let report = CheckReport { id: request.id.into(), check: request.check.into(), status, output: request.output };
+        let forwarded = self.0.report_check(&caller, None, report).await?;
+        Ok(Response::new(v1::ReportCheckResponse { forwarded }))
+    }
+
+    async fn deregister_member(
+        &self,
+        request: Request<v1::DeregisterMemberRequest>,
+    ) -> Answer<v1::DeregisterMemberResponse> {
+        let caller = Caller::of(request.extensions())?;
+        let stored = self.0.deregister_agentless(&caller, None, &request.into_inner().id).await?;
+        Ok(Response::new(v1::DeregisterMemberResponse { stored }))
+    }
+
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
         use v1::drain_request::Target;
         let caller = Caller::of(request.extensions())?;
-        let target = match request.into_inner().target {
-            Some(Target::Member(id)) => Drained::Member(id),
-            Some(Target::Node(id)) => Drained::Node(id),
+        let v1::DrainRequest { target, for_ms, reason } = request.into_inner();
+        let target = match target {
+            Some(Target::Member(id)) => Marked::Member(id),
+            Some(Target::Node(id)) => Marked::Node(id),
             None => return Err(nothing().into()),
         };
-        self.mark(&caller, target, true).await?;
+        self.0.mark(&caller, target, Some(wanted(for_ms, reason))).await?;
         Ok(Response::new(v1::DrainResponse {}))
     }
 
@@ -87,41 +111,12 @@ impl admin_server::Admin for Admin {
         use v1::undrain_request::Target;
         let caller = Caller::of(request.extensions())?;
         let target = match request.into_inner().target {
-            Some(Target::Member(id)) => Drained::Member(id),
-            Some(Target::Node(id)) => Drained::Node(id),
+            Some(Target::Member(id)) => Marked::Member(id),
+            Some(Target::Node(id)) => Marked::Node(id),
             None => return Err(nothing().into()),
         };
-        self.mark(&caller, target, false).await?;
+        self.0.mark(&caller, target, None).await?;
         Ok(Response::new(v1::UndrainResponse {}))
-    }
-}
-
-enum Drained {
-    Member(String),
-    Node(String),
-}
-
-impl Admin {
-    async fn mark(&self, caller: &Caller, target: Drained, drained: bool) -> Result<(), Error> {
-        let node = &self.0.node;
-        match &target {
-            Drained::Node(id) if id.is_empty() => caller.check(Verb::Drain, Resource::Node(node.id().as_str()))?,
-            Drained::Node(id) => caller.check(Verb::Drain, Resource::Node(id))?,
-            Drained::Member(id) => {
-                caller.about("member", id);
-                self.0.check_member(caller, Verb::Drain, id)?;
-            }
-        }
-        match target {
-            Drained::Node(id) if id.is_empty() || id == node.id().as_str() => {
-                node.drain_node(drained).await.map_err(rejected)
-            }
-            Drained::Node(id) => {
-                let marked = node.drain(&format!("{NODE_ID_PREFIX}{id}"), drained).await;
-                marked.map_err(|rejection| of_node(&id, rejection))
-            }
-            Drained::Member(id) => node.drain(&id, drained).await.map_err(rejected),
-        }
     }
 }
 
@@ -170,20 +165,74 @@ impl Surface {
         if checked.is_err() && caller.visible(Some(member)).is_none() { Err(no_member(id)) } else { checked }
     }
 
-    /// Checks a registration. A takeover also concerns the service of the member that it replaces.
+    /// Checks a registration. Checks make the nodes connect to addresses that the caller names, so they need a verb of their
+    /// own. It also concerns the service of the member that it replaces, which may be down.
     pub(crate) fn check_registration(
         &self,
         caller: &Caller,
-        id: &str,
-        service: &str,
+        MemberSpec { id, service, checks, .. }: &MemberSpec,
         takeover: bool,
     ) -> Result<(), Error> {
         caller.check(Verb::Register, Resource::Service(service))?;
-        if !takeover {
-            return Ok(());
+        if !checks.is_empty() {
+            caller.check(Verb::Check, Resource::Service(service))?;
         }
-        caller.check(Verb::Takeover, Resource::Service(service))?;
-        self.check_member(caller, Verb::Takeover, id)
+        if takeover {
+            caller.check(Verb::Takeover, Resource::Service(service))?;
+            return self.check_member(caller, Verb::Takeover, id);
+        }
+        let replaced = self.node.member(id).filter(|member| member.service() != service.as_str());
+        match replaced {
+            Some(member) if !may_replace(caller, &member) => {
+                let message = format!("member {id:?} is registered by another client in another service");
+                Err(Error::new(ErrorCode::AlreadyRegistered, message).field("id"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers a member without a client (AG2). Returns its version, and whether this node has stored it.
+    pub(crate) async fn register_agentless(&self, caller: &Caller, spec: MemberSpec) -> Result<(String, bool), Error> {
+        caller.about("member", &spec.id);
+        self.check_registration(caller, &spec, false)?;
+        // It may replace a member of another service.
+        self.check_member(caller, Verb::Register, &spec.id)?;
+        let registered = self.node.register_agentless(spec, &caller.registrant()).await;
+        registered.map(|(version, stored)| (version.to_string(), stored)).map_err(rejected)
+    }
+
+    /// Deregisters a member without a client, of the given service if one is named (AG2). Returns whether this node has stored
+    /// that.
+    pub(crate) async fn deregister_agentless(
+        &self,
+        caller: &Caller,
+        service: Option<&str>,
+        id: &str,
+    ) -> Result<bool, Error> {
+        caller.about("member", id);
+        self.check_member(caller, Verb::Register, id)?;
+        let member = self.node.member(id);
+        if service.is_some_and(|service| member.is_some_and(|member| member.service() != service)) {
+            return Err(no_member(id));
+        }
+        self.node.deregister_agentless(id).await.map_err(rejected)
+    }
+
+    /// Takes a report about a check, at any node (HC4). Returns whether it was sent to another node, which does not confirm it.
+    pub(crate) async fn report_check(
+        &self,
+        caller: &Caller,
+        service: Option<&str>,
+        report: CheckReport,
+    ) -> Result<bool, Error> {
+        let id = report.id.clone();
+        caller.about("member", &id);
+        self.check_member(caller, Verb::Register, &id)?;
+        let member = self.node.member(&id);
+        if service.is_some_and(|service| member.is_some_and(|member| member.service() != service)) {
+            return Err(no_member(&id));
+        }
+        Ok(self.node.report_check(report).await.map_err(rejected)? == ReportDelivery::Sent)
     }
 
     /// Lists the services that the caller may read. `partial` accepts a list that may lack some (N7).
@@ -210,24 +259,22 @@ impl Surface {
             }
         }
         let Some(explanation) = node.explain(id).await.map_err(rejected)? else { return Err(no_member(id)) };
-        Ok(convert::explanation(&explanation, self.node.id(), &self.node.changes_of(id, HISTORY_MAX)))
+        let mut answer = convert::explanation(&explanation, self.node.id(), &self.node.changes_of(id, HISTORY_MAX));
+        let member = node.member(id);
+        answer.sentences.extend(member.and_then(|member| convert::health(&member, node.may_route(&member))));
+        Ok(answer)
     }
+}
+
+/// Whether a caller may move a member to another service: it has registered it, or may register in its service.
+fn may_replace(caller: &Caller, member: &Member) -> bool {
+    let registrant = caller.registrant();
+    let is_own = !registrant.is_empty() && member.principal() == registrant;
+    is_own || caller.may(Verb::Register, Resource::Service(member.service()))
 }
 
 fn nothing() -> Error {
     invalid("target", "name a member or a node")
-}
-
-/// Rewrites an error about a node. The core represents a node as a member with a prefixed id, which the caller does not
-/// know.
-fn of_node(id: &str, rejection: Rejection) -> Error {
-    let error = rejected(rejection);
-    let message = match error.code {
-        ErrorCode::NotFound => format!("no node {id:?} is up as seen by this node; `convoke nodes` lists the nodes"),
-        ErrorCode::NotReady => format!("node {id} cannot be reached from this node now"),
-        _ => return error,
-    };
-    Error { message, ..error }.field("node")
 }
 
 /// The core has no rejection for "not in this state".

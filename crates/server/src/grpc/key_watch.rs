@@ -1,6 +1,7 @@
 //! `Log.Watch`: a feed of key watches as messages.
 
 use crate::log::{Feed, LogService, SharedFeeds, Source, wanted};
+use crate::service::ClientConnection;
 use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::{Error, v1};
 use futures_core::Stream;
@@ -17,11 +18,12 @@ pub(super) async fn watch(
     service: &Arc<LogService>,
     feeds: Option<&Arc<SharedFeeds>>,
     request: v1::KeyWatchRequest,
+    connection: Option<&Arc<ClientConnection>>,
 ) -> Result<KeyWatchStream, Error> {
     let (wanted, progress) = (wanted(request.watches)?, Duration::from_millis(request.progress_ms));
     let source = Source::of(service, feeds.filter(|_| !request.replica_only), request.stale, &wanted).await?;
     source.check_named(service, request.log)?;
-    let feed = Feed::open(service, source, wanted, progress).await?;
+    let feed = Feed::open(service, source, wanted, progress, connection).await?;
     let started = v1::WatchStarted { log: Some(feed.log().into()), revision: feed.revision() };
     let first = stream::iter([Ok(response(Message::Started(started)))]);
     let rest = stream::unfold(Some(feed), async |feed| {

@@ -107,11 +107,12 @@ impl log_server::Log for Log {
 
     async fn watch(&self, request: Request<v1::KeyWatchRequest>) -> Answer<KeyWatchStream> {
         let (named, caller) = (named(&request)?, self.caller(&request)?);
+        let connection = request.extensions().get::<Arc<ClientConnection>>().cloned();
         let service = self.service()?;
         let request = request.into_inner();
         authorize_watch(&caller, &request.watches)?;
         service.check_conflict(request.log.map(Into::into).or(named))?;
-        Ok(Response::new(key_watch::watch(service, self.feeds.as_ref(), request).await?))
+        Ok(Response::new(key_watch::watch(service, self.feeds.as_ref(), request, connection.as_ref()).await?))
     }
 
     async fn resolve(&self, request: Request<v1::ResolveRequest>) -> Answer<v1::ResolveResponse> {

@@ -18,7 +18,8 @@ const DENIALS: Recorded = Recorded::Denials;
 /// methods are those of [`UNLISTED`]. A test compares the table with the schema. The messages of attaches and submits are
 /// recorded one by one.
 const METHODS: &[(&str, Permission, Recorded)] = &[
-    ("/convoke.v1.Registry/Attach", permission!(Register Service), DENIALS),
+    // Clients that only watch are attached, too (AU23).
+    ("/convoke.v1.Registry/Attach", permission!(Register Service | Read Service), DENIALS),
     ("/convoke.v1.Registry/Watch", permission!(Read Service), DENIALS),
     // Clients that only register learn the nodes of the cluster with it.
     ("/convoke.v1.Registry/List", permission!(Read Service | Register Service), DENIALS),
@@ -30,13 +31,17 @@ const METHODS: &[(&str, Permission, Recorded)] = &[
     ("/convoke.v1.Admin/Services", permission!(Read Service), DENIALS),
     ("/convoke.v1.Admin/Explain", permission!(Observe Service), DENIALS),
     ("/convoke.v1.Admin/Drain", permission!(Drain Service | Drain Node), CALLS),
+    ("/convoke.v1.Admin/RegisterMember", permission!(Register Service), CALLS),
+    ("/convoke.v1.Admin/DeregisterMember", permission!(Register Service), CALLS),
+    ("/convoke.v1.Admin/ReportCheck", permission!(Register Service), DENIALS),
     ("/convoke.v1.Admin/Revoke", permission!(Revoke Cluster), CALLS),
     ("/convoke.v1.Admin/Undrain", permission!(Drain Service | Drain Node), CALLS),
     (
+        // The first message names the leader, for whatever the client does there (AU23).
         "/convoke.v1.Log/Submit",
         permission!(
             Put Key | Delete Key | Read Key | Lock LockName | Lock Election | Release LockName | Release Election | Open Client
-                | Resolve Log
+                | Resolve Log | Read LockName | Read Election | Observe Log | Reconfigure Log | Backup Log
         ),
         DENIALS,
     ),

@@ -9,8 +9,8 @@ use crate::surface::Surface;
 use crate::watchers::{Watcher, Watching};
 use ::http::header::USER_AGENT;
 use bytes::{BufMut, Bytes};
-use convoke_core::member::{ChangeKind, Member, Space};
-use convoke_core::node::{StreamEvent, WatchSelection};
+use convoke_core::member::{ChangeKind, Member};
+use convoke_core::node::StreamEvent;
 use convoke_node::WatchHandle;
 use convoke_proto::v1::watch_event::{Event, Snapshot};
 use convoke_proto::{Error, ErrorCode, LowMemoryCodec, LowMemoryEncoder, MESSAGE_BYTES_MAX, PART_BYTES, v1};
@@ -41,11 +41,10 @@ where
 
 async fn watch(surface: Arc<Surface>, request: Request<v1::WatchRequest>) -> Result<Response<WatchStream>, Status> {
     let (metadata, extensions, v1::WatchRequest { filter: text, resume }) = request.into_parts();
-    let filter = Caller::of(&extensions)?.readable(filter(&text)?);
+    let interest = Caller::of(&extensions)?.watched(filter(&text)?);
     let connection = extensions.get::<Arc<ClientConnection>>().map(Arc::as_ref);
     let headers = metadata.into_headers();
-    let watcher = Watcher::new("grpc", connection, headers.get(USER_AGENT), &filter);
-    let interest = WatchSelection { space: Space::Member, filter };
+    let watcher = Watcher::new("grpc", connection, headers.get(USER_AGENT), &interest.filter);
     let resume = convert::resume(resume)?;
     let watch = surface.node.watch(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);

@@ -16,7 +16,7 @@ pub(super) async fn read(surface: &Surface, body: Body) -> Result<Bytes, HttpErr
 }
 
 /// Like `read`, with another limit of the size.
-pub(super) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, HttpError> {
+pub(crate) async fn read_up_to(surface: &Surface, body: Body, limit: usize) -> Result<Bytes, HttpError> {
     // A body that declares its size is rejected before it is read.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit).into());

@@ -3,10 +3,11 @@
 
 use super::extract::no_query;
 use super::http_error::{Failed, HttpError};
-use super::routes::RouteInfo;
+use super::routes::{Dialect, RouteInfo};
 use super::site;
 use crate::access::{Caller, Permission, permission};
 use crate::audit::{Recorded, Recording};
+use crate::consul::Failure;
 use crate::surface::Surface;
 use crate::traces;
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -22,6 +23,8 @@ use tower::{Layer, Service};
 use tracing::Instrument;
 
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+/// For answers that are no page: a browser that shows one runs and loads nothing. The dashboard sets its own policy.
+const NO_PAGE: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 
 /// Puts the bounds around a route. Not made with `axum::middleware::from_fn`, which clones the route and boxes it twice for every
 /// request.
@@ -73,11 +76,13 @@ where
                     let Ok(response) = answering.instrument(span.clone()).await;
                     response.into_response()
                 }
-                Ok(answering) => in_time(&surface, reading, answering).instrument(span.clone()).await,
-                Err(failure) => failure.into_response(),
+                Ok(answering) => in_time(&surface, route, reading, answering).instrument(span.clone()).await,
+                Err(failure) => refusal(route, failure),
             };
             // A browser must not guess that data is a script or a page.
-            response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+            let headers = response.headers_mut();
+            headers.insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+            headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(NO_PAGE);
             let failed = response.extensions().get::<Failed>().map(|failed| failed.0);
             recording.finish(failed);
             let code = failed.map_or(0, |code| code as usize);
@@ -100,6 +105,7 @@ fn record(surface: &Surface, route: Option<RouteInfo>, request: &mut Request) ->
 
 async fn in_time<R: IntoResponse>(
     surface: &Surface,
+    route: Option<RouteInfo>,
     reading: bool,
     answering: impl Future<Output = Result<R, Infallible>>,
 ) -> Response {
@@ -113,7 +119,15 @@ async fn in_time<R: IntoResponse>(
             Error::new(ErrorCode::OutcomeUnknown, message)
         }
     };
-    HttpError::from(error).into_response()
+    refusal(route, error.into())
+}
+
+/// Writes an error of these layers as the interface of the route does.
+fn refusal(route: Option<RouteInfo>, error: HttpError) -> Response {
+    match route.map(|route| route.dialect) {
+        Some(Dialect::Consul) => Failure::from(error).into_response(),
+        Some(Dialect::Native) | None => error.into_response(),
+    }
 }
 
 fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Result<(), HttpError> {

@@ -60,7 +60,7 @@ pub(crate) async fn prometheus(
     let mut cursor: Option<String> = None;
     loop {
         let page = node.members(&filter, cursor.as_deref(), PAGE).map_err(crate::error::rejected)?;
-        let wanted = page.members.iter().filter(|member| any || member.routable());
+        let wanted = page.members.iter().filter(|member| any || node.may_route(member));
         groups.extend(wanted.filter_map(|member| group(member, query.endpoint.as_deref())));
         if groups.len() > TARGETS_MAX {
             let message = format!("more than {TARGETS_MAX} targets: limit them with service or filter");

@@ -4,13 +4,13 @@
 //! one. A resumed stream needs the leader, because an event of a new value does not contain the lease.
 
 use super::event_id::EventId;
-use super::extract::Segments;
+use super::extract::{Connection, Segments};
 use super::http_error::{HttpError, event_stream};
 use super::locks::stopping;
 use super::named_log::NamedLog;
 use super::sse;
 use crate::access::Caller;
-use crate::log::LogService;
+use crate::log::{LogService, WatchPermit};
 use crate::surface::Surface;
 use ::http::HeaderMap;
 use axum::extract::State;
@@ -32,7 +32,7 @@ struct Observed {
     observer: Observer,
     service: Arc<LogService>,
     keep_alive: Duration,
-    _permit: tokio::sync::OwnedSemaphorePermit,
+    _permit: WatchPermit,
 }
 
 impl Observed {
@@ -51,11 +51,13 @@ pub(crate) async fn watch(
     caller: Caller,
     Segments(name): Segments<String>,
     headers: HeaderMap,
+    connection: Connection,
     _: NamedLog,
 ) -> Result<Response, HttpError> {
     caller.check(Verb::Read, Resource::Election(name.as_bytes()))?;
     let log = surface.log()?;
-    let elections = log.kv.elections();
+    // As for keys, a client must learn that changes cannot arrive (H7).
+    let elections = log.kv.elections().end_without_quorum();
     let observer = match Id::resumed(&headers)? {
         None => elections.observe(name),
         Some(Id { log, numbers: [revision, fence, lease] }) => {
@@ -64,7 +66,7 @@ pub(crate) async fn watch(
         }
     };
     let observed = Observed {
-        _permit: log.service.enter_watch()?,
+        _permit: log.service.enter_watch(connection.0.as_ref(), 1)?,
         observer,
         service: log.service.clone(),
         keep_alive: surface.config.timeouts.keep_alive,

@@ -4,12 +4,14 @@ use super::body;
 use super::http_error::HttpError;
 use crate::access::Caller;
 use crate::error::invalid;
+use crate::service::ClientConnection;
 use crate::surface::Surface;
 use ::http::request::Parts;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use convoke_proto::Error;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// Parameters of the path, percent-decoded.
@@ -36,6 +38,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
         Ok(Caller::of(&parts.extensions)?)
+    }
+}
+
+/// The connection on which the request arrived.
+#[derive(Debug)]
+pub(crate) struct Connection(pub(crate) Option<Arc<ClientConnection>>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Connection {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Connection(parts.extensions.get::<Arc<ClientConnection>>().cloned()))
     }
 }
 

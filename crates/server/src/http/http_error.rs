@@ -21,6 +21,10 @@ impl HttpError {
         HttpError { status, error: Box::new(error) }
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     pub(crate) fn into_error(self) -> Error {
         *self.error
     }

@@ -4,7 +4,7 @@
 //! the revision.
 
 use super::event_id::EventId;
-use super::extract::{Query, Switch};
+use super::extract::{Connection, Query, Switch};
 use super::http_error::{HttpError, event_stream};
 use super::named_log::NamedLog;
 use super::sse;
@@ -55,6 +55,7 @@ pub(crate) async fn watch(
     caller: Caller,
     Query(query): Query<KvWatchQuery>,
     headers: HeaderMap,
+    connection: Connection,
     _: NamedLog,
 ) -> Result<Response, HttpError> {
     let log = surface.log()?;
@@ -71,7 +72,8 @@ pub(crate) async fn watch(
         None => query.from.map(EventPosition::start_of),
     };
     let wanted = WantedWatch { from, ..wanted };
-    let mut feed = Feed::open(&log.service, source, vec![wanted], surface.config.timeouts.keep_alive).await?;
+    let keep_alive = surface.config.timeouts.keep_alive;
+    let mut feed = Feed::open(&log.service, source, vec![wanted], keep_alive, connection.0.as_ref()).await?;
     // A client that resumes gets a reset instead.
     if resumed.is_none() && from.is_some() {
         feed.check_start().await?;

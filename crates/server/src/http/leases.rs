@@ -199,7 +199,7 @@ pub(super) fn clock(log_time_us: u64) -> LogClock {
 
 /// Executes a request again if the node's log session had ended before it arrived, so that it had no effect. The retry
 /// uses a new session.
-pub(super) async fn in_open_session<T, F>(request: impl Fn() -> F) -> Result<T, Error>
+pub(crate) async fn in_open_session<T, F>(request: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {

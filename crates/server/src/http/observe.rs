@@ -1,7 +1,7 @@
 //! `GET /metrics` and `GET /api/v1/openapi.json`.
 
 use super::http_error::HttpError;
-use super::routes::{Route, routes};
+use super::routes::{Route, all_routes};
 use crate::error::rejected;
 use crate::metrics::{self, Requests};
 use crate::surface::Surface;
@@ -36,7 +36,7 @@ fn with_type(kind: &'static str, body: impl Into<Body>) -> Response {
 /// Returns the counters of every route and one for requests that match none.
 pub(crate) fn requests() -> Requests {
     let labels = |method: &str, path: &str| vec![("method", method.to_owned()), ("path", path.to_owned())];
-    let known = routes().into_iter().map(|Route { method, path, .. }| labels(method.as_str(), path));
+    let known = all_routes().into_iter().map(|Route { method, path, .. }| labels(method.as_str(), path));
     // Codes are numbered without gaps. Code 0 is never sent and stands for success.
     let codes = ErrorCode::ALL.iter().map(|code| if *code == ErrorCode::Unknown { "OK" } else { code.as_str() });
     Requests::new(known.chain([labels("other", "other")]), codes.collect())

@@ -1,14 +1,14 @@
 //! The table of routes. `openapi.json` describes the same routes; a test compares them.
 
 use super::{
-    discovery, election_watch, events, kv, kv_watch, leases, locks, log, node_reads, observe, reads, revocations,
-    sessions, txn, ui, watch, watchers,
+    agentless, discovery, draining, election_watch, events, kv, kv_watch, leases, locks, log, node_reads, observe,
+    reads, revocations, sessions, txn, ui, watch, watchers,
 };
-use crate::access::{Permission, permission};
+use crate::access::Permission;
 use crate::audit::Recorded;
 use crate::surface::Surface;
 use ::http::Method;
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::MethodRouter;
 use std::sync::Arc;
 
 pub(crate) struct Route {
@@ -16,12 +16,22 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) handler: MethodRouter<Arc<Surface>>,
     /// Whether the handler parses the query itself. If not, any query is rejected.
-    query: bool,
-    body: Body,
-    probe: bool,
-    waits: bool,
-    recorded: Recorded,
-    permission: Permission,
+    pub(crate) query: bool,
+    pub(crate) body: Body,
+    pub(crate) probe: bool,
+    pub(crate) waits: bool,
+    pub(crate) recorded: Recorded,
+    pub(crate) permission: Permission,
+    pub(crate) dialect: Dialect,
+}
+
+/// Whose interface a route belongs to. It decides how errors are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// `/api/v1`: JSON errors with codes.
+    Native,
+    /// `/v1`: plain text, as Consul writes it.
+    Consul,
 }
 
 /// The body that a route takes.
@@ -52,12 +62,13 @@ pub(crate) struct RouteInfo {
     /// Which calls the audit log contains.
     pub(crate) recorded: Recorded,
     pub(crate) permission: Permission,
+    pub(crate) dialect: Dialect,
 }
 
 impl Route {
     pub(crate) fn info(&self, position: usize) -> RouteInfo {
-        let Route { path, query, body, probe, waits, recorded, permission, .. } = *self;
-        RouteInfo { position, path, query, body, probe, waits, recorded, permission }
+        let Route { path, query, body, probe, waits, recorded, permission, dialect, .. } = *self;
+        RouteInfo { position, path, query, body, probe, waits, recorded, permission, dialect }
     }
 }
 
@@ -66,18 +77,19 @@ impl Route {
 /// `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, `waiting` those that
 /// may wait for long, and `renewal` those that only keep something alive. The audit log contains all calls of routes that
 /// can change something: all but GET and renewals.
-macro_rules! routes {
+macro_rules! route_table {
     ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
-        vec![$(Route {
-            method: Method::$method,
+        vec![$($crate::http::Route {
+            method: ::http::Method::$method,
             path: $path,
-            handler: on(MethodFilter::$method, $handler),
-            query: routes!(@query $($query)?),
-            body: routes!(@body $method $($body)?),
-            probe: routes!(@probe $($kind)?),
-            waits: routes!(@waits $($kind)?),
-            recorded: routes!(@recorded $method $($kind)?),
-            permission: permission!($($permission)+),
+            handler: axum::routing::on(axum::routing::MethodFilter::$method, $handler),
+            query: $crate::http::route_table!(@query $($query)?),
+            body: $crate::http::route_table!(@body $method $($body)?),
+            probe: $crate::http::route_table!(@probe $($kind)?),
+            waits: $crate::http::route_table!(@waits $($kind)?),
+            recorded: $crate::http::route_table!(@recorded $method $($kind)?),
+            permission: $crate::access::permission!($($permission)+),
+            dialect: $crate::http::Dialect::Native,
         },)+]
     };
     (@query query) => { true };
@@ -90,19 +102,25 @@ macro_rules! routes {
     (@waits probe) => { false };
     (@waits renewal) => { false };
     (@waits) => { false };
-    (@recorded GET $($kind:ident)?) => { Recorded::Denials };
-    (@recorded $method:ident renewal) => { Recorded::Denials };
-    (@recorded $method:ident $($kind:ident)?) => { Recorded::Calls };
-    (@body $method:ident json) => { Body::Json };
-    (@body $method:ident raw) => { Body::Raw };
-    (@body $method:ident nothing) => { Body::None };
-    (@body GET) => { Body::None };
-    (@body DELETE) => { Body::None };
+    (@recorded GET $($kind:ident)?) => { $crate::audit::Recorded::Denials };
+    (@recorded $method:ident renewal) => { $crate::audit::Recorded::Denials };
+    (@recorded $method:ident $($kind:ident)?) => { $crate::audit::Recorded::Calls };
+    (@body $method:ident json) => { $crate::http::Body::Json };
+    (@body $method:ident raw) => { $crate::http::Body::Raw };
+    (@body $method:ident nothing) => { $crate::http::Body::None };
+    (@body GET) => { $crate::http::Body::None };
+    (@body DELETE) => { $crate::http::Body::None };
     (@body $method:ident) => { compile_error!("name the body of the route: `takes json`, `takes raw` or `takes nothing`") };
+}
+pub(crate) use route_table;
+
+/// All routes, in the order of their positions: those of `/api/v1`, then those of Consul's HTTP API.
+pub(crate) fn all_routes() -> Vec<Route> {
+    routes().into_iter().chain(crate::consul::routes()).collect()
 }
 
 pub(crate) fn routes() -> Vec<Route> {
-    routes! {
+    route_table! {
         // Browsers and proxies add arbitrary parameters to the addresses of pages.
         GET "/" [public] with query => ui::root,
         GET "/ui" [public] with query => ui::redirect_to_ui,
@@ -114,11 +132,19 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/api/v1/openapi.json" [Observe Cluster] => observe::openapi,
         GET "/api/v1/status" [Observe Cluster] => reads::status,
         GET "/api/v1/nodes" [Observe Cluster] => reads::nodes,
+        POST "/api/v1/nodes/{id}/drain" [Drain Node] takes json => draining::drain_node,
+        DELETE "/api/v1/nodes/{id}/drain" [Drain Node] => draining::undrain_node,
+        DELETE "/api/v1/nodes/{id}" [Forget Node] => draining::forget_node,
         GET "/api/v1/nodes/{id}/{resource}" [Observe Cluster] => node_reads::read_node,
         GET "/api/v1/services" [Read Service] with query => reads::services,
+        PUT "/api/v1/services/{service}/members/{id}" [Register Service] takes json => agentless::register,
+        DELETE "/api/v1/services/{service}/members/{id}" [Register Service] => agentless::deregister,
+        PUT "/api/v1/services/{service}/members/{id}/checks/{check}" [Register Service] takes json as renewal => agentless::report,
         GET "/api/v1/members" [Read Service] with query => reads::members,
         GET "/api/v1/members/{id}" [Read Service] => reads::member,
         GET "/api/v1/members/{id}/explain" [Observe Service] => reads::explain,
+        POST "/api/v1/members/{id}/drain" [Drain Service] takes json => draining::drain_member,
+        DELETE "/api/v1/members/{id}/drain" [Drain Service] => draining::undrain_member,
         GET "/api/v1/sd/prometheus" [Read Service] with query => discovery::prometheus,
         GET "/api/v1/watch" [Read Service] with query => watch::watch,
         GET "/api/v1/events" [Observe Cluster] with query => events::events,

@@ -318,7 +318,11 @@ fn conversions_of_requests_lose_nothing() {
     for case in 0..convoke_fuzz::cases(2_000) {
         let request = random.request();
         convoke_fuzz::reported(case, &format!("{request:?}"), || {
-            let converted = body(request.clone()).unwrap();
+            let converted = match body(request.clone()) {
+                // Random keys may be equal.
+                Err(error) if error.message.starts_with("a branch changes each key at most once") => return,
+                converted => converted.unwrap(),
+            };
             assert_eq!((converted.session.0, converted.number, converted.previous), (7, 5, 4));
             assert_eq!(Some(wire_body(&converted.body)), request.body);
         });

@@ -19,6 +19,7 @@ mod service;
 mod sessions;
 mod submit;
 mod txn;
+mod watch_limits;
 
 pub(crate) use convert::{barrier, fate, log_id, owner, record, request_id, wire_epoch};
 pub(crate) use coordination::{Page, lock_event, lock_name, read_leases, read_locks};
@@ -31,6 +32,7 @@ use principals::{PRINCIPALS_MAX, Principals};
 pub(crate) use service::LogService;
 pub(crate) use submit::{Sender, SubmitStream};
 pub(crate) use txn::{compacted_error, read_key_at, read_keys, read_range_at, read_txn};
+pub(crate) use watch_limits::WatchPermit;
 
 use crate::config::Config;
 use crate::error::no_log_plane;

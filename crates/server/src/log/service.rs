@@ -2,10 +2,12 @@
 
 use super::convert::{fate, rejection, wire_epoch};
 use super::directory::Directory;
+use super::watch_limits::{WatchLimits, WatchPermit};
 use crate::config::Config;
 use crate::error::invalid;
 use crate::net::Stage;
 use crate::rates::RateLimiter;
+use crate::service::ClientConnection;
 use crate::surface::Gates;
 use convoke_log::{Epoch, Machine, RequestId};
 use convoke_proto::{Error, ErrorCode, v1};
@@ -27,8 +29,7 @@ pub(crate) struct LogService {
     links: Arc<Semaphore>,
     links_max: usize,
     backups: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
-    watches_max: usize,
+    watches: WatchLimits,
     waits: Arc<Semaphore>,
     /// Timeout of a read or a resolve.
     pub(super) timeout: Duration,
@@ -48,11 +49,10 @@ impl LogService {
         let links_max = config.limits.log_links;
         let links = Arc::new(Semaphore::new(links_max.min(Semaphore::MAX_PERMITS)));
         let backups = Arc::new(Semaphore::new(BACKUPS_MAX));
-        let watches_max = config.limits.http_watchers;
-        let watches = Arc::new(Semaphore::new(watches_max.min(Semaphore::MAX_PERMITS)));
+        let watches = WatchLimits::new(config.limits.http_watchers);
         let timeout = config.timeouts.request;
         let waits = Arc::new(Semaphore::new(WAITS_MAX));
-        LogService { handle, directory, links, links_max, backups, watches, watches_max, waits, timeout, stage, rates }
+        LogService { handle, directory, links, links_max, backups, watches, waits, timeout, stage, rates }
     }
 
     /// Acquires a permit for one more ambassador.
@@ -77,14 +77,23 @@ impl LogService {
         }
     }
 
-    /// Acquires a permit for one more stream of watches of keys.
-    pub(crate) fn enter_watch(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Gates::enter(&self.watches, "watches of keys", self.watches_max)
+    /// Acquires a permit for one more stream of watches, which arrived on a connection (H11).
+    pub(crate) fn enter_watch(
+        &self,
+        connection: Option<&Arc<ClientConnection>>,
+        watches: usize,
+    ) -> Result<WatchPermit, Error> {
+        self.watches.enter(connection, watches)
+    }
+
+    /// Returns the number of streams of watches that a limit rejected.
+    pub(crate) fn watches_rejected(&self) -> u64 {
+        self.watches.rejected()
     }
 
     /// Returns the number of streams of watches of keys.
     pub(crate) fn watching(&self) -> usize {
-        self.watches_max.min(Semaphore::MAX_PERMITS) - self.watches.available_permits()
+        self.watches.open()
     }
 
     /// Acquires a permit for one more HTTP request that waits for a lock or an election.

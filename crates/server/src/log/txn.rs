@@ -19,13 +19,18 @@ pub(crate) fn txn(txn: v1::Txn) -> Result<Txn, Error> {
         all.map(|(at, operation)| op(&format!("{name}[{at}]"), operation)).collect()
     };
     let compares = txn.compares.into_iter().enumerate();
-    Ok(Txn {
+    let txn = Txn {
         compares: compares
             .map(|(at, found)| compare(&format!("compares[{at}]"), found))
             .collect::<Result<_, Error>>()?,
         then: branch("then", txn.then)?,
         otherwise: branch("otherwise", txn.otherwise)?,
-    })
+    };
+    if let Some(key) = txn.key_changed_twice() {
+        let key = key.escape_ascii();
+        return Err(invalid("key", format!("a branch changes each key at most once; one changes \"{key}\" twice")));
+    }
+    Ok(txn)
 }
 
 fn missing(path: &str, field: &str, message: &str) -> Error {

@@ -28,6 +28,11 @@ pub(super) fn encode(families: &mut Families<'_>, plane: &LogPlane) -> fmt::Resu
         "Open streams of watches of keys and locks.",
         plane.service.watching(),
     )?;
+    families.counter(
+        "convoke_log_watch_streams_rejected",
+        "Streams of watches of keys and locks rejected by a limit of the node or of their connection.",
+        plane.service.watches_rejected(),
+    )?;
     families.gauge(
         "convoke_log_watch_upstreams",
         "Streams from replicas for the watches of a node without a replica.",

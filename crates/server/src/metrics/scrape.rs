@@ -46,6 +46,10 @@ impl Collector for Scrape {
         self.clients(&mut families)?;
         self.tls(&mut families)?;
         families.counters("audit", self.surface.audit.counters().counts())?;
+        let (members, checks) = self.surface.checker.sizes();
+        families.gauge("convoke_checks_members", "Members whose checks this node runs.", members)?;
+        families.gauge("convoke_checks_assigned", "Checks that this node runs.", checks)?;
+        families.counters("checks", self.surface.checker.counters().counts())?;
         if let Some(dns) = &self.surface.dns {
             families.counters("dns", dns.counters().counts())?;
         }
@@ -90,6 +94,10 @@ impl Scrape {
             let count = status.peers.get(&state).copied().unwrap_or(0);
             nodes.encode_family(&[("state", state.as_str())])?.encode_gauge(&count)?;
         }
+        let help = "Attached sessions of clients with a stream.";
+        families.gauge("convoke_registry_sessions_streamed", help, status.streamed_sessions)?;
+        let help = "Those sessions above the share of this node in its region.";
+        families.gauge("convoke_registry_sessions_excess", help, status.session_excess)?;
         let (mut up, mut down, mut drained) = (0, 0, 0);
         for service in node.services() {
             up += service.up;

@@ -25,8 +25,12 @@ pub(crate) enum Stage {
 }
 
 /// Serves connections; returns when the last one has ended after `Closing`.
-pub(crate) async fn accept(listener: TcpListener, surface: Arc<Surface>, mut stage: watch::Receiver<Stage>) {
-    let service = Service::new(&surface);
+pub(crate) async fn accept(
+    listener: TcpListener,
+    surface: Arc<Surface>,
+    service: Service,
+    mut stage: watch::Receiver<Stage>,
+) {
     let mut connections = JoinSet::new();
     let mut stopping = stage.clone();
     loop {

@@ -9,11 +9,12 @@ use tokio::net::{TcpListener, TcpSocket};
 /// Connections that may wait to be accepted. All clients of a lost node reconnect at once.
 const BACKLOG: u32 = 4_096;
 
-pub(crate) async fn listen(config: &Config) -> Result<TcpListener, StartError> {
-    let failed = |source| StartError::Bind { address: config.bind.clone(), source };
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&config.bind).await.map_err(failed)?.collect();
+/// Listens for clients at an address of the configuration.
+pub(crate) async fn listen(config: &Config, at: &str) -> Result<TcpListener, StartError> {
+    let failed = |source| StartError::Bind { address: at.to_owned(), source };
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(at).await.map_err(failed)?.collect();
     if !config.insecure_public && addresses.iter().any(|address| !address.ip().is_loopback()) {
-        return Err(StartError::Public { address: config.bind.clone() });
+        return Err(StartError::Public { address: at.to_owned() });
     }
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for address in addresses {

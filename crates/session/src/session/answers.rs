@@ -98,9 +98,9 @@ impl Session {
                 self.give_up(&taken.id, &error.field("id"), out);
             }
             Notice::Handover(handover) => {
-                // The stopping node notifies its clients gradually, so they need not spread their reconnects.
+                // The node notifies its clients gradually, so they need not spread their reconnects.
                 self.backoff.spread(Duration::ZERO);
-                self.lost(now, "the node is stopping", out);
+                self.lost(now, "the node named another one", out);
                 if !handover.address.is_empty() {
                     self.seeds.prefer(handover.address);
                 }

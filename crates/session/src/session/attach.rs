@@ -243,7 +243,7 @@ impl Session {
             | ErrorCode::PermissionDenied
             | ErrorCode::Unauthenticated => {
                 self.fail_new(&error, out);
-                self.lost(now, &error.message, out);
+                self.lost_with(now, error, out);
             }
             _ => {
                 self.stale = 0;

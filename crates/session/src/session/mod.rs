@@ -210,7 +210,7 @@ impl Session {
     pub fn disconnected(&mut self, now: ClientTime, connection: ConnectionId, reason: &Error, out: &mut Effects) {
         if self.phase.connection() == Some(connection) {
             self.backoff.not_before(reason.retry_after());
-            self.lost(now, &reason.message, out);
+            self.lost_with(now, reason.clone(), out);
         }
     }
 
@@ -226,10 +226,15 @@ impl Session {
 
     /// Drops the connection and reconnects, to another node if there is one.
     fn lost(&mut self, now: ClientTime, why: &str, out: &mut Effects) {
+        self.lost_with(now, Error::new(ErrorCode::NotReady, why), out);
+    }
+
+    /// Like `lost`, with the error of the node, so that the application can tell a denial from a node that is gone.
+    fn lost_with(&mut self, now: ClientTime, reason: Error, out: &mut Effects) {
         self.drop_connection(out);
         self.seeds.failed(&self.address);
         let pause = self.backoff.pause(now, self.seeds.has_untried(), self.heartbeat_timeout, &mut self.random);
-        self.wait(now, pause, Error::new(ErrorCode::NotReady, why), out);
+        self.wait(now, pause, reason, out);
     }
 
     fn wait(&mut self, now: ClientTime, pause: Duration, reason: Error, out: &mut Effects) {

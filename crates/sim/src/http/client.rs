@@ -75,10 +75,10 @@ pub struct HttpClient {
     pub balancer: Balancer,
     /// The node of the last request.
     pub target: usize,
-    pub(super) settings: SessionSettings,
+    pub(crate) settings: SessionSettings,
     /// It numbers its requests and sends the token of its session back (C10, C11).
     pub ordered: bool,
-    /// Members with a request that was not answered and may be executed later, over newer ones. Only without numbers.
+    /// Members with a request whose outcome is unknown: it may be executed later, over newer ones. Only without numbers.
     pub late: BTreeSet<String>,
     /// Number of its last request.
     pub(super) number: u64,
@@ -116,8 +116,12 @@ pub struct HttpClient {
     pub beats: VecDeque<(Micros, usize)>,
     /// Updates that remain to be made after the faults.
     pub(super) calm_updates: u32,
+    /// When a heartbeat was last answered with success. It names the members that the session lost (C20).
+    pub(super) informed_at: Micros,
     /// The last answer, for scenarios.
     pub last: Option<Result<(), ErrorCode>>,
+    /// Members that the last acknowledgement reported as taken over, for scenarios.
+    pub taken_over: Vec<String>,
     /// It sends only requests of the scenario, and heartbeats.
     pub scripted: bool,
     pub heartbeats: bool,
@@ -155,7 +159,9 @@ impl HttpClient {
             not_before: now,
             beats: VecDeque::new(),
             calm_updates: 0,
+            informed_at: 0,
             last: None,
+            taken_over: Vec::new(),
             scripted: false,
             heartbeats: true,
         }
@@ -169,7 +175,7 @@ impl HttpClient {
     }
 
     /// Registers everything again, in a new session.
-    fn start_over(&mut self) {
+    pub(crate) fn start_over(&mut self) {
         self.secret = None;
         (self.number, self.repeated, self.lost) = (0, None, None);
         self.tokens.clear();
@@ -186,14 +192,25 @@ impl HttpClient {
         let close = self.queue.contains(&Op::Close);
         self.queue.retain(|op| matches!(op, Op::Delete { .. }));
         if close {
-            self.queue.push_back(Op::Close);
-            return;
+            let lost = self.deleted.keys().filter(|id| !known.contains(id)).cloned().collect();
+            return self.close_after(lost);
         }
         let put = |id: &String| Op::Put { id: id.clone(), takeover: !is_contested(id) };
         self.queue.extend(self.members.keys().map(put));
         let extra = known.iter().filter(|id| !self.members.contains_key(*id)).map(|id| Op::Delete { id: id.clone() });
         let extra: Vec<Op> = extra.filter(|delete| !self.queue.contains(delete)).collect();
         self.queue.extend(extra);
+    }
+
+    /// Queues the end of the session. It ends the members that the node has, so others are unregistered first: a node that
+    /// is cut off may have them.
+    fn close_after(&mut self, others: Vec<String>) {
+        for delete in others.into_iter().map(|id| Op::Delete { id }) {
+            if !self.queue.contains(&delete) {
+                self.queue.push_back(delete);
+            }
+        }
+        self.queue.push_back(Op::Close);
     }
 
     /// Registers again what an earlier session of this client took over. It does not compete with other clients.
@@ -243,7 +260,7 @@ impl World {
         self.http_register(client, id, false);
     }
 
-    pub(super) fn http_register(&mut self, client: usize, id: &str, takeover: bool) {
+    pub(crate) fn http_register(&mut self, client: usize, id: &str, takeover: bool) {
         let c = &mut self.http.clients[client];
         if c.members.insert(id.to_owned(), HttpMember::default()).is_none() {
             self.http.ids += 1;
@@ -275,13 +292,15 @@ impl World {
     }
 
     /// Closes the session, which unregisters its members.
-    pub(super) fn http_close(&mut self, client: usize) {
+    pub(crate) fn http_close(&mut self, client: usize) {
         let now = self.now;
         let c = &mut self.http.clients[client];
         let closed = std::mem::take(&mut c.members);
         c.deleted.extend(closed.into_keys().map(|id| (id, now)));
-        c.queue.clear();
-        c.queue.extend(c.secret.is_some().then_some(Op::Close));
+        let unanswered = c.queue.drain(..).filter_map(|op| op.id().cloned()).filter(|_| c.ordered).collect();
+        if c.secret.is_some() {
+            c.close_after(unanswered);
+        }
     }
 
     /// Ends the process of a client.
@@ -492,10 +511,6 @@ impl World {
             SendResult::Unreached | SendResult::Unanswered => {
                 self.http_close_connection(client);
                 self.note(format!("http client {client} receives no answer from n{}", flight.host));
-                let c = &mut self.http.clients[client];
-                if !c.ordered {
-                    c.late.extend(flight.op.as_ref().and_then(Op::id).cloned());
-                }
                 let code = if matches!(result, SendResult::Unreached) {
                     ErrorCode::NotReady
                 } else {
@@ -534,6 +549,7 @@ impl World {
         c.timing = (micros(answer.heartbeat_interval), micros(answer.timeout));
         c.next_beat = now + c.timing.0;
         c.last = Some(Ok(()));
+        c.taken_over.clone_from(&answer.taken_over);
         if c.secret.is_none() {
             c.secret = Some(secret);
             let queued = |c: &HttpClient, id: &String| {
@@ -575,6 +591,9 @@ impl World {
         if flight.op.is_some() && c.queue.front() == flight.op.as_ref() {
             c.queue.pop_front();
         }
+        if flight.op.is_none() {
+            c.informed_at = now;
+        }
         if flight.op.is_none() && !c.scripted {
             c.take_back(&answer.taken_over);
         }
@@ -590,6 +609,9 @@ impl World {
         let now = self.now;
         let c = &mut self.http.clients[client];
         c.not_before = now + RETRY + jitter;
+        if code == ErrorCode::OutcomeUnknown && !c.ordered {
+            c.late.extend(flight.op.as_ref().and_then(Op::id).cloned());
+        }
         let contested = flight.op.as_ref().and_then(Op::id).filter(|id| is_contested(id));
         let again = flight.op.as_ref().is_some_and(|op| c.queue.front() == Some(op));
         let instead = |c: &mut HttpClient, op: Option<Op>| {

@@ -1,12 +1,12 @@
 //! The workload of the HTTP clients in a plan: their settings, operations and faults, and the period after the faults.
 
-use super::client::{ANSWER_TIMEOUT, Balancer, HttpClient, Op};
+use super::client::{ANSWER_TIMEOUT, Balancer, HttpClient, HttpMember, Op};
 use super::transport::Sender;
 use super::{Attempt, Body, Message, SessionSettings};
 use crate::faults::Fault;
 use crate::network::{Micros, SECOND};
 use crate::world::{World, micros};
-use convoke_core::member::{Liveness, MetadataUpdate};
+use convoke_core::member::{Liveness, Member, MetadataUpdate};
 use convoke_http_session::{ClientOrder, Secret, SessionOperation};
 use std::sync::Arc;
 
@@ -91,6 +91,18 @@ impl World {
                 self.http_wake_at(client, self.now);
             }
         }
+    }
+
+    /// Whether a client that orders its requests does not know yet that members of its session were lost: a heartbeat since
+    /// then names them (C20).
+    pub(crate) fn http_uninformed(&self, client: &HttpClient, since: Micros) -> bool {
+        let Some(name) = client.secret.as_ref().map(Secret::client) else { return false };
+        let waits = client.alive && client.ordered && !client.scripted && client.informed_at <= since;
+        let lost = |(id, wanted): (&String, &HttpMember)| {
+            let kept = |member: Member| member.client() == name && member.metadata().to_map() == wanted.metadata;
+            !is_contested(id) && crate::invariants::serving(self).any(|(_, node)| !node.member(id).is_some_and(kept))
+        };
+        waits && client.members.iter().any(lost)
     }
 
     /// Counts acknowledged writes that are not shown any more. The documented promise allows them

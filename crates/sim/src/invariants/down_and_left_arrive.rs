@@ -36,7 +36,11 @@ impl Invariant for DownAndLeftArrive {
     fn stream_event(&mut self, world: &World, watcher: usize, event: &StreamEvent, found: &mut Found) {
         let (StreamEvent::Registered(member) | StreamEvent::StatusChanged(member)) = event else { return };
         let reader = &world.watchers[watcher];
-        let Some((host, ..)) = reader.at.filter(|_| reader.observer && member.status() == Status::Up) else { return };
+        let Some((host, ..)) =
+            reader.at.filter(|_| reader.observer && member.status() == Status::Up && !member.is_agentless())
+        else {
+            return;
+        };
         let rank = member.rank();
         let origin = OriginId { node: rank.node.clone(), incarnation: rank.incarnation };
         let Some(died) = self.dead.get(&origin) else { return };

@@ -1,6 +1,6 @@
 //! After the faults, when an HTTP client has repaired its session, every node shows its members with their last writes, and
-//! no unregistered member (C8; statement HS6 of docs/consistency.md). Members with an unanswered request of a client that
-//! does not number its requests are left out: the request may be executed after later ones.
+//! no unregistered member (C8; statement HS6 of docs/consistency.md). Members with a request of unknown outcome, of a
+//! client that does not number its requests, are left out: the request may be executed after later ones.
 
 use super::{Found, Invariant, report, serving};
 use crate::http::{HttpClient, is_contested};

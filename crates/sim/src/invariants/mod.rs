@@ -1,5 +1,6 @@
 //! The invariants, one file each. Every invariant names the rules it checks in its first line and counts its checks.
 
+mod agentless_kept;
 mod alone_asserts_nothing;
 mod clocks_irrelevant;
 mod contents_agree;
@@ -13,6 +14,7 @@ mod never_vanishes;
 mod no_false_down;
 mod no_lost_registration;
 mod no_resurrection;
+mod one_checker;
 mod one_owner;
 mod published;
 mod queues_bounded;
@@ -120,6 +122,8 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<alone_asserts_nothing::AloneAssertsNothing>::default(),
         Box::<http_no_false_down::HttpNoFalseDown>::default(),
         Box::<http_sessions_converge::HttpSessionsConverge>::default(),
+        Box::<agentless_kept::AgentlessKept>::default(),
+        Box::<one_checker::OneChecker>::default(),
     ]
 }
 
@@ -131,6 +135,8 @@ pub fn least_checks(invariant: &str, kind: Kind) -> u64 {
         // One in twenty full seeds runs a second time.
         (CLOCKS_IRRELEVANT, Kind::Full) => 1,
         (CLOCKS_IRRELEVANT, Kind::Brief | Kind::Focused) => 0,
+        // Only some new seeds have agentless members.
+        ("agentless_kept" | "one_checker", _) => 0,
         // Once in each round of faults, and per crash.
         ("converges_in_time" | CRASHES_DETECTED, _) => 100,
         ("returned_owners_current" | "http_sessions_converge", _) => 500,

@@ -129,8 +129,10 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
         });
         breaks.sum::<Micros>()
     };
-    // A node that started since then inherits the silence that the others have measured (L2).
-    let inherits = world.hosts[host].serving_at.is_none_or(|at| at > opening);
+    // A node that started since then inherits the silence that the others have measured (L2). One that was paused, so that its
+    // links ended (L5), receives what the first node has removed that it reaches (docs/consistency.md).
+    let resumed = world.hosts[host].calm_after_pause(world.now, micros(timers.heartbeat_timeout)) <= contact;
+    let inherits = resumed || world.hosts[host].serving_at.is_none_or(|at| at > opening);
     let others = serving(world).map(|(other, _)| other).filter(|_| inherits);
     let blind = others.map(blind_at).fold(blind_at(host), Micros::max);
     // Another node that lost the owner for longer than it keeps tombstones has written the member off. Then every node
@@ -144,7 +146,9 @@ fn unforgettable(world: &World, host: usize, id: &str) -> Option<usize> {
         };
         stays.map(|(owner, from, until)| break_of(*owner, *from, *until)).any(|lost| lost > kept)
     };
-    let written_off = blind > micros(timers.admission_window()) && serving(world).any(lost_for_long);
+    // The last evidence of the owner is as old as `ping_timeout` when the break begins, so the rest of the admission
+    // window is enough for silence (L2).
+    let written_off = blind > micros(timers.heartbeat_timeout) && serving(world).any(lost_for_long);
     // The member was known here, with a live owner, before the longest break began.
     let settled = |at: Micros| world.now.saturating_sub(at) > blind + RECENT;
     let silent = world.now.saturating_sub(client.last_echo);

@@ -20,7 +20,7 @@ impl Invariant for QueuesBounded {
 
     fn periodically(&mut self, world: &World, found: &mut Found) {
         let hosts = world.hosts.len();
-        let ids = world.truth.ids.len() + world.http.ids + hosts;
+        let ids = world.truth.ids.len() + world.http.ids + world.agentless.expected.len() + hosts;
         // An incarnation that raised its number while it started may be known by both numbers (N1).
         let origins = 2 * world.hosts.iter().map(|host| host.boot).sum::<u64>() as usize;
         for (index, host) in world.hosts.iter().enumerate() {

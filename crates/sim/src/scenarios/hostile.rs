@@ -221,7 +221,7 @@ pub(super) fn hostile_counters(world: &mut World) -> ScenarioResult {
         inject(world, Frame::push_counted(&peer, &peer, [n, n + 1], counters))?;
         world.pass(SECOND)?;
     }
-    inject(world, Frame::of(11).text("m").number(DRAIN_MAX))?;
+    inject(world, Frame::of(11).text("m").number(DRAIN_MAX).number(0))?;
     world.pass(SECOND)?;
     let victim = world.add_client_fixed("victim", &["evil"], 0);
     world.run_until(|w| w.attached(victim), 5 * SECOND)?;
@@ -250,7 +250,7 @@ fn excessive(world: &World) -> Vec<(&'static str, Frame)> {
             clock.iter().fold(frame, |frame, (origin, n)| frame.origin(origin).number(*n))
         };
         let frame = entries(entries(Frame::of(5).number(1), clock).number(0), written_off);
-        frame.number(floor).number(0)
+        frame.number(floor).number(0).number(0)
     };
     let evidence = |counter, written| want(&[], &[], 0).number(1).origin(&me).number(counter).number(written).number(0);
     vec![
@@ -304,14 +304,24 @@ pub(super) fn reports_of_one_node_change_no_number(world: &mut World) -> Scenari
     let newer = OriginId { incarnation: Incarnation { number: 40, nonce: 9 }, ..me.clone() };
     let known = |frame: Frame| frame.byte(1).number(40).fixed(&9u64.to_le_bytes());
     let evidence = |counter| {
-        let frame = Frame::of(5).number(1).number(0).number(0).number(0).number(0).number(0);
+        let frame = Frame::of(5).number(1).number(0).number(0).number(0).number(0).number(0).number(0);
         frame.number(1).origin(&newer).number(counter).number(1).number(0)
     };
     let reports = vec![
         known(Frame::of(2).byte(2).text("n1")),
         known(Frame::of(2).byte(7).text("n1")).text("h1:7000"),
-        Frame::of(5).number(1).number(1).origin(&newer).number(1).number(0).number(0).number(0).number(0).number(0),
-        Frame::of(5).number(1).number(0).number(1).origin(&newer).number(0).number(0).number(0).number(0),
+        Frame::of(5)
+            .number(1)
+            .number(1)
+            .origin(&newer)
+            .number(1)
+            .number(0)
+            .number(0)
+            .number(0)
+            .number(0)
+            .number(0)
+            .number(0),
+        Frame::of(5).number(1).number(0).number(1).origin(&newer).number(0).number(0).number(0).number(0).number(0),
         evidence(1),
         evidence(2),
         evidence(3),
@@ -393,14 +403,17 @@ pub(super) fn foreign_cluster_is_rejected(world: &mut World) -> ScenarioResult {
     world.settle()
 }
 
+fn hello_of_host_1(world: &World) -> Frame {
+    let (cluster, region) = (world.hosts[0].config.cluster.clone(), world.hosts[1].config.region.clone());
+    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text(&cluster).origin(world.node(1).origin());
+    hello.text(&region).text("h1:7000").text("h1:7001").byte(1).byte(0).number(0)
+}
+
 /// A second connection in the name of a linked peer, as from a dial that was delayed: it waits, and the link that works
 /// stays (P5).
 pub(super) fn second_connection_of_a_peer_waits(world: &mut World) -> ScenarioResult {
     world.begin()?;
-    let link = LinkId(u64::MAX);
-    let (cluster, region) = (world.hosts[0].config.cluster.clone(), world.hosts[1].config.region.clone());
-    let hello = Frame::of(0).number(u64::from(PROTOCOL_VERSION)).text(&cluster).origin(world.node(1).origin());
-    let hello = hello.text(&region).text("h1:7000").text("h1:7001").byte(1).byte(0).number(0);
+    let (link, hello) = (LinkId(u64::MAX), hello_of_host_1(world));
     let before = world.hosts[1].link_lost_at;
     world.with_node(0, |node, time, out| {
         node.accepted(time, link, out);
@@ -410,6 +423,22 @@ pub(super) fn second_connection_of_a_peer_waits(world: &mut World) -> ScenarioRe
     world.require(world.node(0).counters().handshakes_rejected == 0, "the connection was rejected")?;
     world.require(world.hosts[1].link_lost_at == before, "the link that worked was replaced")?;
     world.settle()
+}
+
+/// A peer that has dialled twice crashes without closing its connections: the second connection does not delay the
+/// detection (P5).
+pub(super) fn crash_of_a_peer_with_two_connections(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let (link, hello) = (LinkId(u64::MAX), hello_of_host_1(world));
+    world.crash(1, Crash::Silent);
+    world.with_node(0, |node, time, out| {
+        node.accepted(time, link, out);
+        node.received(time, link, &hello.0, out);
+    });
+    world.pass(5 * SECOND)?;
+    let id = world.hosts[1].id.clone();
+    let up = world.node(0).peers().iter().any(|peer| peer.node == id && peer.state == PeerState::Up);
+    world.require(!up, "the crash was not detected")
 }
 
 /// A peer that sends pings, each of which reports that it receives nothing: that link is useless (P6).
@@ -437,6 +466,7 @@ pub(super) fn peer_that_receives_nothing_is_lost(world: &mut World) -> ScenarioR
             .fixed(&[0; 8])
             .byte(0)
             .byte(0)
+            .number(0)
             .number(0)
             .number(0)
             .number(0);

@@ -236,3 +236,68 @@ pub(super) fn http_session_gone_starts_over(world: &mut World) -> ScenarioResult
     world.up(&["m1"])?;
     world.settle()
 }
+
+impl World {
+    /// A client has an earlier session at host 0, which is cut off, and a later one with a lower claim at host 1. Both have
+    /// `m1`, and the later one also has `m2`. The client is silent now.
+    fn http_two_sessions_of_one_client(&mut self) -> Result<(usize, [u64; 2]), Violation> {
+        self.begin()?;
+        let cuts = self.partition(&[0], &[1, 2]);
+        self.pass(10 * SECOND)?;
+        let client = self.add_http_script(Balancer::Fixed, 0, &["m1"]);
+        self.http.clients[client].ordered = true;
+        self.http.clients[client].settings.client = Some("app".to_owned());
+        self.http_settled(client)?;
+        // The first claim at the other side is at most 64.
+        while self.claim(0, "m1") <= Some(64) {
+            self.http.clients[client].start_over();
+            self.http_wake_at(client, self.now);
+            self.http_settled(client)?;
+        }
+        self.http_go(client, 1);
+        self.http_patch(client, "m1", "k", "v", false);
+        self.http_put(client, "m2");
+        self.http_settled(client)?;
+        self.require(self.claim(1, "m1") < self.claim(0, "m1"), "the claims do not test the rule")?;
+        Ok((client, cuts))
+    }
+
+    /// The client sends heartbeats again. It is notified that it lost `m1`, and takes it back.
+    fn http_lost_member_is_named(&mut self, client: usize) -> ScenarioResult {
+        self.http.clients[client].heartbeats = true;
+        self.http_wake_at(client, self.now);
+        self.run_until(|w| w.http.clients[client].taken_over == ["m1"], 15 * SECOND)?;
+        self.http_register(client, "m1", true);
+        self.http_settled(client)?;
+        self.up(&["m1", "m2"])?;
+        self.run_until(|w| w.http.clients[client].taken_over.is_empty(), 15 * SECOND)?;
+        self.settle()
+    }
+}
+
+/// The earlier session of a client has expired on its side of a partition. Its tombstone arrives while the later session is
+/// `down`, and wins by its claim.
+pub(super) fn http_expired_session_meets_a_later_one(world: &mut World) -> ScenarioResult {
+    let (client, cuts) = world.http_two_sessions_of_one_client()?;
+    world.run_until(|w| w.status(0, "m1").is_none(), 600 * SECOND)?;
+    world.http.clients[client].heartbeats = false;
+    world.run_until(|w| w.status(1, "m1") == Some(Status::Down), 60 * SECOND)?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.absent_everywhere("m1"), 15 * SECOND)?;
+    world.http_lost_member_is_named(client)
+}
+
+/// Both sessions of a client are `down` when a partition heals, and the record of the earlier one wins by its claim. The
+/// node of the later one is lost, so that another node attaches it.
+pub(super) fn http_silent_session_meets_a_later_one(world: &mut World) -> ScenarioResult {
+    let (client, cuts) = world.http_two_sessions_of_one_client()?;
+    world.http.clients[client].heartbeats = false;
+    world.run_until(|w| w.status(1, "m1") == Some(Status::Down), 60 * SECOND)?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.claim(1, "m1") == w.claim(0, "m1") && w.owned_by("m1", 0), 15 * SECOND)?;
+    if world.even_seed() {
+        world.crash(1, Crash::Process);
+        world.http_go(client, 2);
+    }
+    world.http_lost_member_is_named(client)
+}

@@ -3,7 +3,7 @@
 use super::support::ScenarioResult;
 use crate::http::Balancer;
 use crate::network::SECOND;
-use crate::world::{Crash, World};
+use crate::world::{Crash, World, micros};
 use convoke_core::ErrorCode;
 use convoke_core::member::{MemberSpec, MetadataUpdate, Status};
 use convoke_core::node::AttachMember;
@@ -126,6 +126,45 @@ pub(super) fn http_unregister_of_a_lost_registration(world: &mut World) -> Scena
     world.http_last_writes_win(client, &["lost"])
 }
 
+/// The same for a member that another client had before: its tombstone stays, and the session remembers the unregistration.
+pub(super) fn http_unregister_of_a_lost_contested_registration(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let other = world.add_http_ordered(1, &["shared"]);
+    world.http_settled(other)?;
+    world.http_delete_at(other, 1, "shared")?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    world.http_put(client, "shared");
+    world.http_settled(client)?;
+    world.http_delete_at(client, 1, "shared")?;
+    world.require(world.status(0, "shared") == Some(Status::Up), "the first side received the unregistration")?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &["shared"])
+}
+
+/// A client registers a member on one side of a partition and closes its session on the other, which does not know the
+/// member. It is notified, and unregisters the member before it closes the session.
+pub(super) fn http_close_after_a_lost_registration(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    world.http_put(client, "lost");
+    world.http_settled(client)?;
+    world.http_go(client, 1);
+    world.http_close(client);
+    world.http_settled(client)?;
+    world.require(world.http.clients[client].writes_lost == 1, "the client was not notified")?;
+    world.require(world.status(0, "lost") == Some(Status::Up), "the first side received the unregistration")?;
+    world.rejoin(cuts);
+    world.http_last_writes_win(client, &["m1", "lost"])
+}
+
 /// A paused node receives a request, and the client repeats it at another node and goes on. The node executes the old
 /// request when it resumes, which changes nothing.
 pub(super) fn http_late_request_changes_nothing(world: &mut World) -> ScenarioResult {
@@ -185,6 +224,73 @@ pub(super) fn http_late_registration_of_a_contested_member(world: &mut World) ->
     world.run_until(World::all_serving, 10 * SECOND)?;
     late(world)?;
     world.http_last_writes_win(first, &[])
+}
+
+/// A node was paused and has dropped the connections of its HTTP sessions. Before or after that, another client takes a member
+/// of a session over. An update attaches the session again, and the next heartbeat names the member.
+pub(super) fn http_member_lost_before_an_attach_is_named(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(1, &["m1", "m2"]);
+    world.http_settled(client)?;
+    let other = world.add_http_ordered(0, &["m3"]);
+    world.http_settled(other)?;
+    world.up(&["m1", "m2", "m3"])?;
+    world.http.clients[client].heartbeats = false;
+    let take_over = |world: &mut World| {
+        world.http_register(other, "m1", true);
+        world.http_settled(other)?;
+        world.run_until(|w| w.owned_by("m1", 0), 30 * SECOND)
+    };
+    if !world.even_seed() {
+        take_over(world)?;
+    }
+    let pause = micros(world.setup.timers.heartbeat_timeout) + SECOND;
+    world.pause(1, pause);
+    world.pass(pause + 10 * SECOND)?;
+    if world.even_seed() {
+        take_over(world)?;
+    }
+    world.http_update_at(client, 1, "m2", "1")?;
+    world.http.clients[client].heartbeats = true;
+    world.http_wake_at(client, world.now);
+    world.run_until(|w| w.http.clients[client].taken_over == ["m1"], 15 * SECOND)?;
+    world.http_delete_at(other, 0, "m1")?;
+    world.http_register(client, "m1", true);
+    world.http_settled(client)?;
+    world.run_until(|w| w.http.clients[client].taken_over.is_empty(), 15 * SECOND)?;
+    world.http_last_writes_win(client, &[])
+}
+
+/// Two nodes have parts of a session, and the client falls silent. One part expires before the client returns to the node with
+/// the other one, whose heartbeats name the member that expired.
+pub(super) fn http_part_of_a_session_expires(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_http_ordered(0, &["m1"]);
+    world.http_settled(client)?;
+    world.up(&["m1"])?;
+    let cuts = world.partition(&[0], &[1, 2]);
+    world.pass(5 * SECOND)?;
+    // A heartbeat attaches the session at n1.
+    world.http_go(client, 1);
+    let moved = |w: &World| w.member(1, "m1").is_some_and(|member| member.owner().node == "n1");
+    world.run_until(moved, 15 * SECOND)?;
+    world.http.clients[client].heartbeats = false;
+    world.pass(10 * SECOND)?;
+    world.http_go(client, 0);
+    world.http_put(client, "m2");
+    world.http_settled(client)?;
+    world.rejoin(cuts);
+    world.run_until(|w| w.owned_by("m1", 1) && w.owned_by("m2", 0), 15 * SECOND)?;
+    world.run_until(|w| w.absent_everywhere("m1"), 400 * SECOND)?;
+    world.require(world.shown_everywhere("m2", Status::Down), "the other part has expired as well")?;
+    world.http_update_at(client, 0, "m2", "1")?;
+    world.http.clients[client].heartbeats = true;
+    world.http_wake_at(client, world.now);
+    world.run_until(|w| w.http.clients[client].taken_over == ["m1"], 15 * SECOND)?;
+    world.http_register(client, "m1", false);
+    world.http_settled(client)?;
+    world.run_until(|w| w.http.clients[client].taken_over.is_empty(), 15 * SECOND)?;
+    world.http_last_writes_win(client, &[])
 }
 
 /// A node acknowledges writes, and crashes before another node has them. The client is notified at its next request, and
@@ -324,8 +430,14 @@ pub(super) fn http_unregister_with_a_lower_claim(world: &mut World) -> ScenarioR
     world.http_put(client, "late");
     world.http_settled(client)?;
     world.http_delete_at(client, 1, "late")?;
+    world.run_until(|w| w.claim(2, "late") == w.claim(1, "late"), 5 * SECOND)?;
     world.require(world.claim(0, "late") > world.claim(1, "late"), "the claims do not test the rule")?;
+    // Its node is lost, and with it the session that remembers the unregistration.
+    world.crash(1, Crash::Process);
     world.rejoin(cuts);
+    world.pass(SECOND)?;
+    world.start(1);
+    world.run_until(World::all_serving, 10 * SECOND)?;
     world.http_last_writes_win(client, &["late"])
 }
 

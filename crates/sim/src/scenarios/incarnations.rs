@@ -106,6 +106,42 @@ pub(super) fn taken_at_a_retired_number(world: &mut World) -> ScenarioResult {
     world.settle()
 }
 
+/// A node that has lost its disk starts beside a restarted one, with a number that a third node has retired. A member moves to
+/// it from the restarted node. The third node then receives the writes of the restarted node from that node itself. The write
+/// that replaced one of them comes with them, although it has a retired number.
+pub(super) fn moved_to_a_retired_number(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    for _ in 0..2 {
+        world.crash(2, Crash::Process);
+        world.pass(2 * SECOND)?;
+        world.start(2);
+        world.run_until(World::all_serving, 20 * SECOND)?;
+    }
+    let retired = |w: &World| w.node(0).retired().iter().any(|(_, number)| number.number == 2);
+    world.run_until(retired, 80 * MINUTE)?;
+    world.crash(1, Crash::Process);
+    world.crash(2, Crash::Process);
+    let [first, second] = [1, 2].map(|host| world.partition(&[host], &[0]));
+    world.hosts[2].has_disk = false;
+    world.start(1);
+    world.start(2);
+    world.run_until(|w| [1, 2].iter().all(|host| w.node(*host).is_serving()), 30 * SECOND)?;
+    world.require(world.node(2).origin().incarnation.number == 1, "it remembers its number")?;
+    let client = world.add_client_at("c", &["m"], 1);
+    let cuts = world.keep_to(client, &[1, 2]);
+    world.run_until(|w| w.at(client, 1) && w.status(2, "m") == Some(Status::Up), 10 * SECOND)?;
+    world.go(client, 2);
+    let moved = |w: &World| w.at(client, 2) && w.member(1, "m").is_some_and(|m| m.owner().node == "n2");
+    world.run_until(moved, 10 * SECOND)?;
+    let last = world.node(1).last_dot();
+    world.rejoin(first);
+    world.run_until(|w| w.node(0).context().get(&last.origin) >= last.n, 30 * SECOND)?;
+    world.require(world.status(0, "m") == Some(Status::Up), "the context covers a record that is missing")?;
+    world.rejoin(second);
+    world.rejoin(cuts);
+    world.settle()
+}
+
 /// A node that has had several incarnations restarts with nothing but its id: its peers report the next number.
 pub(super) fn crash_and_restart_with_lower_counters(world: &mut World) -> ScenarioResult {
     world.begin()?;
@@ -160,6 +196,23 @@ pub(super) fn two_processes_with_one_id(world: &mut World) -> ScenarioResult {
     world.require(world.at(client, 2) && *world.node(2).origin() == origin, "the first process was disturbed")?;
     log.never(world, Status::Down)?;
     log.never(world, Status::Left)?;
+    world.settle()
+}
+
+/// One node has no link to the first process and accepts a second one with its id; another node rejects it. The second
+/// process does not serve: the registry that it received is not kept current.
+pub(super) fn rejected_process_does_not_serve(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let cuts = world.partition(&[2], &[0]);
+    world.pass(10 * SECOND)?;
+    let second = world.add_second_process(2);
+    world.start(second);
+    for _ in 0..15 {
+        world.pass(SECOND)?;
+        world.require(world.hosts[second].serving().is_none(), "the second process serves")?;
+    }
+    world.rejoin(cuts);
+    world.run_until(|w| !w.hosts[2].running() || !w.hosts[second].running(), 40 * SECOND)?;
     world.settle()
 }
 

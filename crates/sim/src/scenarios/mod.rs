@@ -1,14 +1,17 @@
 //! Named scenarios, each a script over a [`World`]. A scenario checks its own conditions and then waits until the
 //! cluster is quiescent, where all invariants are checked.
 
+mod agentless;
 mod claims;
 mod collection;
+mod health;
 mod hostile;
 mod http;
 mod http_order;
 mod incarnations;
 mod liveness;
 mod log;
+mod maintenance;
 mod ownership;
 mod peers;
 mod regions;
@@ -101,6 +104,7 @@ scenarios! {
     sessions::registry_restores_a_client, 1, three, "C8", "a client without state is attached elsewhere with its members";
     sessions::fast_client_moves_where_a_link_is_missing, 3, three, "D5, C6", "a write arrives in time where two nodes have no link";
     regions::fast_client_moves_where_regions_have_no_link, 3, regions::three_single_nodes, "D5, P9", "a write arrives in time where two regions have no link";
+    regions::fast_client_moves_in_a_split_region, 3, regions::two_regions_of_two, "D5, P9", "a write arrives in time by way of another region";
     sessions::fast_liveness, 3, three, "C6", "a lost connection means down within a second, unless the client returns";
 
     ownership::kill_node_only, 4, three, "L2, L3", "the clients of a killed node move, and no member is ever down";
@@ -108,6 +112,11 @@ scenarios! {
     ownership::members_of_a_dead_origin_arrive_by_push, 6, four, "L2, D5", "a push brings members of an origin that died before its receiver met it";
     ownership::rolling_restart_of_three_under_load, 3, three, "N6", "no member is ever down";
     ownership::drain_survives_moving, 1, three, "C7", "drain marks of members and nodes survive moves and restarts";
+    maintenance::drain_ends_on_time_whoever_owns_the_member, 2, three, "C21, C7", "a drain ends although its member moves, and the node that took the command is lost";
+    maintenance::newer_drain_outlives_an_older_one, 1, three, "C21", "the end of an earlier drain does not end a later one";
+    maintenance::sessions_spread_after_a_restart, 3, balanced, "N10", "sessions move to nodes that have fewer, and come to rest";
+    maintenance::drained_node_hands_its_sessions_over, 1, balanced, "N10", "the sessions of a drained node move to the others";
+    maintenance::client_that_cannot_move_stays, 2, balanced, "N10", "a client that returns from the node it was sent to is not asked again";
     liveness::mass_failure_guard, 1, three, "L6", "most clients silent: degraded, one further timeout, then down";
     liveness::confirmed_mass_failure_is_judged_at_once, 1, five, "L6", "most nodes gone, and another node confirms it: down without a further timeout";
     liveness::relayed_evidence_is_not_new_evidence, 1, three, "L2", "two survivors relay evidence about a dead node to each other";
@@ -145,12 +154,15 @@ scenarios! {
     returning::resumed_node_dials_its_peers, 4, three, "P4", "a resumed node does not wait for its next dial attempt";
     returning::next_incarnation_keeps_the_peers, 2, returning::line_of_three, "N3", "a new incarnation in the same process dials the peers of the last one";
     returning::resumed_node_expires_a_dead_incarnation, 2, three, "L2", "nothing is awaited of an incarnation that has a successor";
+    returning::paused_node_returns_to_one_side, 2, three, "L5, D3", "a paused node meets the side of a partition that a client has left";
     returning::resumed_node_holds_an_earlier_process, 1, three, "C1, C6", "higher claims of a process that died elsewhere last for its timeouts";
     returning::two_pauses_count_as_one, 2, three, "N5", "two pauses without contact in between count as one";
     incarnations::crash_and_restart_with_lower_counters, 1, three, "N1", "a node restarts with nothing but its id";
     incarnations::unregistered_at_a_retired_number, 1, three, "N1, D14", "others accept a retired number that proves to be alive";
     incarnations::taken_at_a_retired_number, 1, three, "D13, D14", "a member taken at a forgotten number returns to its client";
+    incarnations::moved_to_a_retired_number, 2, three, "D17, D4", "a record at a retired number arrives with the writes that it replaced";
     incarnations::two_processes_with_one_id, 1, three, "N4", "the second process stops with an identity conflict";
+    incarnations::rejected_process_does_not_serve, 1, three, "N4", "a process that a node rejects does not serve";
     incarnations::two_processes_with_one_id_meet, 1, three, "N4", "two established processes meet: the older one stops";
     incarnations::two_processes_with_one_id_meet_by_reports, 1, three, "N4, N9", "two processes that no node links to both meet by their node record";
     incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D14", "no record of a dead node comes back";
@@ -158,6 +170,16 @@ scenarios! {
     incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
     incarnations::name_of_an_older_incarnation_dropped_by_some, 1, three, "D10, N2", "no node keeps a name that its node cannot unregister";
     incarnations::written_off_node_is_paused_as_it_returns, 1, incarnations::watched_four, "D10", "only the paused node can restate collected records";
+    agentless::agentless_member_outlives_its_owners, 2, three, "AG1, AG3", "an agentless member stays up when its owners are lost";
+    agentless::agentless_member_deregistered_on_one_side, 1, three, "AG2", "a deregistration outranks what the other side of a partition writes";
+    agentless::agentless_members_survive_a_total_restart, 4, three, "AG4", "disks keep agentless members, and none that was deregistered";
+    agentless::agentless_members_outlive_a_collected_tombstone, 2, starting::brief, "AG4, AG5", "members older than a collected tombstone survive a total restart";
+    agentless::agentless_member_known_to_one_disk, 1, starting::brief, "AG2, AG5", "a collected tombstone does not end other members";
+    health::health_survives_the_owner, 2, three, "HC2, HC3", "the next owner goes on with the last results, and is the only one that checks";
+    health::results_do_not_outrank_a_deregistration, 1, three, "HC1", "results of checks keep the claim of the member";
+    health::critical_at_one_side_only, 1, three, "HC5", "a member that another node finds passing is not deregistered";
+    health::report_at_any_node, 1, three, "HC4", "a report about a check reaches the owner from any node";
+    health::mass_failure_of_checks, 1, three, "HC6", "no member is deregistered while most of its service are critical";
     incarnations::total_restart, 3, three, "N2, N8", "every node is killed and started again";
 
     starting::node_without_seeds_in_reach_asserts_no_absence, 2, three, "N7, N8", "a node that reaches no seed serves, and reports nothing as absent";
@@ -184,6 +206,7 @@ scenarios! {
     regions::left_node_of_another_region_returns, 2, regions::two_regions_with_one_seed, "P9", "a region dials a node that left and does not know its address";
     hostile::hostile_lengths, 1, three, "P7", "lengths and counts that exceed the frame";
     hostile::second_connection_of_a_peer_waits, 1, three, "P5", "a second connection of a linked peer does not replace the link";
+    hostile::crash_of_a_peer_with_two_connections, 1, three, "P5", "a second connection of a peer does not delay the detection of its crash";
     hostile::foreign_cluster_is_rejected, 1, three, "P2", "a node of another cluster at a known address is rejected";
     hostile::peer_that_receives_nothing_is_lost, 1, three, "P6", "a peer whose pings report that it receives nothing";
     hostile::hostile_counters, 1, three, "P7, C7", "sequences and drain counters at the limit";
@@ -207,16 +230,22 @@ scenarios! {
     http_order::http_order_of_one_client_across_a_partition, 2, three, "C10, C11", "a client writes on both sides of a partition, in its own order";
     http_order::http_writes_on_alternating_sides, 2, three, "C11", "a client alternates between two sides of a partition and can write on each";
     http_order::http_unregister_of_a_lost_registration, 2, three, "C10", "a member that only one side of a partition has is unregistered on the other";
+    http_order::http_unregister_of_a_lost_contested_registration, 2, three, "C15", "the same for a member that another client had before";
+    http_order::http_close_after_a_lost_registration, 2, three, "C10", "a session is closed on a side of a partition that lacks one of its members";
     http_order::http_late_registration_of_a_contested_member, 2, three, "C19", "a client registered a member that a late request of another one names";
     http_order::http_late_request_changes_nothing, 2, three, "C10", "a paused node executes a request after later ones";
     http_order::http_unregister_with_a_lower_claim, 2, three, "C16", "a member is unregistered by a later request with a lower claim";
     http_order::http_update_with_a_lower_claim, 2, three, "C16", "a member is updated by a later request with a lower claim, and that node is lost";
     http_order::http_members_of_two_nodes_are_gathered, 2, three, "C15", "two nodes without a link each register members of one session";
+    http_order::http_member_lost_before_an_attach_is_named, 2, three, "C20", "another client takes a member of a session that has no connection";
+    http_order::http_part_of_a_session_expires, 2, three, "C20, C15", "two nodes have parts of a session, and the client returns when one has expired";
     http_order::http_lost_writes_are_reported, 2, three, "C17", "a node dies with writes that no other node has";
     http_order::http_parallel_requests_at_one_node, 2, three, "C11", "the greater one of two tokens of parallel requests covers the other";
     http_order::http_parallel_requests_at_two_nodes, 2, three, "C11", "two nodes execute parallel requests, and the next one contains both tokens";
     http_order::http_search_does_not_outlast_the_client, 2, three, "C17", "a client waits for a shorter time than the search for a missing write takes";
     http_order::http_request_without_a_token_is_not_served_beside_its_owner, 1, three, "C17", "a node has no link to the owner of a session, and another node has one";
+    http::http_expired_session_meets_a_later_one, 2, three, "C4", "the tombstone of an earlier HTTP session outranks a member of a later one";
+    http::http_silent_session_meets_a_later_one, 2, three, "C4", "the record of an earlier HTTP session outranks a member of a later one";
     http::http_session_gone_starts_over, 1, three, "C8", "a session without members is gone, and its client starts over";
 
     streams::offline_watcher_returns_to_the_same_node, 3, three, "W3, W4", "the exact view, and nothing vanishes in between";
@@ -236,6 +265,10 @@ fn two() -> Setup {
 
 fn three() -> Setup {
     Setup::default()
+}
+
+fn balanced() -> Setup {
+    Setup { rebalance: true, ..Setup::default() }
 }
 
 fn four() -> Setup {

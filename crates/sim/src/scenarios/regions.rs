@@ -29,6 +29,11 @@ pub(super) fn two_regions() -> Setup {
     Setup { nodes: 2, regions: 2, ..Setup::default() }
 }
 
+/// Two regions of two nodes; hosts 0 and 1 are linked, and hosts 2 and 3.
+pub(super) fn two_regions_of_two() -> Setup {
+    Setup { nodes: 4, regions: 2, ..Setup::default() }
+}
+
 /// Three regions of one node each.
 pub(super) fn three_single_nodes() -> Setup {
     Setup { nodes: 3, regions: 3, ..Setup::default() }
@@ -36,7 +41,12 @@ pub(super) fn three_single_nodes() -> Setup {
 
 /// The same between regions: the node that connects the two is in a third one.
 pub(super) fn fast_client_moves_where_regions_have_no_link(world: &mut World) -> ScenarioResult {
-    super::sessions::fast_client_moves_where_a_link_is_missing(world)
+    super::sessions::fast_client_moves(world, 0, 1)
+}
+
+/// The same within a region that is split: two nodes of the other region connect its parts.
+pub(super) fn fast_client_moves_in_a_split_region(world: &mut World) -> ScenarioResult {
+    super::sessions::fast_client_moves(world, 3, 1)
 }
 
 /// A client with `fast` liveness loses its connection and attaches in another region just before the deadline. The

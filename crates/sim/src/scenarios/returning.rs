@@ -45,6 +45,28 @@ pub(super) fn evidence_arrives_before_the_writes(world: &mut World) -> ScenarioR
     world.settle()
 }
 
+/// A client moves to the other side of a partition, and its members expire at the node that it left. A node that was paused all
+/// that time reaches this node first, and shows what it shows until it reaches the other side.
+pub(super) fn paused_node_returns_to_one_side(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let client = world.add_client_at("c", &["m"], 0);
+    world.keep_to(client, &[0, 2]);
+    world.up(&["m"])?;
+    world.pass(30 * SECOND)?;
+    world.pause(1, 7 * MINUTE);
+    let cuts = world.partition(&[0], &[2]);
+    world.go(client, 2);
+    world.run_until(|w| w.at(client, 2), 5 * SECOND)?;
+    world.run_until(|w| w.status(0, "m").is_none(), 7 * MINUTE)?;
+    let late = world.partition(&[1], &[2]);
+    world.run_until(|w| !w.hosts[1].paused(), 2 * MINUTE)?;
+    world.run_until(|w| w.status(1, "m").is_none(), 10 * SECOND)?;
+    world.rejoin(cuts);
+    world.rejoin(late);
+    world.up(&["m"])?;
+    world.settle()
+}
+
 /// A member moves from a quiet node to another one and is unregistered there. Two nodes were cut off meanwhile. One of them
 /// reaches the quiet node again, and the exchange that brings the unregistration takes a while. The other one receives only
 /// what the first relays, and must not show the member before the first does.

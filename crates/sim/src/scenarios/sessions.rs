@@ -379,15 +379,20 @@ pub(super) fn fast_liveness(world: &mut World) -> ScenarioResult {
 /// A client with `fast` liveness moves between two nodes that have no link. Its first node receives the write from a third
 /// one before it would state `down`.
 pub(super) fn fast_client_moves_where_a_link_is_missing(world: &mut World) -> ScenarioResult {
+    fast_client_moves(world, 0, 1)
+}
+
+/// A client with `fast` liveness moves from one host to another. The link between them is cut.
+pub(super) fn fast_client_moves(world: &mut World, from: usize, to: usize) -> ScenarioResult {
     world.begin()?;
-    let client = world.add_client_at("fast", &["fast"], 0);
+    let client = world.add_client_at("fast", &["fast"], from);
     world.clients[client].liveness = Liveness::Fast;
     world.up(&["fast"])?;
-    world.partition(&[0], &[1]);
+    world.partition(&[from], &[to]);
     world.pass(10 * SECOND)?;
     let log = Log::on(world);
-    world.go(client, 1);
-    world.run_until(|w| w.at(client, 1), 2 * SECOND)?;
+    world.go(client, to);
+    world.run_until(|w| w.at(client, to), 2 * SECOND)?;
     world.pass(3 * SECOND)?;
     world.require(world.shown_everywhere("fast", Status::Up), "the client that moved is not up")?;
     log.never(world, Status::Down)?;

@@ -95,7 +95,11 @@ impl Cluster {
             Effect::Notify { conn, notice } => self.outputs.push(NodeOutput::Notice { conn, notice }),
             Effect::CloseClient { conn } => self.outputs.push(NodeOutput::Close { conn }),
             Effect::CloseAllClients => self.outputs.push(NodeOutput::CloseAll { node: from }),
-            Effect::Persist { .. } | Effect::Readable { .. } => {}
+            Effect::Persist { .. }
+            | Effect::Archive { .. }
+            | Effect::Readable { .. }
+            | Effect::Checks { .. }
+            | Effect::CheckReported(_) => {}
             Effect::Restart { .. } | Effect::Stop { .. } => panic!("no node of a test restarts: {effect:?}"),
         }
     }

@@ -179,7 +179,7 @@ impl World {
         let resume = convoke_convert::resume(self.state.resume(&mut delivered)).expect("versions come from nodes");
         delivered.iter().for_each(|event| self.application.take(event));
         let filter = Filter::service("s0");
-        let interest = WatchSelection { space: Space::Member, filter };
+        let interest = WatchSelection::new(Space::Member, filter);
         let watched = self.cluster.with(node, |n, now, out| n.watch(now, interest, resume, out));
         self.stream = Some((node, watched.expect("there is room")));
     }

@@ -2,7 +2,7 @@
 
 use super::api::{Clusters, Manager, SERVICE, check_name};
 use super::manager::directory;
-use crate::http::{self, Answer, HttpClientError};
+use convoke_cli::http::{self, HttpAnswer, HttpClientError};
 use convoke_cli::{CommandError, Result, exit};
 use convoke_lab::StateDir;
 use convoke_proto::json::ErrorBody;
@@ -122,7 +122,7 @@ impl ManagerClient {
     }
 
     /// An answer whose body has not been read. Rejections are errors.
-    pub(crate) async fn open(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Answer> {
+    pub(crate) async fn open(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<HttpAnswer> {
         let answer = http::request(&self.address, method, path, body).await.map_err(|why| self.error(why))?;
         if answer.status().is_success() {
             return Ok(answer);

@@ -170,10 +170,13 @@ mod tests {
             weight: 1,
             status,
             drained: false,
+            maintenance: None,
             metadata: BTreeMap::new(),
             owner: Owner { node: node.into(), since: 0 },
             version: version.into(),
             client: "c".into(),
+            health: Default::default(),
+            checks: Vec::new(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::metrics;
 use super::model::Answers;
-use crate::http::{self, HttpClientError};
+use convoke_cli::http::{self, HttpClientError};
 use convoke_cli::{CommandError, NodeChannel, Result};
 use convoke_client::{ClientTls, TokenSource};
 use convoke_proto::{Error, v1};

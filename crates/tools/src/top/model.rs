@@ -217,7 +217,7 @@ pub(crate) mod tests {
             incarnation: 1,
             ..v1::Node::default()
         };
-        let service = |name: &str, up, down| v1::Service { service: name.into(), up, down, drained: 0 };
+        let service = |name: &str, up, down| v1::Service { service: name.into(), up, down, ..v1::Service::default() };
         Answers {
             address: "127.0.0.1:7700".into(),
             status: v1::StatusResponse {
@@ -249,10 +249,13 @@ pub(crate) mod tests {
             weight: 1,
             status: Status::Up,
             drained: false,
+            maintenance: None,
             metadata: BTreeMap::new(),
             owner: Owner { node: "n1".into(), since: 0 },
             version: "1".into(),
             client: "c".into(),
+            health: Default::default(),
+            checks: Vec::new(),
         }))
     }
 

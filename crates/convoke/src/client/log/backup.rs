@@ -43,7 +43,12 @@ impl Partial {
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(format!(".partial-{}", std::process::id()));
         let path = target.with_file_name(name);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        // A backup contains all keys and values.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&path);
         Ok(Partial { file: file.map_err(|error| cannot_write(&path, &error))?, path })
     }
 
@@ -62,4 +67,19 @@ impl Drop for Partial {
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_its_owner_can_read_a_backup() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("backup");
+        std::fs::write(&target, "an earlier one").unwrap();
+        Partial::create(&target).unwrap().finish(&target).unwrap();
+        assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }

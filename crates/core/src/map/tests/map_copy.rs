@@ -2,7 +2,7 @@
 
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, ItemRef, Outcome, Standing, Stored};
-use crate::member::{Metadata, Record, RecordKind, Space, Status};
+use crate::member::{Health, Metadata, Record, RecordKind, Space, Status};
 use crate::mutant::Mutation;
 use crate::time::{Clock, Duration, Time};
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -122,6 +122,7 @@ impl MapCopy {
             space: key.0,
             kind,
             status: Status::Up,
+            health: Health::Passing,
             weight: 0,
             n: 0,
             claim,
@@ -132,8 +133,10 @@ impl MapCopy {
             created: claim,
             since: claim,
             address: SmolStr::default(),
+            maintenance: None,
             endpoints: Metadata::default(),
             metadata: Metadata::default(),
+            checks: None,
         };
         self.map.write(draft, self.clock())
     }
@@ -172,12 +175,12 @@ impl MapCopy {
         };
     }
 
-    /// A silent origin returns: its writes after `above` show, and more of them are awaited (L3).
-    pub(super) fn set_returning(&mut self, origin: &OriginId, above: u64) {
+    /// A silent origin returns: its writes after `written` show (L8).
+    pub(super) fn set_returning(&mut self, origin: &OriginId, written: u64) {
         let index = self.map.admit_origin(origin, self.clock()).expect("few incarnations");
         let entry = self.map.origins.entry_mut(index);
         let liveness_counter = entry.standing.judges(0).expect("only a silent origin returns");
-        entry.standing = Standing::Returning { liveness_counter, above, written: u64::MAX };
+        entry.standing = Standing::Returning { liveness_counter, written };
     }
 
     pub(super) fn set_liveness_counter(&mut self, origin: &OriginId, liveness_counter: u64) {
@@ -201,7 +204,7 @@ impl MapCopy {
     }
 
     pub(super) fn encode(&self, items: &[ItemRef]) -> Vec<u8> {
-        let mut writer = ItemsWriter::default();
+        let mut writer = ItemsWriter::at(self.clock());
         for item in items {
             self.map.encode(item, self.clock(), &mut writer);
         }

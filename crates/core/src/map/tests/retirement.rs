@@ -3,7 +3,7 @@
 use super::map_copy::{MapCopy, member, name};
 use crate::config::Limits;
 use crate::map::{CausalMap, Delta, Outcome};
-use crate::member::Status;
+use crate::member::{AGENTLESS_CLIENT, Status};
 use crate::mutant::Mutation;
 use crate::time::{Clock, Duration};
 use crate::version::{Incarnation, NodeId, OriginId};
@@ -50,6 +50,23 @@ fn an_origin_receives_its_written_off_numbers() {
     b.pull(&a);
     c.pull(&b);
     assert!(b.is_live(&name("n")) && c.is_live(&name("n")));
+}
+
+/// An agentless member shows what it states although its owner is silent, and nobody writes it off (AG1).
+#[test]
+fn agentless_members_do_not_depend_on_their_owner() {
+    let (mut a, mut b) = (MapCopy::new("a"), MapCopy::new("b"));
+    a.register(&member("agentless"), 1, AGENTLESS_CLIENT);
+    a.register(&member("m"), 1, "client");
+    b.pull(&a);
+    b.set_admitted(&a.origin(), false);
+    let shown = |id: &str| b.map.shown(&b.record(&member(id)).unwrap());
+    assert_eq!((shown("agentless"), shown("m")), (Status::Up, Status::Down));
+    b.infer_left("m");
+    b.collect_all();
+    let index = b.map.origins.index_of(&a.origin()).unwrap();
+    assert!(b.map.drop_written_off(index).is_empty(), "its write number is below the written-off one");
+    assert!(b.is_live(&member("agentless")) && b.rank(&member("m")).is_none());
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn context() -> Context {
     let clock: VectorClock = [(samples::origin("a"), 3), (samples::origin("b"), 300)].into_iter().collect();
     let retired = [(samples::node("c"), Incarnation { number: 2, nonce: 1 })].into();
     let written_off = [(samples::origin("b"), 2)].into_iter().collect();
-    Context { clock, retired, written_off, claim_floor: 301, grace_ms: 5 }
+    Context { clock, retired, written_off, claim_floor: 301, agentless_floor: 302, grace_ms: 5 }
 }
 
 fn evidence() -> EvidenceItem {
@@ -28,7 +28,7 @@ fn evidence() -> EvidenceItem {
 
 #[test]
 fn the_golden_frames_are_of_this_protocol_version() {
-    assert_eq!(PROTOCOL_VERSION, 4);
+    assert_eq!(PROTOCOL_VERSION, 6);
 }
 
 /// Origin `a` as encoded in the frames below: name, number, nonce.
@@ -92,12 +92,13 @@ fn ping() {
         context_hash: 0x1122_3344_5566_7788,
         contents: Some(0x0102_0304_0506_0708),
         serving: true,
+        sessions: 300,
         regions: vec!["us".to_owned()],
         ask: vec![samples::origin("b")],
         evidence: vec![evidence()],
     };
     let golden =
-        format!("03 ac02 ab02 07 09 8877665544332211 01 0807060504030201 01 01 027573 01 {B} 01 {B} 2a 08 dc0b");
+        format!("03 ac02 ab02 07 09 8877665544332211 01 0807060504030201 01 ac02 01 027573 01 {B} 01 {B} 2a 08 dc0b");
     assert_golden(&Sample::Plain(Plain::Ping(ping)), &golden);
 }
 
@@ -139,7 +140,7 @@ fn push() {
 #[test]
 fn want_and_chunk() {
     let context = context();
-    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 ad02 05");
+    let encoded = format!("02 {A} 03 {B} ac02 01 0163 02 0100000000000000 01 {B} 02 ad02 ae02 05");
     let want = Sample::Plain(Plain::Want(7, context.clone(), vec![evidence()]));
     assert_golden(&want, &format!("05 07 {encoded} 01 {B} 2a 08 dc0b"));
 
@@ -177,7 +178,9 @@ fn health_query_and_report() {
 
 #[test]
 fn drain_and_goodbye() {
-    assert_golden(&Sample::Plain(Plain::Drain("orders-1".to_owned(), 301)), "0b 086f72646572732d31 ad02");
+    assert_golden(&Sample::Plain(Plain::Drain("orders-1".to_owned(), 301)), "0b 086f72646572732d31 ad02 00");
+    let maintenance = Plain::Maintenance("orders-1".to_owned(), 301, ("disk".to_owned(), 1_000, 7, 300));
+    assert_golden(&Sample::Plain(maintenance), "0b 086f72646572732d31 ad02 01 046469736b e807 07 ac02");
     assert_golden(&Sample::Plain(Plain::Revoke(vec![("t/a".to_owned(), 1, 301)])), "10 01 03742f61 01 ad02");
     assert_golden(&Sample::Plain(Plain::Goodbye(true)), "0c 01");
     assert_golden(&Sample::Plain(Plain::Goodbye(false)), "0c 00");

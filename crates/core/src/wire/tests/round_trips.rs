@@ -36,8 +36,14 @@ fn assert_decoded(decoded: &Message<'_>, plain: &Plain) {
         ) => {
             assert_eq!((query, about, state, evidence), (number, node, seen, expected));
         }
-        (Message::Drain { id, drain }, Plain::Drain(member, mark)) => {
+        (Message::Drain { id, drain, maintenance: None }, Plain::Drain(member, mark)) => {
             assert_eq!((*id, drain), (member.as_str(), mark));
+        }
+        (Message::CheckReport { id, check, status, output }, Plain::CheckReport(member, sent)) => {
+            assert_eq!((*id, *check, status, *output), (member.as_str(), "c", sent, "fine"));
+        }
+        (Message::Drain { id, drain, maintenance: Some(found) }, Plain::Maintenance(member, mark, sent)) => {
+            assert_eq!((*id, drain, *found), (member.as_str(), mark, samples::maintenance(sent)));
         }
         (Message::Goodbye { leaving }, Plain::Goodbye(sent)) => assert_eq!(leaving, sent),
         (Message::Search { query, dots }, Plain::Search(number, sent)) => assert_eq!((query, dots), (number, sent)),

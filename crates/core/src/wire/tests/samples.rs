@@ -1,8 +1,11 @@
 //! Messages with arbitrary content within the bounds of the format.
 
 use crate::liveness::Inferred;
-use crate::member::{ClientProcess, Deployment, Metadata, Origin, Record, RecordKind, Space, Status};
-use crate::time::Duration;
+use crate::member::{
+    Check, CheckResult, Checks, ClientProcess, Deployment, Health, HttpProbe, LASTS_MAX, Metadata, Origin, Probe,
+    ProbeTls, Record, RecordKind, Space, Status, health_of,
+};
+use crate::time::{Clock, Duration};
 use crate::version::{Dot, Incarnation, NodeId, OriginId, VectorClock};
 use crate::wire::*;
 use convoke_base::Revocation;
@@ -47,6 +50,9 @@ pub(super) enum Plain {
     HealthQuery(u64, NodeId),
     HealthReport(u64, NodeId, LinkState, Option<EvidenceItem>),
     Drain(String, u32),
+    CheckReport(String, Health),
+    /// Reason, time, end and age in ms.
+    Maintenance(String, u32, (String, u64, u64, u64)),
     Goodbye(bool),
     Search(u64, Vec<Dot>),
     SearchReport(u64, bool, bool),
@@ -78,7 +84,15 @@ impl Plain {
             }
             Plain::Drain(_, drain) => {
                 let Plain::Drain(id, _) = self else { unreachable!("matched above") };
-                Message::Drain { id, drain }
+                Message::Drain { id, drain, maintenance: None }
+            }
+            Plain::Maintenance(_, drain, _) => {
+                let Plain::Maintenance(id, _, parts) = self else { unreachable!("matched above") };
+                Message::Drain { id, drain, maintenance: Some(maintenance(parts)) }
+            }
+            Plain::CheckReport(_, status) => {
+                let Plain::CheckReport(id, _) = self else { unreachable!("matched above") };
+                Message::CheckReport { id, check: "c", status, output: "fine" }
             }
             Plain::Goodbye(leaving) => Message::Goodbye { leaving },
             Plain::Search(query, dots) => Message::Search { query, dots },
@@ -156,6 +170,10 @@ pub(super) fn deployment(service: &str, locality: &str, revision: &str) -> Arc<D
     Arc::new(Deployment { service: service.into(), locality: locality.into(), revision: revision.into() })
 }
 
+pub(super) fn maintenance((reason, lasts_ms, until, age): &(String, u64, u64, u64)) -> MaintenanceItem<'_> {
+    MaintenanceItem { reason, lasts_ms: *lasts_ms, until: *until, age: Duration::from_millis(*age) }
+}
+
 /// A plain live member of client `client` (nonce 7), written first by origin `a`.
 pub(super) fn record(id: &str) -> Record {
     Record {
@@ -166,6 +184,7 @@ pub(super) fn record(id: &str) -> Record {
         space: Space::Member,
         kind: RecordKind::Live,
         status: Status::Up,
+        health: Health::Passing,
         weight: 0,
         n: 1,
         claim: 1,
@@ -178,6 +197,8 @@ pub(super) fn record(id: &str) -> Record {
         address: SmolStr::default(),
         endpoints: Metadata::default(),
         metadata: Metadata::default(),
+        checks: None,
+        maintenance: None,
     }
 }
 
@@ -249,15 +270,15 @@ fn clock() -> impl Strategy<Value = VectorClock> {
 }
 
 pub(super) fn context() -> impl Strategy<Value = Context> {
-    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM), counter()).prop_map(
-        |(clock, retired, written_off, claim_floor, grace_ms)| Context {
+    (clock(), btree_map(node_id(), incarnation(), 0..3), clock(), up_to(MAX_CLAIM), up_to(MAX_CLAIM), counter())
+        .prop_map(|(clock, retired, written_off, claim_floor, agentless_floor, grace_ms)| Context {
             clock,
             retired,
             written_off,
             claim_floor,
+            agentless_floor,
             grace_ms,
-        },
-    )
+        })
 }
 
 fn evidence() -> impl Strategy<Value = EvidenceItem> {
@@ -287,8 +308,8 @@ fn hello() -> impl Strategy<Value = Hello> {
 fn ping() -> impl Strategy<Value = Ping> {
     let lists = (vec(".{0,8}", 0..3), vec(origin_id(), 0..4), vec(evidence(), 0..4));
     let hashes = (any::<u64>(), option::of(any::<u64>()));
-    (counter(), counter(), counter(), counter(), hashes, any::<bool>(), lists).prop_map(
-        |(seq, echo, liveness_counter, written, (context_hash, contents), serving, (regions, ask, evidence))| Ping {
+    (counter(), counter(), counter(), counter(), hashes, (any::<bool>(), counter()), lists).prop_map(
+        |(seq, echo, liveness_counter, written, (context_hash, contents), (serving, sessions), lists)| Ping {
             seq,
             echo,
             liveness_counter,
@@ -296,9 +317,10 @@ fn ping() -> impl Strategy<Value = Ping> {
             context_hash,
             contents,
             serving,
-            regions,
-            ask,
-            evidence,
+            sessions,
+            regions: lists.0,
+            ask: lists.1,
+            evidence: lists.2,
         },
     )
 }
@@ -307,13 +329,57 @@ fn pairs() -> impl Strategy<Value = Metadata> {
     btree_map(".{0,6}", ".{0,200}", 0..4).prop_map(|map| Metadata::from_map(&map))
 }
 
+fn health() -> impl Strategy<Value = Health> {
+    (0..Health::ALL.len()).prop_map(|at| Health::ALL[at])
+}
+
+/// Checks of each kind, and the health that ended a member.
+fn checks() -> impl Strategy<Value = (Option<Arc<Checks>>, Health)> {
+    let tls = || ProbeTls { server_name: "n".into(), skip_verify: true };
+    let http = HttpProbe {
+        url: "https://h/".into(),
+        method: "HEAD".into(),
+        headers: [("a".to_owned(), "b".to_owned())].into(),
+        body: "x".into(),
+        expected_status: vec![(200, 204), (404, 404)],
+        body_contains: "ok".into(),
+        tls: tls(),
+    };
+    let grpc = |tls| Probe::Grpc { address: "h:1".into(), service: "s".into(), tls };
+    let probe = prop_oneof![
+        Just(Probe::Http(Box::new(http))),
+        Just(Probe::Tcp { address: "h:2".into() }),
+        Just(grpc(None)),
+        Just(grpc(Some(tls()))),
+        (1..u64::MAX).prop_map(|ttl_ms| Probe::Ttl { ttl_ms }),
+    ];
+    let result = (health(), ".{0,50}", any::<u64>());
+    let check = (".{1,9}", probe, counter(), result).prop_map(|(id, probe, time, (status, output, since))| {
+        let times = Check { interval_ms: time, timeout_ms: time / 2, initial_delay_ms: 3, ..Check::new(id, probe) };
+        let check = Check { deregister_critical_after_ms: time, failures_before_critical: 3, initial: status, ..times };
+        (check, CheckResult::new(status, &output, since))
+    });
+    (vec(check, 0..4), health()).prop_map(|(checks, ended_by)| {
+        let (definitions, results): (Vec<Check>, Vec<CheckResult>) = checks.into_iter().unzip();
+        (Checks::new(definitions.into(), results), ended_by)
+    })
+}
+
+fn maintenance_parts() -> impl Strategy<Value = (String, u64, u64, u64)> {
+    (".{0,20}", 0..=LASTS_MAX.as_millis() as u64, any::<u64>(), 0..1_000_000_u64)
+}
+
 fn stated() -> impl Strategy<Value = Record> {
     let marks = (any::<bool>(), any::<bool>(), any::<bool>(), any::<u16>(), 0..=u32::MAX / 2);
     let numbers = (1..=COUNTER_MAX, up_to(MAX_CLAIM), counter(), any::<u32>(), counter(), any::<u64>(), any::<u64>());
     let client = (".{0,20}", any::<u64>());
     let texts = (".{1,30}", ".{0,10}", ".{0,10}", ".{0,10}", ".{0,20}");
-    (marks, origin_id(), numbers, client, texts, pairs(), pairs()).prop_map(
-        |(marks, origin, numbers, (client, nonce), texts, endpoints, metadata)| {
+    let drained = option::of(maintenance_parts());
+    (marks, origin_id(), numbers, client, texts, (pairs(), pairs()), checks(), drained).prop_map(
+        |(marks, origin, numbers, (client, nonce), texts, (endpoints, metadata), (checks, ended_by), drained)| {
+            // The clock of the tests is at zero: a record cannot have an age.
+            let drained = drained.map(|(reason, lasts, until, _)| (reason, lasts, until, 0));
+            let held = drained.as_ref().map(|parts| maintenance(parts).to_maintenance(Clock::default()));
             let (name, left, down, weight, drain) = marks;
             let (n, claim, seq, tag, before, created, since) = numbers;
             let (id, service, locality, revision, address) = texts;
@@ -337,6 +403,9 @@ fn stated() -> impl Strategy<Value = Record> {
                 address: SmolStr::new(address),
                 endpoints,
                 metadata,
+                health: if left { ended_by } else { health_of(checks.as_ref()) },
+                checks: checks.filter(|_| !left),
+                maintenance: held.map(Arc::new),
             }
         },
     )
@@ -390,7 +459,10 @@ pub(super) fn plain() -> impl Strategy<Value = Plain> {
         (any::<u64>(), node_id()).prop_map(|(query, about)| Plain::HealthQuery(query, about)),
         (any::<u64>(), node_id(), prop::sample::select(states.to_vec()), option::of(evidence()))
             .prop_map(|(query, about, state, evidence)| Plain::HealthReport(query, about, state, evidence)),
+        (".{0,40}", health()).prop_map(|(id, status)| Plain::CheckReport(id, status)),
         (".{0,40}", 0..=u32::MAX / 2).prop_map(|(id, drain)| Plain::Drain(id, drain)),
+        (".{0,40}", 0..=u32::MAX / 2, maintenance_parts())
+            .prop_map(|(id, drain, parts)| Plain::Maintenance(id, drain, parts)),
         any::<bool>().prop_map(Plain::Goodbye),
         (any::<u64>(), vec((origin_id(), counter()), 0..4)).prop_map(|(query, dots)| {
             Plain::Search(query, dots.into_iter().map(|(origin, n)| Dot { origin, n }).collect())

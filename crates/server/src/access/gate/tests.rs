@@ -45,6 +45,19 @@ fn headers(shown: &[(HeaderName, &str)]) -> HeaderMap {
 }
 
 impl Fixture {
+    fn token(&self, subject: &str) -> String {
+        let grants = ["read service:*".to_owned()];
+        let new = NewToken {
+            subject,
+            audience: "convoke",
+            grants: &grants,
+            issued_at: unix_seconds(),
+            ttl: 3_600,
+            id: [7; 16],
+        };
+        issue(&self.key, &new).unwrap().0.secret().to_owned()
+    }
+
     /// Returns the name of the caller, or the code of the rejection.
     fn caller(&self, connection: &ClientConnection, shown: &[(HeaderName, &str)]) -> Result<String, ErrorCode> {
         let caller = self.gate.authenticate(connection, &headers(shown)).map_err(|error| error.code)?;
@@ -56,16 +69,7 @@ impl Fixture {
 #[test]
 fn the_gate_refuses_tokens_on_plain_connections_from_other_machines() {
     let fixture = fixture();
-    let grants = ["read service:*".to_owned()];
-    let new = NewToken {
-        subject: "alice",
-        audience: "convoke",
-        grants: &grants,
-        issued_at: unix_seconds(),
-        ttl: 3_600,
-        id: [7; 16],
-    };
-    let token = issue(&fixture.key, &new).unwrap().0.secret().to_owned();
+    let token = fixture.token("alice");
     let bearer = format!("Bearer {token}");
     let shown = [(header::AUTHORIZATION, bearer.as_str())];
     let alice = Ok("token/alice".to_owned());
@@ -98,6 +102,10 @@ fn only_nodes_are_believed_about_the_callers_of_forwarded_requests() {
         assert_eq!(fixture.caller(&agent, shown), Err(ErrorCode::PermissionDenied));
         assert_eq!(fixture.caller(&with(None), shown), Err(ErrorCode::Unauthenticated));
     }
+    // With a token, the header has no effect.
+    let bearer = format!("Bearer {}", fixture.token("app"));
+    let shown = [(header::AUTHORIZATION, bearer.as_str()), (ON_BEHALF, "agent-1")];
+    assert_eq!(fixture.caller(&with(None), &shown), Ok("token/app".to_owned()));
     // A certificate without a rule in the policy has no rights, whoever names it.
     let unknown = [(FORWARDED, "n1"), (ON_BEHALF, "stranger")];
     let caller = fixture.gate.authenticate(&node, &headers(&unknown));

@@ -14,6 +14,7 @@ use crate::service::ClientConnection as OuterConnection;
 use crate::surface::Surface;
 use convoke_access::Verb;
 use convoke_convert::{AttachSettings, AttachState, Calls, Registrations};
+use convoke_core::node::AttachMember;
 use convoke_node::{ClientConnection, Delivery};
 use convoke_proto::{Error, ErrorCode, v1};
 use futures_core::Stream;
@@ -219,8 +220,8 @@ impl Stream for AttachStream {
 struct Checked<'a>(&'a Surface, &'a Caller);
 
 impl Registrations for Checked<'_> {
-    fn register(&self, id: &str, service: &str, takeover: bool) -> Result<(), Error> {
-        self.0.check_registration(self.1, id, service, takeover)
+    fn register(&self, member: &AttachMember) -> Result<(), Error> {
+        self.0.check_registration(self.1, &member.spec, member.takeover)
     }
 
     fn unregister(&self, id: &str) -> Result<(), Error> {

@@ -115,7 +115,7 @@ pub(crate) async fn register(
 ) -> Result<Response, HttpError> {
     let operation = query.map_err(HttpError::into_error).and_then(|Query(query)| {
         let spec = with_id(parse(&raw.body)?, id)?;
-        surface.check_registration(&caller, &spec.id, &spec.service, query.takeover.0)?;
+        surface.check_registration(&caller, &spec, query.takeover.0)?;
         Ok(SessionOperation::Register(Arc::new(AttachMember { spec, takeover: query.takeover.0 })))
     });
     run(&surface, &session, operation, &raw).await
@@ -193,7 +193,7 @@ struct HeartbeatResponse {
     /// The members of the session, if this request attached it to this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<Vec<String>>,
-    /// Members that other clients took over.
+    /// Members that the session lost: other clients took them over, or they expired at another node (C20).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     taken_over: Vec<String>,
 }

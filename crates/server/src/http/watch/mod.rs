@@ -18,8 +18,7 @@ use ::http::{HeaderMap, header};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_core::member::Space;
-use convoke_core::node::{Resume, WatchSelection};
+use convoke_core::node::Resume;
 use events::Events;
 use held::Held;
 use position::{Position, Scope};
@@ -40,9 +39,9 @@ pub(crate) async fn watch(
     connection: Option<Extension<Arc<ClientConnection>>>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    let filter = caller.readable(convert::filter(&query.filter)?);
+    let interest = caller.watched(convert::filter(&query.filter)?);
     let permit = Gates::enter(&surface.gates.watchers, "watchers", surface.config.limits.http_watchers)?;
-    let scope = Scope::of(&filter);
+    let scope = Scope::of(&interest.filter);
     let (position, held, reset) = resume(scope, &headers);
     let resume = match &position {
         Position::Start => Resume::Fresh,
@@ -51,8 +50,7 @@ pub(crate) async fn watch(
         }
     };
     let watcher =
-        Watcher::new("http", connection.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &filter);
-    let interest = WatchSelection { space: Space::Member, filter };
+        Watcher::new("http", connection.as_deref().map(Arc::as_ref), headers.get(header::USER_AGENT), &interest.filter);
     let watch = surface.node.watch_marked(interest, resume).await.map_err(rejected)?;
     let watching = surface.watchers.enter(watcher);
     let events = Events::new(watch, scope, (position, held), reset, &surface, (permit, watching));

@@ -14,7 +14,8 @@ mod window;
 pub(crate) use shared::SharedFeeds;
 pub(crate) use wanted::{WantedWatch, event_position, wanted};
 
-use super::{LogService, compacted_error};
+use super::{LogService, WatchPermit, compacted_error};
+use crate::service::ClientConnection;
 use convoke_log::history::{Compacted, EventPosition};
 use convoke_proto::v1::key_watch_response::Message;
 use convoke_proto::{Error, ErrorCode, v1};
@@ -24,7 +25,6 @@ use shared::SharedSource;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wanted::wire_position;
 use window::Behind;
@@ -158,7 +158,7 @@ pub(crate) struct Feed {
     /// Watches whose progress is to be sent.
     marks: VecDeque<usize>,
     mark_at: Instant,
-    _permit: OwnedSemaphorePermit,
+    _permit: WatchPermit,
 }
 
 impl Feed {
@@ -168,8 +168,9 @@ impl Feed {
         source: Source,
         wanted: Vec<WantedWatch>,
         progress: Duration,
+        connection: Option<&Arc<ClientConnection>>,
     ) -> Result<Feed, Error> {
-        let permit = service.enter_watch()?;
+        let permit = service.enter_watch(connection, wanted.len())?;
         let ahead = wanted.iter().filter_map(|watch| watch.from).map(|from| from.revision).max().unwrap_or(0);
         let revision = source.reached(service, ahead).await?;
         let now = EventPosition::start_of(revision + 1);

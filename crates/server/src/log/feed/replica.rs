@@ -31,11 +31,12 @@ impl ReplicaSource {
         self.service.handle.local().map_err(|why| self.service.rejected(&why))
     }
 
-    /// Returns the revision once it has reached a position, which another replica may have reported.
+    /// Returns the revision once it has reached a position, which another replica may have reported. A new replica has no state
+    /// before its first entry, or the snapshot of the leader: its watches would start with an empty store.
     pub(super) async fn reached(&self, revision: u64) -> Result<u64, Error> {
         let machine = loop {
             let machine = self.machine()?;
-            if revision <= machine.keys().revision() + 1 {
+            if machine.applied().index > 0 && revision <= machine.keys().revision() + 1 {
                 break machine;
             }
             let index = machine.applied().index;

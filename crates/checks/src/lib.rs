@@ -1,0 +1,20 @@
+//! Runs the health checks of the members that a node owns (HC1 to HC6).
+//!
+//! [`Schedule`] decides when a check runs and what its results mean; it takes time as an argument and performs no I/O.
+//! [`run`] connects it with the node and with the network. It must not know where members are registered, or why this node
+//! owns them: the core says which checks are its own.
+
+mod config;
+mod counters;
+mod guard;
+mod probe;
+mod runner;
+mod schedule;
+mod state;
+mod tls;
+
+pub use config::{CheckerConfig, ConfigError};
+pub use counters::CheckCounters;
+pub use guard::Guard;
+pub use runner::{Checker, run};
+pub use schedule::{CheckAction, RunId, RunResult, Schedule};

@@ -1,0 +1,29 @@
+//! Consul's HTTP API in terms of Convoke (docs/consul.md): how values are spelled, what a member looks like as a service
+//! instance, and filters. Pure: the modules of the server that answer requests use it.
+
+mod duration;
+mod fields;
+mod filter;
+mod flag;
+mod index;
+mod instance;
+mod kv;
+mod session;
+pub mod show;
+
+pub use duration::{InvalidDuration, format_duration, parse_duration};
+pub use fields::Fields;
+pub use filter::{Expression, FILTER_BYTES_MAX};
+pub use flag::parse_bool;
+pub use index::{index_of, index_of_bytes};
+pub use instance::{
+    AGENTLESS_NODE, Instance, InvalidInstance, NODE_KEY, NODE_RECORDS, NodeRecord, Weights, member_id, split_member_id,
+};
+pub use kv::{
+    Blocked, KvOp, OpError, OpOutcome, Pair, PairView, Plan, TXN_OPERATIONS_MAX, TxnEntry, TxnError, TxnInput, Verb,
+    evaluate, keys_up_to, parse_txn,
+};
+pub use session::{
+    Behavior, ConsulSessionId, Description, InvalidSessionId, LOCK_DELAY_MAX, NODE_CHECK, NewSession, SESSION_TTL_MAX,
+    SESSION_TTL_MIN, SessionRefusal, SessionRow, Ttl, sessions_index,
+};

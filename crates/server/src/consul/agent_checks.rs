@@ -1,0 +1,137 @@
+//! `/v1/agent/check`: checks of service instances, and what applications report about them.
+
+use super::answer::done;
+use super::body::RawBody;
+use super::changes::Changes;
+use super::check_definition::{check_definition, named};
+use super::failure::Failure;
+use super::params::Params;
+use super::registry::Row;
+use crate::access::Caller;
+use crate::http::Segments;
+use crate::surface::Surface;
+use axum::extract::State;
+use axum::response::Response;
+use convoke_consul::Fields;
+use convoke_core::filter::Health;
+use convoke_core::member::{Check, Probe};
+use convoke_core::node::CheckReport;
+use std::sync::Arc;
+
+type Shared = State<Arc<Surface>>;
+type Answer = Result<Response, Failure>;
+
+/// `PUT /v1/agent/check/register`: adds a check to a service instance.
+pub(crate) async fn register(State(surface): Shared, caller: Caller, RawBody(body): RawBody) -> Answer {
+    let fields = Fields::parse(&body).map_err(Failure::bad)?;
+    let definition = check_definition(fields)?;
+    if definition.name.is_empty() {
+        return Err(Failure::bad("Missing check name"));
+    }
+    if definition.service_id.is_empty() {
+        let message =
+            "Convoke does not offer checks of nodes: name a service instance in ServiceID; see docs/consul.md";
+        return Err(Failure::server(message));
+    }
+    let changes = Changes { surface: &surface, caller: &caller };
+    let Some(row) = changes.instance(&definition.service_id)? else {
+        return Err(Failure::server(format!("ServiceID {:?} does not exist", definition.service_id)));
+    };
+    // Consul's default is the name.
+    let id = if definition.id.is_empty() { definition.name.clone() } else { definition.id.clone() };
+    let mut added = named(vec![definition], &row.instance.service, &row.instance.id);
+    added.iter_mut().for_each(|check| check.id.clone_from(&id));
+    let mut checks = definitions(&row);
+    checks.retain(|check| check.id != id);
+    checks.extend(added);
+    changes.register_again(&row, checks).await?;
+    Ok(done())
+}
+
+/// `PUT /v1/agent/check/deregister/{id}`
+pub(crate) async fn deregister(State(surface): Shared, caller: Caller, Segments(id): Segments<String>) -> Answer {
+    let changes = Changes { surface: &surface, caller: &caller };
+    // As in Consul, it is no error if there is none.
+    if let Some(row) = with_check(&changes, &id)? {
+        let mut checks = definitions(&row);
+        checks.retain(|check| check.id != id);
+        changes.register_again(&row, checks).await?;
+    }
+    Ok(done())
+}
+
+/// `PUT /v1/agent/check/pass/{id}`
+pub(crate) async fn pass(
+    State(surface): Shared,
+    caller: Caller,
+    Segments(id): Segments<String>,
+    params: Params,
+) -> Answer {
+    report(&surface, &caller, &id, Health::Passing, params.get("note").unwrap_or_default()).await
+}
+
+/// `PUT /v1/agent/check/warn/{id}`
+pub(crate) async fn warn(
+    State(surface): Shared,
+    caller: Caller,
+    Segments(id): Segments<String>,
+    params: Params,
+) -> Answer {
+    report(&surface, &caller, &id, Health::Warning, params.get("note").unwrap_or_default()).await
+}
+
+/// `PUT /v1/agent/check/fail/{id}`
+pub(crate) async fn fail(
+    State(surface): Shared,
+    caller: Caller,
+    Segments(id): Segments<String>,
+    params: Params,
+) -> Answer {
+    report(&surface, &caller, &id, Health::Critical, params.get("note").unwrap_or_default()).await
+}
+
+/// `PUT /v1/agent/check/update/{id}`
+pub(crate) async fn update(
+    State(surface): Shared,
+    caller: Caller,
+    Segments(id): Segments<String>,
+    RawBody(body): RawBody,
+) -> Answer {
+    let mut fields = Fields::parse(&body).map_err(Failure::bad)?;
+    let (status, output) = (fields.text("Status"), fields.text("Output"));
+    let (status, output) = (status.map_err(Failure::bad)?, output.map_err(Failure::bad)?);
+    fields.end().map_err(Failure::bad)?;
+    let status = Health::parse(&status).ok_or_else(|| Failure::bad(format!("Invalid check status: '{status}'")))?;
+    report(&surface, &caller, &id, status, &output).await
+}
+
+async fn report(surface: &Arc<Surface>, caller: &Caller, id: &str, status: Health, output: &str) -> Answer {
+    let changes = Changes { surface, caller };
+    let is_ttl =
+        |row: &Row| definitions(row).iter().any(|check| check.id == id && matches!(check.probe, Probe::Ttl { .. }));
+    let Some(row) = with_check(&changes, id)?.filter(is_ttl) else {
+        return Err(Failure::server(format!("CheckID {id:?} does not have associated TTL")));
+    };
+    let report = CheckReport { id: row.member.id().into(), check: id.into(), status, output: output.to_owned() };
+    surface.report_check(caller, None, report).await?;
+    Ok(done())
+}
+
+/// Returns the instance with a check: one of this agent first, else the only one, else an error that lists them.
+fn with_check(changes: &Changes<'_>, id: &str) -> Result<Option<Row>, Failure> {
+    let mut found = changes.registry().all()?;
+    found.retain(|row| definitions(row).iter().any(|check| check.id == id));
+    if let Some(own) = found.iter().position(|row| row.instance.node == changes.agent()) {
+        return Ok(Some(found.swap_remove(own)));
+    }
+    if found.len() > 1 {
+        let at: Vec<&str> = found.iter().map(|row| row.instance.node.as_str()).collect();
+        let message = format!("CheckID {id:?} exists at several nodes ({}) and not at this one", at.join(", "));
+        return Err(Failure::server(message));
+    }
+    Ok(found.pop())
+}
+
+fn definitions(row: &Row) -> Vec<Check> {
+    row.member.checks().map(|checks| checks.definitions().to_vec()).unwrap_or_default()
+}

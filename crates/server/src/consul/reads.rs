@@ -1,0 +1,158 @@
+//! What reads of the registry have in common: parameters, filters, blocking, and the index of the result.
+
+use super::answer::{json, json_text, with_index};
+use super::blocking::{Source, Waiter, blocking};
+use super::failure::Failure;
+use super::params::{Params, ReadOptions};
+use super::registry::{Registry, datacenter};
+use crate::access::Caller;
+use crate::http::Connection;
+use crate::surface::Surface;
+use ::http::request::Parts;
+use axum::extract::FromRequestParts;
+use axum::response::Response;
+use convoke_consul::{Expression, NODE_RECORDS, index_of_bytes};
+use convoke_core::member::NODE_SERVICE;
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A read of the registry.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) surface: Arc<Surface>,
+    pub(crate) params: Params,
+    pub(crate) options: ReadOptions,
+    waiter: Waiter,
+}
+
+/// The part of the registry that a result depends on.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Service(String),
+    All,
+}
+
+/// A result, and when the newest record in it was written (UNIX ms).
+#[derive(Debug)]
+pub(crate) struct Found<T> {
+    pub(crate) newest_ms: u64,
+    pub(crate) shown: T,
+}
+
+impl FromRequestParts<Arc<Surface>> for Read {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, surface: &Arc<Surface>) -> Result<Read, Failure> {
+        let Ok(params) = Params::from_request_parts(parts, surface).await;
+        let Ok(connection) = Connection::from_request_parts(parts, surface).await;
+        let caller = Caller::of(&parts.extensions)?;
+        check_datacenter(surface, params.text("dc"))?;
+        let options = params.read_options()?;
+        Ok(Read { surface: surface.clone(), params, options, waiter: Waiter { caller, connection } })
+    }
+}
+
+/// There is one datacenter: the cluster.
+pub(crate) fn check_datacenter(surface: &Surface, wanted: Option<&str>) -> Result<(), Failure> {
+    match wanted {
+        Some(wanted) if !wanted.is_empty() && !wanted.eq_ignore_ascii_case(&datacenter(surface)) => {
+            Err(Failure::server("No path to datacenter"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Read {
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.waiter.caller
+    }
+
+    pub(crate) fn registry(&self) -> Registry<'_> {
+        Registry { surface: &self.surface, caller: self.caller(), mode: self.options.consistency }
+    }
+
+    /// Compiles the parameter `filter`. `fields` are the names that a selector may begin with.
+    pub(crate) fn filter(&self, fields: &[&str]) -> Result<Option<Expression>, Failure> {
+        self.params.text("filter").map(|text| Expression::parse(text, fields)).transpose().map_err(Failure::server)
+    }
+
+    /// Answers without an index, for what belongs to this node alone.
+    pub(crate) fn plain(&self, shown: &impl Serialize) -> Response {
+        json(self.options.pretty, shown)
+    }
+
+    /// Answers with the result of `find`. A blocking query waits for another result.
+    pub(crate) async fn answer<T: Serialize + Send>(
+        &self,
+        part: Part,
+        find: impl Fn(&Registry<'_>) -> Result<Found<T>, Failure> + Send + Sync,
+    ) -> Result<Response, Failure> {
+        let surface = &self.surface;
+        let mut changes = surface.node.changes();
+        // Marked as seen before the registry is read, so that no change is missed.
+        let seen = *changes.borrow_and_update();
+        let mut source = RegistrySource { read: self, part, find, changes, seen };
+        let (index, shown) = blocking(surface, &self.waiter, &self.options, &mut source).await?;
+        Ok(with_index(json(self.options.pretty, &shown), surface, &self.options, index))
+    }
+}
+
+struct RegistrySource<'a, F> {
+    read: &'a Read,
+    part: Part,
+    find: F,
+    changes: watch::Receiver<u64>,
+    /// Number of the last change that was seen.
+    seen: u64,
+}
+
+impl<T, F> Source for RegistrySource<'_, F>
+where
+    T: Serialize + Send,
+    F: Fn(&Registry<'_>) -> Result<Found<T>, Failure> + Send + Sync,
+{
+    type Result = T;
+
+    async fn read(&mut self) -> Result<(u64, T), Failure> {
+        let Found { newest_ms, shown } = (self.find)(&self.read.registry())?;
+        let text = json_text(false, &shown);
+        Ok((index_of_bytes(newest_ms, &text), shown))
+    }
+
+    async fn changed(&mut self) {
+        loop {
+            if self.changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let after = self.seen;
+            self.seen = *self.changes.borrow_and_update();
+            if self.part.concerns(&self.read.surface, after, self.seen) {
+                return;
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Whether the changes `after` a number, up to `last`, can change a result.
+    fn concerns(&self, surface: &Surface, after: u64, last: u64) -> bool {
+        let Part::Service(service) = self else { return true };
+        let changes = surface.node.changes_after(after);
+        // Changes that are not kept any more may have been of this service.
+        let complete = changes.len() as u64 >= last.saturating_sub(after);
+        !complete
+            || changes.iter().any(|change| {
+                let changed = change.member.service();
+                // Results contain the node of a service.
+                changed == service || changed == NODE_SERVICE || changed == NODE_RECORDS
+            })
+    }
+}
+
+/// Keeps the rows that a filter selects.
+pub(crate) fn filtered<T: Serialize>(rows: Vec<T>, filter: Option<&Expression>) -> Vec<T> {
+    let Some(filter) = filter else { return rows };
+    let selected = |row: &T| serde_json::to_value(row).is_ok_and(|row| filter.matches(&row));
+    rows.into_iter().filter(selected).collect()
+}

@@ -1,0 +1,213 @@
+//! Consul's HTTP API under `/v1`.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
+mod support;
+
+use support::Served;
+use support::access::Keys;
+use support::http::{open, request};
+
+fn concrete(path: &str) -> String {
+    path.replace("{*key}", "a/b").replace(['{', '}'], "")
+}
+
+async fn status(served: &Served, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    let answer = served.send(method, path, headers, "").await;
+    (answer.status.into(), answer.body_text())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_and_methods_without_a_route_are_answered_as_consul_does() {
+    let served = Served::alone().await;
+    assert_eq!(status(&served, "GET", "/v1/invented", &[]).await, (404, String::new()));
+    let (code, text) = status(&served, "GET", "/v1/connect/ca/roots", &[]).await;
+    assert_eq!(code, 404);
+    assert_eq!(text, "Convoke does not offer service mesh (Connect); see docs/consul.md");
+    let answer = served.send("POST", "/v1/status/leader", &[], "").await;
+    assert_eq!((u16::from(answer.status), answer.body_text().as_str()), (405, "method POST not allowed"));
+    assert_eq!(answer.headers["allow"], "OPTIONS,GET");
+    assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
+    let answer = served.send("OPTIONS", "/v1/status/leader", &[], "").await;
+    assert_eq!((u16::from(answer.status), &answer.headers["allow"]), (200, &"OPTIONS,GET".parse().unwrap()));
+}
+
+/// Enumerates the table of routes, so that no route can be forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_needs_its_permission_and_accepts_the_token_in_three_places() {
+    let keys = Keys::new();
+    let auth = keys.config(&[]);
+    let served = Served::start("n0", &[], |_| {}, |server| server.auth = Some(auth)).await;
+    let nothing = keys.token("nobody", &[]);
+    for (method, path, needed) in convoke_server::consul_route_permissions() {
+        assert!(!needed.is_empty(), "{method} {path}: no route is public");
+        let path = concrete(path);
+        let denied = (403, "Permission denied".to_owned());
+        assert_eq!(status(&served, &method, &path, &[]).await, denied, "{method} {path}");
+        let (verb, kind) = needed[0];
+        let grant = if kind.is_named() { format!("{verb} {kind}:*") } else { format!("{verb} {kind}") };
+        let token = keys.token("alice", &[&grant]);
+        let bearer = |token: &str| format!("Bearer {token}");
+        for (token, opens) in [(&nothing, false), (&token, true)] {
+            for headers in [("x-consul-token", token.clone()), ("authorization", bearer(token))] {
+                let mut sender = open(served.address()).await;
+                let sent = request(&method, &path, &[(headers.0, &headers.1)], "{}");
+                let found = sender.send_request(sent).await.unwrap().status();
+                assert_eq!(found != 403, opens, "{grant}: {method} {path}: {found}");
+            }
+            let mut sender = open(served.address()).await;
+            let sent = request(&method, &format!("{path}?token={token}"), &[], "{}");
+            let found = sender.send_request(sent).await.unwrap().status();
+            assert_eq!(found != 403, opens, "{grant}: {method} {path}?token=: {found}");
+        }
+    }
+}
+
+const REGISTER: &str = "/v1/agent/service/register";
+
+fn index(answer: &support::http::Answer) -> u64 {
+    answer.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
+}
+
+async fn register(served: &Served, body: &str) {
+    let answer = served.put(REGISTER, body).await;
+    assert_eq!(u16::from(answer.status), 200, "{answer:?}");
+}
+
+/// Waits until a node shows this number of instances.
+async fn shows(served: &Served, service: &str, count: usize) {
+    for _ in 0..600 {
+        let rows = served.get(&format!("/v1/catalog/service/{service}")).await.ok();
+        if rows.as_array().unwrap().len() == count {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("{service} has not {count} instances");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocking_query_returns_with_the_change() {
+    let served = std::sync::Arc::new(Served::alone().await);
+    register(&served, r#"{"Name":"web","ID":"w1"}"#).await;
+    let first = served.get("/v1/health/service/web").await;
+    // Nothing changes: the same index after the wait. Changes of other services do not end it.
+    let path = format!("/v1/health/service/web?index={}&wait=300ms", index(&first));
+    let (same, ()) = tokio::join!(served.get(&path), register(&served, r#"{"Name":"other"}"#));
+    assert_eq!((index(&same), &same.body), (index(&first), &first.body));
+    let begun = std::time::Instant::now();
+    let path = format!("/v1/health/service/web?index={}&wait=10m", index(&first));
+    let asked = served.clone();
+    let waiting = tokio::spawn(async move { asked.get(&path).await });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished());
+    register(&served, r#"{"Name":"web","ID":"w2"}"#).await;
+    let changed = waiting.await.unwrap();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(60));
+    assert_ne!(index(&changed), index(&first));
+    assert_eq!(changed.ok().as_array().unwrap().len(), 2);
+}
+
+/// A client behind a balancer asks another node each time. It neither spins nor misses a change.
+#[tokio::test(flavor = "multi_thread")]
+async fn indexes_are_equal_at_every_node() {
+    let cluster = Served::cluster(2).await;
+    let (mut last, mut queries, mut changes) = (0, 0, 0);
+    for round in 0..4 {
+        register(&cluster[round % 2], &format!(r#"{{"Name":"web","ID":"w{round}"}}"#)).await;
+        changes += 1;
+        for served in &cluster {
+            shows(served, "web", round + 1).await;
+        }
+        // The client sees the change with its first query, and then waits at the other node.
+        for served in cluster.iter().cycle().skip(round).take(2) {
+            let answer = served.get(&format!("/v1/health/service/web?index={last}&wait=200ms")).await;
+            queries += 1;
+            last = index(&answer);
+            assert_eq!(answer.ok().as_array().unwrap().len(), round + 1);
+        }
+    }
+    assert_eq!(queries, 2 * changes, "one for the change and one for the wait");
+    let (one, other) = (cluster[0].get("/v1/health/service/web").await, cluster[1].get("/v1/health/service/web").await);
+    assert_eq!((index(&one), one.body), (index(&other), other.body));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_deregistered_at_any_node() {
+    let cluster = Served::cluster(3).await;
+    register(&cluster[0], r#"{"Name":"db"}"#).await;
+    shows(&cluster[2], "db", 1).await;
+    assert_eq!(cluster[2].put("/v1/agent/service/deregister/db", "").await.status, 200);
+    shows(&cluster[0], "db", 0).await;
+    // The same id at two nodes: the node itself knows which; another one does not guess.
+    register(&cluster[0], r#"{"Name":"web"}"#).await;
+    register(&cluster[1], r#"{"Name":"web"}"#).await;
+    for served in &cluster {
+        shows(served, "web", 2).await;
+    }
+    let refused = cluster[2].put("/v1/agent/service/deregister/web", "").await;
+    assert_eq!(refused.status, 500);
+    assert!(refused.body_text().contains("(n0, n1)"), "{refused:?}");
+    assert_eq!(cluster[1].put("/v1/agent/service/deregister/web", "").await.status, 200);
+    for served in &cluster {
+        shows(served, "web", 1).await;
+    }
+    assert_eq!(cluster[2].get("/v1/catalog/service/web").await.ok()[0]["Node"], "n0");
+    assert_eq!(cluster[2].put("/v1/catalog/deregister", r#"{"Node":"n0","ServiceID":"web"}"#).await.status, 200);
+    shows(&cluster[0], "web", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn native_members_are_services_of_their_node() {
+    let served = Served::alone().await;
+    let session = served.session("").await;
+    let member = r#"{"service":"orders","address":"10.0.0.1:80","metadata":{"zone":"a"}}"#;
+    served.put(&format!("{session}/members/o1"), member).await.ok();
+    served.put("/api/v1/services/orders/members/o2", r#"{"address":"10.0.0.2:80"}"#).await.ok();
+    let rows = served.get("/v1/health/service/orders?passing").await.ok();
+    let shown: Vec<_> =
+        rows.as_array().unwrap().iter().map(|row| (&row["Node"]["Node"], &row["Service"]["ID"])).collect();
+    assert_eq!(shown, [(&"agentless".into(), &"o2".into()), (&"n0".into(), &"o1".into())]);
+    assert_eq!(rows[1]["Service"]["Meta"]["zone"], "a");
+    assert_eq!((&rows[1]["Service"]["Address"], &rows[1]["Service"]["Port"]), (&"10.0.0.1".into(), &80.into()));
+    assert_eq!(rows[1]["Checks"][1]["Name"], "Convoke session");
+    // Its client is gone.
+    served.delete(&format!("{session}/members/o1")).await.ok();
+    shows(&served, "orders", 1).await;
+    // A service of Consul is a member with metadata.
+    register(&served, r#"{"Name":"web","Tags":["a"],"Address":"10.0.0.3","Port":81,"Meta":{"k":"v"}}"#).await;
+    let member = served.get("/api/v1/members/n0:web").await.ok();
+    assert_eq!((&member["service"], &member["address"]), (&"web".into(), &"10.0.0.3:81".into()));
+    assert_eq!(member["metadata"]["consul.tags"], r#"["a"]"#);
+    assert_eq!(member["metadata"]["k"], "v");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_own_listener_serves_nothing_else() {
+    let consul = |config: &mut convoke_server::Config| config.consul = Some("127.0.0.1:0".into());
+    let served = Served::start("n0", &[], |_| {}, consul).await;
+    let address = served.server.consul_address().unwrap();
+    for (path, status) in [("/v1/catalog/nodes", 200), ("/api/v1/status", 404), ("/metrics", 404), ("/ui/", 404)] {
+        let mut sender = open(address).await;
+        let found = sender.send_request(request("GET", path, &[], "")).await.unwrap().status();
+        assert_eq!(found, status, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_services_that_the_caller_may_not_read_are_left_out() {
+    let keys = Keys::new();
+    let auth = keys.config(&[]);
+    let served = Served::start("n0", &[], |_| {}, |server| server.auth = Some(auth)).await;
+    let all = keys.token("admin", &["register service:*", "read service:*"]);
+    let some = keys.token("reader", &["read service:web"]);
+    for name in ["web", "secret"] {
+        keys.send(&served, &all, "PUT", REGISTER, &format!(r#"{{"Name":"{name}"}}"#)).await;
+    }
+    let shown = keys.send(&served, &some, "GET", "/v1/catalog/services", "").await.ok();
+    assert_eq!(shown, serde_json::json!({"consul": [], "web": []}));
+    let checks = keys.send(&served, &some, "GET", "/v1/health/service/secret", "").await.ok();
+    assert_eq!(checks, serde_json::json!([]));
+    let refused = keys.send(&served, &some, "PUT", "/v1/agent/service/deregister/web", "").await;
+    assert_eq!((u16::from(refused.status), refused.body_text().as_str()), (403, "Permission denied"));
+}
