@@ -298,7 +298,7 @@ impl Node {
             None => Err(Rejection::new(ErrorCode::NotFound, format!("no node {node}")).field("node")),
             Some(peer) if peer.state == super::PeerState::Up => {
                 let message = format!("node {node} is connected; stop it first");
-                Err(Rejection::new(ErrorCode::InvalidArgument, message).field("node"))
+                Err(Rejection::new(ErrorCode::FailedPrecondition, message).field("node"))
             }
             Some(_) => {
                 self.peers.peers.remove(node);
