@@ -98,7 +98,7 @@ fn session() -> SessionId {
     let mut out = Output::default();
     node.begin(Time::ZERO, &mut out);
     let attach = Attach { client: "shop".to_owned(), nonce: 7, claim: 1, ..Attach::default() };
-    node.attach(Time::ZERO, 1, ConnId(1), &attach, &mut out).unwrap().session
+    node.attach(Time::ZERO, ConnId(1), &attach, &mut out).unwrap().session
 }
 
 fn rejection() -> Rejection {

@@ -10,8 +10,8 @@ mod support;
 use convoke_core::member::MetadataUpdate;
 use convoke_core::node::{ConnId, SessionId};
 use convoke_core::time::Duration;
+use support::Ids;
 use support::cluster::{Cluster, Traffic};
-use support::{Ids, WALL_MS};
 
 /// Nodes, virtual seconds of each measurement.
 const SIZES: [(usize, u64); 4] = [(3, 60), (10, 60), (50, 10), (200, 3)];
@@ -61,7 +61,7 @@ impl Load {
         let mut sessions = Vec::new();
         for index in 0..size {
             let request = support::attach(Ids::Short, index, PER_NODE);
-            let attached = cluster.with(index, |node, now, out| node.attach(now, WALL_MS, ConnId(0), &request, out));
+            let attached = cluster.with(index, |node, now, out| node.attach(now, ConnId(0), &request, out));
             sessions.push(attached.expect("a valid attach").session);
         }
         let mut load = Load { cluster, sessions, writes: 0, random: fastrand::Rng::with_seed(5) };

@@ -9,7 +9,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use mimalloc::MiMalloc;
 use support::cluster::Cluster;
-use support::{Ids, NOW, PER_SESSION, WALL_MS};
+use support::{Ids, NOW, PER_SESSION};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -41,7 +41,7 @@ fn register(bencher: Bencher<'_, '_>, held: usize) {
             for (number, member) in members.iter().enumerate() {
                 let session = sessions[number % sessions.len()];
                 seq += 1;
-                node.register(NOW, WALL_MS, session, seq, member, &mut out).expect("a valid member");
+                node.register(NOW, session, seq, member, &mut out).expect("a valid member");
             }
         });
 }

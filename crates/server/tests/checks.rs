@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::SystemTime;
 use support::access::{Keys, restricted};
 use support::{Served, quick};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -74,10 +75,17 @@ async fn shows(served: &Served, health: Health) {
     .await;
 }
 
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_follows_a_server_that_fails_and_recovers() {
     let (served, target) = (Served::alone().await, Target::start().await);
     target.answer(503);
+    let started = served.get("/api/v1/members").await.ok()["members"][0]["created"].as_u64().unwrap();
+    eventually("a later date", async || unix_ms() > started).await;
+    let registering = unix_ms();
     register(&served, json!([target.check()])).await;
     shows(&served, Health::Critical).await;
     eventually("the check ran", async || target.requests.load(Ordering::Relaxed) > 1).await;
@@ -105,6 +113,8 @@ async fn a_check_follows_a_server_that_fails_and_recovers() {
     let explained = served.get("/api/v1/members/w1/explain").await.ok();
     assert!(explained["sentences"].to_string().contains("Its 1 checks pass."), "{explained}");
     let check = &member["checks"][0];
+    let dates = [&member["created"], &member["owner"]["since"], &check["since"]].map(|date| date.as_u64().unwrap());
+    assert!(dates.iter().all(|date| *date >= registering), "dated before {registering}: {dates:?}");
     assert_eq!(
         (&check["type"], &check["status"], &check["output"]),
         (&json!("http"), &json!("passing"), &json!("HTTP 200 OK"))

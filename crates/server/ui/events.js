@@ -54,9 +54,13 @@ export function timeline(filter, changed) {
   return { close: () => (stream.close(), draw.cancel()) };
 }
 
+/** What keeps a member that is up from being fully usable. */
+const impairments = ({ drained, health }) =>
+  [drained && "drained", health !== "passing" && health].filter(Boolean).map((word) => `, ${word}`).join("");
+
 const TEXTS = {
   register: (event) => ` registered at ${event.owner}${event.status === "up" ? "" : `, ${event.status}`}`,
-  update: (event) => (event.drained ? " updated, drained" : " updated"),
+  update: (event) => ` updated${impairments(event)}`,
   status: (event) => ` is ${event.status}`,
   owner: (event) => ` moved to ${event.owner}${event.status === "up" ? "" : `, ${event.status}`}`,
   unregister: () => " unregistered",
@@ -64,7 +68,8 @@ const TEXTS = {
 
 /** One event as a list item; on the page of its member (`own`) without the member's id. */
 export function entry(event, own = false) {
-  const tone = event.kind === "gap" || event.warning || event.status === "down" ? "warning" : "";
+  const critical = event.kind === "update" && event.health === "critical";
+  const tone = event.kind === "gap" || event.warning || event.status === "down" || critical ? "warning" : "";
   const content =
     event.kind in TEXTS
       ? [

@@ -59,7 +59,7 @@ export function mount(root) {
     ),
   );
 
-  const downServices = h("ul", { class: "down-services" });
+  const impairedServices = h("ul", { class: "impaired-services" });
   const servicesHint = h("p", { class: "hint" });
 
   root.append(
@@ -105,9 +105,9 @@ export function mount(root) {
         h(
           "section",
           { class: "card", "aria-labelledby": "o-services" },
-          h("h2", { id: "o-services" }, h("a", { href: "#/services" }, "Services with members down")),
+          h("h2", { id: "o-services" }, h("a", { href: "#/services" }, "Services with problems")),
           servicesHint,
-          downServices,
+          impairedServices,
         ),
       ),
     ),
@@ -118,22 +118,22 @@ export function mount(root) {
       const { status, nodes, services, log, history, views } = live;
       if (!live.known) return;
       const sum = (name) => services.reduce((total, service) => total + service[name], 0);
-      const [up, down, drained] = [sum("up"), sum("down"), sum("drained")];
-      tiles.members.set(
-        count(up + down + drained),
-        `${count(up)} up · ${count(down)} down · ${count(drained)} drained`,
-      );
-      const withDown = services.filter((service) => service.down > 0).sort((a, b) => b.down - a.down);
+      const [up, down, drained, critical] = [sum("up"), sum("down"), sum("drained"), sum("critical")];
+      const parts = [`${count(up - critical)} up`, critical > 0 && `${count(critical)} critical`];
+      parts.push(`${count(down)} down`, `${count(drained)} drained`);
+      tiles.members.set(count(up + down + drained), parts.filter(Boolean).join(" · "));
+      const bad = (service) => service.down + service.critical;
+      const impaired = services.filter((service) => bad(service) > 0).sort((a, b) => bad(b) - bad(a));
       tiles.services.set(
         count(services.length),
-        withDown.length > 0 ? `${count(withDown.length)} partly down` : "all members up",
+        impaired.length > 0 ? `${count(impaired.length)} with problems` : "no problems",
       );
-      keyed(downServices, withDown.slice(0, SERVICES_MAX), (service) => service.service, make, refresh);
-      servicesHint.hidden = withDown.length > 0 && withDown.length <= SERVICES_MAX;
+      keyed(impairedServices, impaired.slice(0, SERVICES_MAX), (service) => service.service, make, refresh);
+      servicesHint.hidden = impaired.length > 0 && impaired.length <= SERVICES_MAX;
       text(
         servicesHint,
-        withDown.length > 0
-          ? `The ${SERVICES_MAX} services with the most members down, of ${count(withDown.length)}.`
+        impaired.length > 0
+          ? `The ${SERVICES_MAX} services with the most members down or critical, of ${count(impaired.length)}.`
           : "None.",
       );
       tiles.nodes.set(...nodeCounts(nodes));

@@ -56,8 +56,7 @@ impl World {
         let Some((claim, checks)) = self.hosts[host].checks.get(id).cloned() else { return false };
         let results = checks.results().iter().map(|_| CheckResult::new(status, status.as_str(), 0)).collect();
         let Some(checks) = Checks::new(checks.definitions().clone(), results) else { return false };
-        let written =
-            self.with_node(host, |node, time, out| Some(node.report_health(time, 0, id, (claim, &checks), out)));
+        let written = self.with_node(host, |node, time, out| Some(node.report_health(time, id, (claim, &checks), out)));
         self.note(format!("n{host} finds {id} {status}: {written:?}"));
         written == Some(true)
     }

@@ -176,8 +176,9 @@ impl World {
         host: usize,
         call: impl FnOnce(&mut Node, convoke_core::Time, &mut Output) -> T,
     ) -> T {
-        let time = self.hosts[host].time(self.now);
+        let (time, wall_ms) = (self.hosts[host].time(self.now), self.hosts[host].wall_ms(self.now));
         let Some(node) = self.hosts[host].node.as_mut() else { return T::default() };
+        node.set_wall_clock(wall_ms);
         let mut out = std::mem::take(&mut self.out);
         let result = call(node, time, &mut out);
         node.flush(time, &mut out);

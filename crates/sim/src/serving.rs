@@ -167,10 +167,9 @@ impl World {
         operations: &[ClientOperation],
         judged: bool,
     ) -> Option<Vec<OperationResult>> {
-        let wall = self.hosts[host].wall_ms(self.now);
         let executed: Vec<(OperationResult, bool)> = self.with_node(host, |node, time, out| {
             let execute = |operation: &ClientOperation| {
-                let result = node.execute(time, wall, ConnId(conn), operation, out);
+                let result = node.execute(time, ConnId(conn), operation, out);
                 let shown = is_shown(node, operation, &result);
                 (result, shown)
             };

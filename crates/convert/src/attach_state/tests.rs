@@ -14,7 +14,7 @@ fn attached_client() -> Attached {
     node.begin(Time::ZERO, &mut out);
     node.wake(Time::from_secs(60), &mut out);
     let attach = Attach { client: "c".into(), claim: 1, ..Attach::default() };
-    node.attach(Time::from_secs(60), 0, ConnId(1), &attach, &mut out).unwrap()
+    node.attach(Time::from_secs(60), ConnId(1), &attach, &mut out).unwrap()
 }
 
 fn state() -> AttachState {

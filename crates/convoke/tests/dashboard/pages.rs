@@ -69,6 +69,10 @@ fn every_page_renders_and_shows_changes() {
     let (_, answer) = silent.request("POST", "/api/v1/sessions", &json!({"timeout_ms": 2_000}).to_string());
     let path = format!("/api/v1/sessions/{}/members/search-7", answer["session"].as_str().unwrap());
     silent.request("PUT", &path, &json!({"service": "search"}).to_string());
+    // A member without a client whose application never reports: critical.
+    let unreported = json!({"checks": [{"id": "report", "ttl_ms": 600_000, "initial": "critical"}]});
+    let (status, answer) = silent.request("PUT", "/api/v1/services/mailer/members/mailer-9", &unreported.to_string());
+    assert!(status < 300, "{answer}");
     let _watch = support::watch(&nodes[1].clients, "service == \"orders\" and routable");
 
     let (busy, ended) = mpsc::channel();
@@ -175,6 +179,11 @@ fn overview(browser: &Browser, node: &TestNode) {
     let tiles = browser.text(".tiles");
     assert!(tiles.contains("3 of 3") && tiles.contains("leader n") && tiles.contains("commit"), "{tiles}");
     browser.wait("the leader of the log is shown", "document.querySelector('.nodes').innerText.includes('log leader')");
+    browser.wait("critical members count", "document.querySelector('.tiles').innerText.includes('1 critical')");
+    browser.wait(
+        "their services have problems",
+        "document.querySelector('.impaired-services')?.innerText.includes('mailer')",
+    );
     quiet(browser);
 }
 

@@ -1,7 +1,7 @@
 //! A network in memory and in virtual time: real nodes, real frames, in-order links with about one millisecond of
 //! latency.
 
-use super::{WALL_MS, config, start};
+use super::{config, start};
 use bytes::Bytes;
 use convoke_core::node::{DialId, Effect, LinkId, SeedFailure, Start};
 use convoke_core::time::Duration;
@@ -230,9 +230,5 @@ impl Cluster {
     pub fn agrees(&self) -> bool {
         let hash = self.nodes[0].context_hash();
         self.nodes.iter().all(|node| node.is_serving() && node.context_hash() == hash)
-    }
-
-    pub fn wall_ms(&self) -> u64 {
-        WALL_MS + self.now.as_micros() / 1_000
     }
 }

@@ -13,7 +13,7 @@ use convoke_core::{Config, Node, Output, Time};
 
 /// Time does not advance in single-node benches: no timer is ever due, so only the call under test is measured.
 pub const NOW: Time = Time::from_secs(1);
-pub const WALL_MS: u64 = 1_790_000_000_000;
+const WALL_MS: u64 = 1_790_000_000_000;
 pub const SERVICES: usize = 1_000;
 /// Members per session where it does not matter.
 pub const PER_SESSION: usize = 100;
@@ -100,7 +100,7 @@ pub fn populate(node: &mut Node, now: Time, ids: Ids, members: usize, per_sessio
     let mut sessions = Vec::with_capacity(members / per_session);
     for session in 0..members / per_session {
         let request = attach(ids, session, per_session);
-        let attached = node.attach(now, WALL_MS, ConnId(session as u64), &request, &mut out).expect("a valid attach");
+        let attached = node.attach(now, ConnId(session as u64), &request, &mut out).expect("a valid attach");
         assert!(attached.rejected.is_empty(), "{:?}", attached.rejected);
         sessions.push(attached.session);
         out.effects.clear();

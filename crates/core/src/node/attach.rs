@@ -26,13 +26,11 @@ impl Node {
     pub fn attach(
         &mut self,
         now: Time,
-        wall_ms: u64,
         conn: ConnId,
         request: &Attach,
         out: &mut Output,
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
-        self.wall_ms = wall_ms;
         let checked = self.check_attach(request).and_then(|ids| self.check_claim(request, &ids));
         let result = checked.map(|claim| self.do_attach(conn, request, claim, false, out));
         self.count_rejection(result)

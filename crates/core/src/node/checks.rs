@@ -35,20 +35,12 @@ pub enum ReportDelivery {
 impl Node {
     /// Writes the results of the checks of a member of this node (HC1). `claim` and the definitions are those with which the
     /// checks were assigned: results of another registration do not count. Returns whether a record was written.
-    pub fn report_health(
-        &mut self,
-        now: Time,
-        wall_ms: u64,
-        id: &str,
-        (claim, checks): (u64, &Checks),
-        out: &mut Output,
-    ) -> bool {
+    pub fn report_health(&mut self, now: Time, id: &str, (claim, checks): (u64, &Checks), out: &mut Output) -> bool {
         self.observe(now, out);
-        self.wall_ms = wall_ms;
         let held = self.checked_here(id, claim).filter(|(_, held)| held.definitions() == checks.definitions());
         let Some((held, known)) = held else { return false };
         let since = |result: &CheckResult, old: &CheckResult| {
-            if result.status == old.status { old.since } else { wall_ms }
+            if result.status == old.status { old.since } else { self.wall_ms }
         };
         let pairs = checks.results().iter().zip(known.results());
         let results = pairs.map(|(new, old)| CheckResult::new(new.status, &new.output, since(new, old))).collect();

@@ -83,7 +83,7 @@ fn recorded() -> Vec<Vec<u8>> {
         let ids = [format!("m{}", round % 7), format!("n{}", round % 3)];
         call(&mut nodes, at, now, &|node, out| {
             let operation = attach(&format!("c{}", round % 5), round + 1, &ids);
-            let _ = node.execute(now, round, ConnId(round), &operation, out);
+            let _ = node.execute(now, ConnId(round), &operation, out);
             let _ = node.register_name(now, &format!("name{}", round % 4), "here", out);
             if round % 9 == 0 {
                 let _ = node.drain(now, &ids[0], round % 2 == 0, out);
@@ -167,7 +167,7 @@ impl Victim {
             (3, Some(session)) => ClientOperation::Heartbeat { session },
             _ => attach(&format!("c{}", random.u8(..4)), random.u64(1..1000), &[id]),
         };
-        let result = self.call(|node, out| node.execute(now, 1, ConnId(seq), &operation, out));
+        let result = self.call(|node, out| node.execute(now, ConnId(seq), &operation, out));
         if let OperationResult::Attached(Ok(attached)) = result {
             self.session = Some(attached.session);
         }
@@ -184,7 +184,7 @@ impl Victim {
         let mut claim = 1;
         for _ in 0..3 {
             let operation = attach("last", claim, &ids);
-            match self.call(|node, out| node.execute(now, 1, ConnId(u64::MAX), &operation, out)) {
+            match self.call(|node, out| node.execute(now, ConnId(u64::MAX), &operation, out)) {
                 OperationResult::Attached(Ok(attached)) if attached.rejected.is_empty() => break,
                 OperationResult::Attached(Err(rejection)) => claim = rejection.known.map_or(claim, |known| known + 1),
                 other => panic!("{other:?}"),

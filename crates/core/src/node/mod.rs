@@ -237,6 +237,11 @@ impl Node {
         if self.phase == Phase::Over { Time::MAX } else { self.timers.next().unwrap_or(Time::MAX) }
     }
 
+    /// Sets the UNIX time in milliseconds, with which records are dated. It decides nothing.
+    pub fn set_wall_clock(&mut self, wall_ms: u64) {
+        self.wall_ms = wall_ms;
+    }
+
     /// Handles every timer that is due.
     pub fn wake(&mut self, now: Time, out: &mut Output) {
         self.observe(now, out);

@@ -77,22 +77,19 @@ impl ClientOperation {
 }
 
 impl Node {
-    /// Executes an operation that was received on a connection. `wall` is the UNIX time in milliseconds.
+    /// Executes an operation that was received on a connection.
     pub fn execute(
         &mut self,
         now: Time,
-        wall: u64,
         conn: ConnId,
         operation: &ClientOperation,
         out: &mut Output,
     ) -> OperationResult {
         match operation {
-            ClientOperation::Attach(attach) => OperationResult::Attached(self.attach(now, wall, conn, attach, out)),
-            ClientOperation::Reattach(reattach) => {
-                OperationResult::Attached(self.reattach(now, wall, conn, reattach, out))
-            }
+            ClientOperation::Attach(attach) => OperationResult::Attached(self.attach(now, conn, attach, out)),
+            ClientOperation::Reattach(reattach) => OperationResult::Attached(self.reattach(now, conn, reattach, out)),
             ClientOperation::Register { session, seq, member } => {
-                OperationResult::Written(self.register(now, wall, *session, *seq, member, out))
+                OperationResult::Written(self.register(now, *session, *seq, member, out))
             }
             ClientOperation::Update { session, seq, id, update, expected } => {
                 OperationResult::Written(self.update(now, *session, *seq, id, update, *expected, out))
@@ -107,7 +104,7 @@ impl Node {
                 OperationResult::Unregistered(result.map(|()| self.written()))
             }
             ClientOperation::Numbered { request, operation } => {
-                self.numbered(*request, |node| node.execute(now, wall, conn, operation, out))
+                self.numbered(*request, |node| node.execute(now, conn, operation, out))
             }
         }
     }

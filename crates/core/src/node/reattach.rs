@@ -19,13 +19,11 @@ impl Node {
     pub fn reattach(
         &mut self,
         now: Time,
-        wall_ms: u64,
         conn: ConnId,
         request: &Reattach,
         out: &mut Output,
     ) -> Result<Attached, Rejection> {
         self.observe_client(now, out)?;
-        self.wall_ms = wall_ms;
         let result = self.restore_from_registry(request).and_then(|(attach, claims_kept, mut taken_over)| {
             self.check_attach(&attach)?;
             let lost = self.lost_members_of(request);

@@ -16,14 +16,12 @@ impl Node {
     pub fn register(
         &mut self,
         now: Time,
-        wall_ms: u64,
         session: SessionId,
         seq: u64,
         member: &AttachMember,
         out: &mut Output,
     ) -> Result<Version, Rejection> {
         self.observe_client(now, out)?;
-        self.wall_ms = wall_ms;
         let result = self.do_register(session, seq, member, out);
         self.count_rejection(result)
     }

@@ -35,7 +35,7 @@ impl Lone {
         let mut out = Output::default();
         node.begin(now, &mut out);
         assert!(node.is_serving(), "a node without seeds is serving at once (N8)");
-        let attached = node.attach(now, 1, ConnId(1), &attach("client", 1, &["m"]), &mut out).unwrap();
+        let attached = node.attach(now, ConnId(1), &attach("client", 1, &["m"]), &mut out).unwrap();
         node.register_name(now, "n", "here", &mut out).unwrap();
         Lone { node, out, now, session: attached.session, links: 0 }
     }
@@ -61,7 +61,7 @@ impl Lone {
 
     #[track_caller]
     fn attach_rejected(&mut self, request: &Attach) -> Rejection {
-        self.rejected(|node, now, _, out| node.attach(now, 2, ConnId(2), request, out))
+        self.rejected(|node, now, _, out| node.attach(now, ConnId(2), request, out))
     }
 
     /// A peer connects; returns the link.

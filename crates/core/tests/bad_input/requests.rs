@@ -65,7 +65,7 @@ fn bad_members_are_rejected_in_attach_and_in_register() {
         request.members.insert(1, member(spec.clone()));
         assert_rejection(&lone.attach_rejected(&request), code, field, limit);
         let rejection =
-            lone.rejected(|node, now, session, out| node.register(now, 2, session, seq, &member(spec.clone()), out));
+            lone.rejected(|node, now, session, out| node.register(now, session, seq, &member(spec.clone()), out));
         assert_rejection(&rejection, code, field, limit);
     }
     lone.serves();
@@ -121,15 +121,15 @@ fn bounds_on_what_a_node_holds_are_rejected() {
     let session = lone.session;
     for (seq, id) in ["m2", "m3"].into_iter().enumerate() {
         let member = member(MemberSpec::new(id, "s"));
-        lone.node.register(lone.now, 2, session, seq as u64 + 1, &member, &mut lone.out).unwrap();
+        lone.node.register(lone.now, session, seq as u64 + 1, &member, &mut lone.out).unwrap();
     }
     let fourth = member(MemberSpec::new("m4", "s"));
-    let rejection = lone.rejected(|node, now, session, out| node.register(now, 2, session, 3, &fourth, out));
+    let rejection = lone.rejected(|node, now, session, out| node.register(now, session, 3, &fourth, out));
     assert_rejection(&rejection, exhausted, "id", Some(3));
 
     // The registry is full (three members and the node itself): the session is accepted, its member is not.
     let request = attach("other", 9, &["x"]);
-    let attached = lone.node.attach(lone.now, 2, ConnId(2), &request, &mut lone.out).unwrap();
+    let attached = lone.node.attach(lone.now, ConnId(2), &request, &mut lone.out).unwrap();
     assert!(attached.versions.is_empty());
     let [(id, rejection)] = &attached.rejected[..] else { panic!("{attached:?}") };
     assert_eq!(id, "x");
@@ -170,7 +170,7 @@ fn bad_updates_are_rejected() {
 #[test]
 fn members_of_other_sessions_cannot_be_changed() {
     let mut lone = Lone::new();
-    let other = lone.node.attach(lone.now, 2, ConnId(2), &attach("other", 1, &["x"]), &mut lone.out).unwrap().session;
+    let other = lone.node.attach(lone.now, ConnId(2), &attach("other", 1, &["x"]), &mut lone.out).unwrap().session;
     let update = MetadataUpdate::set("k", "v");
     let rejection = lone.rejected(|node, now, _, out| node.update(now, other, 1, "m", &update, None, out));
     assert_rejection(&rejection, ErrorCode::PermissionDenied, "id", None);
@@ -179,11 +179,11 @@ fn members_of_other_sessions_cannot_be_changed() {
     let rejection = lone.rejected(|node, now, session, out| node.unregister(now, session, 1, "absent", out));
     assert_rejection(&rejection, ErrorCode::NotRegistered, "id", None);
     let taken = member(MemberSpec::new("m", "s"));
-    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 3, &taken, out));
+    let rejection = lone.rejected(|node, now, _, out| node.register(now, other, 3, &taken, out));
     assert_rejection(&rejection, ErrorCode::AlreadyRegistered, "id", None);
     // Only a takeover is a reason to attach again with a higher claim.
     let taken = AttachMember { takeover: true, ..taken };
-    let rejection = lone.rejected(|node, now, _, out| node.register(now, 2, other, 4, &taken, out));
+    let rejection = lone.rejected(|node, now, _, out| node.register(now, other, 4, &taken, out));
     assert_eq!((rejection.code, rejection.known), (ErrorCode::StaleClaim, Some(1)));
 }
 
@@ -200,7 +200,7 @@ fn overtaken_requests_are_rejected() {
         let rejection = lone.rejected(|node, now, session, out| node.unregister(now, session, seq, "m", out));
         assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
         let one_more = member(MemberSpec::new("x", "s"));
-        let rejection = lone.rejected(|node, now, session, out| node.register(now, 2, session, seq, &one_more, out));
+        let rejection = lone.rejected(|node, now, session, out| node.register(now, session, seq, &one_more, out));
         assert_rejection(&rejection, ErrorCode::InvalidArgument, "seq", None);
     }
     // A rejected request uses up its number: a copy of it must not succeed later.
@@ -270,7 +270,7 @@ fn a_starting_node_and_an_ended_session_reject_everything() {
     let mut out = Output::default();
     node.begin(Time::ZERO, &mut out);
     let request = attach("client", 1, &["m"]);
-    assert_eq!(node.attach(Time::ZERO, 1, ConnId(1), &request, &mut out).unwrap_err().code, ErrorCode::NotReady);
+    assert_eq!(node.attach(Time::ZERO, ConnId(1), &request, &mut out).unwrap_err().code, ErrorCode::NotReady);
     assert_eq!(node.register_name(Time::ZERO, "n", "", &mut out).unwrap_err().code, ErrorCode::NotReady);
     let selection = WatchSelection::new(Space::Member, Filter::all());
     assert_eq!(node.watch(Time::ZERO, selection, Resume::Fresh, &mut out).unwrap_err().code, ErrorCode::NotReady);
@@ -281,7 +281,7 @@ fn a_starting_node_and_an_ended_session_reject_everything() {
     let update = MetadataUpdate::set("k", "v");
     let one = member(MemberSpec::new("x", "s"));
     let rejections = [
-        lone.rejected(|node, now, session, out| node.register(now, 2, session, 9, &one, out)),
+        lone.rejected(|node, now, session, out| node.register(now, session, 9, &one, out)),
         lone.rejected(|node, now, session, out| node.update(now, session, 9, "m", &update, None, out)),
         lone.rejected(|node, now, session, out| node.unregister(now, session, 9, "m", out)),
         lone.rejected(Node::heartbeat),
@@ -303,7 +303,7 @@ fn a_port_has_no_sign() {
 fn an_id_both_registered_and_unregistered_is_not_acknowledged() {
     let mut lone = Lone::new();
     let request = Attach { unregistered: vec!["x".to_owned()], ..attach("other", 9, &["x"]) };
-    if let Ok(attached) = lone.node.attach(lone.now, 2, ConnId(2), &request, &mut lone.out) {
+    if let Ok(attached) = lone.node.attach(lone.now, ConnId(2), &request, &mut lone.out) {
         for (id, version) in attached.versions {
             assert_eq!(lone.node.member(&id).map(|member| member.version()), Some(version), "{id} was acknowledged");
         }
@@ -317,7 +317,7 @@ fn a_client_with_the_nodes_id_cannot_unregister_it() {
     let own = lone.node.slot("convoke.a").unwrap();
     for claim in [2, 9] {
         let request = Attach { unregistered: vec!["convoke.a".to_owned()], ..attach("convoke.a", claim, &[]) };
-        let _ = lone.node.attach(lone.now, 2, ConnId(2), &request, &mut lone.out);
+        let _ = lone.node.attach(lone.now, ConnId(2), &request, &mut lone.out);
         assert_eq!(lone.node.slot("convoke.a"), Some(own.clone()));
         assert!(lone.node.member("convoke.a").is_some());
     }
@@ -329,7 +329,7 @@ fn a_client_with_the_nodes_id_cannot_unregister_it() {
 fn the_highest_claim_of_one_client_does_not_block_others() {
     let mut lone = Lone::new();
     let hostile = attach("hostile", CLAIM_MAX, &["h"]);
-    if let Ok(attached) = lone.node.attach(lone.now, 2, ConnId(2), &hostile, &mut lone.out) {
+    if let Ok(attached) = lone.node.attach(lone.now, ConnId(2), &hostile, &mut lone.out) {
         lone.node.close_session(lone.now, attached.session, &mut lone.out).unwrap();
     }
     lone.advance(Duration::from_secs(40 * 60));
@@ -337,7 +337,7 @@ fn the_highest_claim_of_one_client_does_not_block_others() {
     let mut claim = 1;
     for _ in 0..3 {
         let request = attach("honest", claim, &["fresh"]);
-        match lone.node.attach(lone.now, 3, ConnId(3), &request, &mut lone.out) {
+        match lone.node.attach(lone.now, ConnId(3), &request, &mut lone.out) {
             Ok(_) => return,
             Err(rejection) => claim = rejection.known.unwrap_or_else(|| panic!("{rejection}")) + 1,
         }
@@ -351,7 +351,7 @@ fn a_loop_of_attaches_adds_no_timers() {
     let mut lone = Lone::new();
     for claim in 2..60_000 {
         let request = Attach { timeout: Some(Duration::from_secs(300)), ..attach("client", claim, &["m"]) };
-        lone.node.attach(lone.now, claim, ConnId(claim), &request, &mut lone.out).unwrap();
+        lone.node.attach(lone.now, ConnId(claim), &request, &mut lone.out).unwrap();
         lone.out = Output::default();
     }
     let sizes = lone.node.sizes();

@@ -178,6 +178,7 @@ impl Cluster {
         let mut out = Output::default();
         let now = self.now;
         let node = self.hosts[at].node.as_mut().expect("the host is running");
+        node.set_wall_clock(now.as_micros() / 1000);
         let result = call(node, now, &mut out);
         node.flush(now, &mut out);
         self.follow(at, out);
@@ -348,8 +349,7 @@ impl Cluster {
     }
 
     pub fn attach(&mut self, at: usize, conn: u64, request: &Attach) -> Result<Attached, Rejection> {
-        let wall = self.now.as_micros() / 1000;
-        self.call(at, |node, now, out| node.attach(now, wall, ConnId(conn), request, out))
+        self.call(at, |node, now, out| node.attach(now, ConnId(conn), request, out))
     }
 
     /// The member as a node shows it.

@@ -407,7 +407,7 @@ fn many_clients_with_long_ids_fit_into_frames() {
         for i in 0..15_000u64 {
             let client = format!("{i:0>256}");
             let id = format!("m{i}");
-            node.attach(now, 1, ConnId(i), &attach(&client, 1, &[&id]), out).unwrap();
+            node.attach(now, ConnId(i), &attach(&client, 1, &[&id]), out).unwrap();
         }
     });
     cluster.run(secs(2));

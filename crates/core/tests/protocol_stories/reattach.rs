@@ -15,8 +15,7 @@ fn request(raise: u64) -> Reattach {
 }
 
 fn reattach(cluster: &mut Cluster, at: usize, conn: u64, request: &Reattach) -> Result<Attached, ErrorCode> {
-    let wall = cluster.now.as_micros() / 1000;
-    let result = cluster.call(at, |node, now, out| node.reattach(now, wall, ConnId(conn), request, out));
+    let result = cluster.call(at, |node, now, out| node.reattach(now, ConnId(conn), request, out));
     result.map_err(|rejection| rejection.code)
 }
 
@@ -44,7 +43,7 @@ fn attached() -> (Cluster, SessionId) {
         member.spec.id = (*id).into();
         member.spec.service = "s".into();
         let seq = seq as u64 + 1;
-        cluster.call(A, |node, now, out| node.register(now, 5, session, seq, &member, out)).unwrap();
+        cluster.call(A, |node, now, out| node.register(now, session, seq, &member, out)).unwrap();
     }
     cluster.run(Duration::from_millis(10));
     (cluster, session)
@@ -187,7 +186,7 @@ fn an_id_with_a_higher_claim_is_registered_with_one_above_it() {
     let mut member = AttachMember::default();
     member.spec.id = "x".into();
     member.spec.service = "s".into();
-    cluster.call(A, |node, now, out| node.register(now, 0, session, 9, &member, out)).unwrap();
+    cluster.call(A, |node, now, out| node.register(now, session, 9, &member, out)).unwrap();
     assert!(cluster.node(A).slot("x").unwrap().claim > 900);
     cluster.run(Duration::from_millis(10));
     let again = reattach(&mut cluster, B, 1, &request(1)).unwrap();

@@ -186,7 +186,7 @@ fn metadata_is_merged_deleted_and_replaced_and_attributes_stay() {
 
     let mut other = AttachMember { spec: MemberSpec::new("orders-1", "orders"), takeover: false };
     other.spec.locality = "elsewhere".to_owned();
-    let rejection = cluster.call(A, |node, now, out| node.register(now, 9, session, 100, &other, out)).unwrap_err();
+    let rejection = cluster.call(A, |node, now, out| node.register(now, session, 100, &other, out)).unwrap_err();
     assert_eq!(rejection.code, ErrorCode::AlreadyRegistered, "attributes are fixed within a session");
 }
 
@@ -268,7 +268,7 @@ fn tombstones_do_not_fill_the_registry_without_bound() {
         seq += 2;
         let id = format!("job-{seq}");
         let member = AttachMember { spec: MemberSpec::new(&id, "jobs"), takeover: false };
-        cluster.call(A, |node, now, out| node.register(now, 1, session, seq - 1, &member, out))?;
+        cluster.call(A, |node, now, out| node.register(now, session, seq - 1, &member, out))?;
         cluster.call(A, |node, now, out| node.unregister(now, session, seq, &id, out)).unwrap();
         Ok::<(), Rejection>(())
     };

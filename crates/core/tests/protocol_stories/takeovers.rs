@@ -152,7 +152,7 @@ fn a_takeover_of_an_earlier_registration_leaves_the_next_one_alone() {
     cluster.attach(A, 1, &takeover("rival", 9, "orders-1")).unwrap();
     cluster.call(C, |node, now, out| node.unregister(now, first, 1, "orders-1", out)).unwrap();
     let member = AttachMember { spec: MemberSpec::new("orders-1", "orders"), takeover: false };
-    cluster.call(C, |node, now, out| node.register(now, 1, newcomer, 1, &member, out)).unwrap();
+    cluster.call(C, |node, now, out| node.register(now, newcomer, 1, &member, out)).unwrap();
     lose_a_and_heal(&mut cluster, newcomer);
     assert_eq!(cluster.notices(C, ConnId(3)), []);
     for at in [B, C] {
@@ -254,7 +254,7 @@ fn clients_cannot_change_the_member_that_stands_for_a_node() {
             let member = AttachMember { spec, takeover: true };
             let request = Attach { members: vec![member.clone()], ..attach("rival", 100, &[]) };
             assert_eq!(cluster.attach(A, 2, &request).unwrap_err().code, ErrorCode::PermissionDenied);
-            let rejection = cluster.call(A, |node, now, out| node.register(now, 1, session, seq(), &member, out));
+            let rejection = cluster.call(A, |node, now, out| node.register(now, session, seq(), &member, out));
             assert_eq!(rejection.unwrap_err().code, ErrorCode::PermissionDenied);
         }
         let rejection = cluster.call(A, |node, now, out| node.update(now, session, seq(), id, &update, None, out));

@@ -135,7 +135,7 @@ impl Shell {
                 Step::Attach(attaching) => {
                     let reattach: Reattach = attaching.with(3);
                     self.conn += 1;
-                    let result = self.node.reattach(NOW, 0, ConnId(self.conn), &reattach, &mut self.out);
+                    let result = self.node.reattach(NOW, ConnId(self.conn), &reattach, &mut self.out);
                     request.attached(NOW, &mut self.entry, result)
                 }
                 Step::AskOwner { client, nonce, creator } => {
@@ -151,7 +151,7 @@ impl Shell {
     }
 
     fn call(&mut self, now: Time, call: &ClientOperation) -> Result<Option<Version>, Rejection> {
-        match self.node.execute(now, 0, ConnId(self.conn), call, &mut self.out) {
+        match self.node.execute(now, ConnId(self.conn), call, &mut self.out) {
             OperationResult::Written(result) => result.map(Some),
             OperationResult::Unregistered(result) => result.map(|_| None),
             OperationResult::Heartbeat(result) => result.map(|()| None),

@@ -9,36 +9,36 @@ use convoke_core::{ErrorCode, Rejection, Time};
 use std::sync::Arc;
 
 impl EventLoop {
-    pub(super) fn request(&mut self, conn: ConnId, request: Request, now: Time, wall: u64) {
+    pub(super) fn request(&mut self, conn: ConnId, request: Request, now: Time) {
         match request {
             Request::Connect(outbox) => {
                 if !outbox.sender.is_closed() {
                     self.clients.insert(conn, Arc::new(outbox));
                 }
             }
-            Request::Operations(batch) => self.operations(conn, batch, now, wall),
+            Request::Operations(batch) => self.operations(conn, batch, now),
         }
         self.settle();
     }
 
-    pub(super) fn heartbeat(&mut self, conn: ConnId, heartbeat: Heartbeat, now: Time, wall: u64) {
+    pub(super) fn heartbeat(&mut self, conn: ConnId, heartbeat: Heartbeat, now: Time) {
         match heartbeat {
             Heartbeat::Unanswered { session } => self.execute_heartbeat(conn, session, None, now),
             Heartbeat::Echoed { session, echo } => self.execute_heartbeat(conn, session, Some(echo), now),
-            Heartbeat::Batch(batch) => self.operations(conn, batch, now, wall),
+            Heartbeat::Batch(batch) => self.operations(conn, batch, now),
         }
         self.settle();
     }
 
     /// Executes a batch in order. Its answers are sent before the notices that it causes.
-    fn operations(&mut self, conn: ConnId, batch: Operations, now: Time, wall: u64) {
+    fn operations(&mut self, conn: ConnId, batch: Operations, now: Time) {
         let Operations { operations, reply } = batch;
         let outbox = self.clients.get(&conn).cloned();
         let mut answers = Vec::with_capacity(operations.len());
         let written = self.core.last_dot().n;
         for operation in &operations {
             let answer = if outbox.is_some() {
-                self.core.execute(now, wall, conn, operation, &mut self.out)
+                self.core.execute(now, conn, operation, &mut self.out)
             } else {
                 // This node has closed the connection, so its buffered operations are void (L5).
                 operation.rejected(closed())

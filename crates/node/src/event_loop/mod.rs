@@ -140,6 +140,7 @@ impl EventLoop {
             signals.push(signal);
         }
         let now = self.clock.now();
+        self.core.set_wall_clock(wall_ms());
         // Before the timers: a session is not judged while its heartbeat waits here.
         self.heartbeats(&mut first, now);
         if self.core.next_wake() <= now {
@@ -147,7 +148,6 @@ impl EventLoop {
             self.settle();
         }
         add(&self.shared.counting.turns, 1);
-        let wall = wall_ms();
         for signal in signals.drain(..) {
             self.signal(signal);
         }
@@ -162,7 +162,7 @@ impl EventLoop {
                 Work::Input(input) => self.input(input, now),
                 Work::Requests(scheduled) => {
                     if let Some((conn, request)) = self.shared.lanes.take_request(scheduled) {
-                        self.request(conn, request, now, wall);
+                        self.request(conn, request, now);
                     }
                 }
                 // Handled at the beginning of the turn.

@@ -2,7 +2,6 @@
 
 use super::{EventLoop, Input, TURN_INPUTS};
 use crate::client_queue::{Lane, Scheduled};
-use crate::clock::wall_ms;
 use convoke_core::Time;
 use tokio::sync::mpsc;
 
@@ -66,7 +65,6 @@ impl EventLoop {
                 None
             }
         };
-        let wall = wall_ms();
         let mut taken = Vec::new();
         let mut handled = 0;
         while handled < HEARTBEATS_PER_TURN
@@ -75,7 +73,7 @@ impl EventLoop {
             self.shared.lanes.take_heartbeats(connection, &mut taken);
             handled += taken.len();
             for (conn, heartbeat) in taken.drain(..) {
-                self.heartbeat(conn, heartbeat, now, wall);
+                self.heartbeat(conn, heartbeat, now);
             }
         }
         crate::counters::add(&self.shared.counting.inputs, handled as u64);

@@ -2,7 +2,6 @@
 
 use super::NodeHandle;
 use crate::check_feed::CheckChanges;
-use crate::clock::wall_ms;
 use convoke_core::Rejection;
 use convoke_core::member::{Checks, Member, Status};
 use convoke_core::node::{CheckReport, ReportDelivery};
@@ -37,7 +36,7 @@ impl NodeHandle {
         let id = id.to_owned();
         self.run_in_event_loop(move |event_loop, now| {
             let (core, out) = event_loop.core();
-            core.report_health(now, wall_ms(), &id, (claim, &checks), out)
+            core.report_health(now, &id, (claim, &checks), out)
         })
         .await
     }

@@ -44,13 +44,13 @@ impl World {
 
     fn attach(&mut self, client: usize, claim: u64) -> SessionId {
         let attach = Attach { client: format!("c{client}"), nonce: 1, claim, ..Attach::default() };
-        self.core.attach(self.now, 0, ConnId(client as u64), &attach, &mut self.out).unwrap().session
+        self.core.attach(self.now, ConnId(client as u64), &attach, &mut self.out).unwrap().session
     }
 
     fn register(&mut self, session: SessionId, id: &str, service: &str) {
         self.seq += 1;
         let member = AttachMember { spec: MemberSpec::new(id, service), takeover: true };
-        let _ = self.core.register(self.now, 0, session, self.seq, &member, &mut self.out);
+        let _ = self.core.register(self.now, session, self.seq, &member, &mut self.out);
     }
 
     /// Compares every read of the view with the core.
@@ -246,7 +246,7 @@ fn large_changes_displace_earlier_ones() {
     member.spec.metadata.extend((0..7).map(|key| (key.to_string(), value.clone())));
     for seq in 1..=700 {
         member.spec.metadata.insert("seq".to_owned(), seq.to_string());
-        world.core.register(now, 0, session, seq, &member, &mut world.out).unwrap();
+        world.core.register(now, session, seq, &member, &mut world.out).unwrap();
         world.publish();
     }
     let kept = world.changes.after(0);

@@ -1,7 +1,7 @@
 //! The explanation of a member's status in English. The command line and the dashboard show these sentences.
 
 use convoke_base::date_time;
-use convoke_core::member::Status;
+use convoke_core::member::{AGENTLESS_CLIENT, Status};
 use convoke_core::node::{Departure, Explanation, MaintenanceView};
 use convoke_core::version::NodeId;
 use std::time::Duration;
@@ -95,6 +95,9 @@ fn report(explanation: &Explanation) -> String {
 
 fn client(explanation: &Explanation) -> Vec<String> {
     let client = &explanation.client;
+    if client == AGENTLESS_CLIENT {
+        return vec!["It was registered without a client, so it stays up until it is deregistered.".to_owned()];
+    }
     let Some(session) = &explanation.session else { return vec![format!("It was registered by client {client}.")] };
     let connected = if session.connected { "is connected" } else { "is not connected" };
     let (silence, timeout) = (seconds(session.silence), seconds(session.timeout));
@@ -170,6 +173,9 @@ mod tests {
         let away = Explanation { session: None, ..up() };
         let found = sentences(&away, &node("n2"), Since::default());
         assert_eq!(found[1], "It was registered by client shop.");
+        let agentless = Explanation { client: AGENTLESS_CLIENT.into(), ..away.clone() };
+        let found_agentless = sentences(&agentless, &node("n2"), Since::default());
+        assert_eq!(found_agentless[1], "It was registered without a client, so it stays up until it is deregistered.");
         assert_eq!(found[2], "Node n1 is alive: last evidence 0.0 s ago, received directly.");
     }
 

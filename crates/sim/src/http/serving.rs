@@ -244,10 +244,9 @@ impl World {
                     let Some(found) = task.found.clone() else { return };
                     let reattach = attaching.with(self.http.rng.u64(..));
                     let connection = self.network.number();
-                    let wall = self.hosts[host].wall_ms(self.now);
                     self.http_node(host).connections.insert(connection, found.entry);
                     let result = self.with_node(host, |node, time, out| {
-                        Some(node.reattach(time, wall, ConnId(connection), &reattach, out))
+                        Some(node.reattach(time, ConnId(connection), &reattach, out))
                     });
                     let Some(result) = result.filter(|_| self.hosts[host].boot == boot) else { return };
                     self.note(format!("n{host} attaches {} over HTTP: {:?}", reattach.client, brief(&result)));
@@ -501,7 +500,6 @@ impl World {
         open: bool,
     ) -> Option<(CallResults, Dot, bool)> {
         let conn = ConnId(connection.unwrap_or_default());
-        let wall = self.hosts[host].wall_ms(self.now);
         self.with_node(host, |node, time, out| {
             let before = node.last_dot();
             if !open {
@@ -509,8 +507,7 @@ impl World {
                 let dropped = Rejection::new(ErrorCode::SessionGone, "the node dropped this connection");
                 return Some((vec![Err(dropped)], before, false));
             }
-            let results =
-                calls.iter().flatten().map(|call| result(node.execute(time, wall, conn, call, out))).collect();
+            let results = calls.iter().flatten().map(|call| result(node.execute(time, conn, call, out))).collect();
             let (last, only_heartbeat) = (node.last_dot(), calls[1].is_none());
             let wrote = last != before && !only_heartbeat;
             if wrote {

@@ -158,10 +158,10 @@ pub(super) fn client_id_of_another_principal(world: &mut World) -> ScenarioResul
         ..Attach::default()
     };
     let (own, foreign) = (attach("token/alice", 1), attach("token/bob", 9));
-    let attached = world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &own, out).ok());
+    let attached = world.with_node(0, |node, time, out| node.attach(time, ConnId(u64::MAX), &own, out).ok());
     let Some(attached) = attached else { return world.require(false, "the first principal was rejected") };
     world.run_until(|w| w.claim(1, "orders-1") == Some(1), 5 * SECOND)?;
-    let rejected = world.with_node(1, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &foreign, out).err());
+    let rejected = world.with_node(1, |node, time, out| node.attach(time, ConnId(u64::MAX), &foreign, out).err());
     let code = rejected.map(|rejection| rejection.code);
     world.require(code == Some(ErrorCode::PermissionDenied), &format!("another principal gets {code:?}"))?;
     world.pass(SECOND)?;
@@ -186,12 +186,11 @@ pub(super) fn hostile_claim_jumps(world: &mut World) -> ScenarioResult {
     };
     for claim in [0, 1 << 48, (1 << 48) + 1, u64::MAX] {
         let rejected =
-            world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(claim), out).err());
+            world.with_node(0, |node, time, out| node.attach(time, ConnId(u64::MAX), &attach(claim), out).err());
         let code = rejected.map(|rejection| rejection.code);
         world.require(code == Some(ErrorCode::InvalidArgument), &format!("claim {claim} leads to {code:?}"))?;
     }
-    let attached =
-        world.with_node(0, |node, time, out| node.attach(time, 0, ConnId(u64::MAX), &attach(AHEAD), out).ok());
+    let attached = world.with_node(0, |node, time, out| node.attach(time, ConnId(u64::MAX), &attach(AHEAD), out).ok());
     let Some(attached) = attached else { return world.require(false, "a claim that is a little ahead was rejected") };
     world.run_until(|w| w.claim(2, "evil") == Some(AHEAD), 5 * SECOND)?;
     world.with_node(0, |node, time, out| node.close_session(time, attached.session, out).is_ok());

@@ -69,7 +69,7 @@ pub(super) fn losing_session_is_notified(world: &mut World) -> ScenarioResult {
         members: vec![member],
         ..Attach::default()
     };
-    let done = world.with_node(2, |node, time, out| Some(node.attach(time, 0, ConnId(u64::MAX), &attach, out).is_ok()));
+    let done = world.with_node(2, |node, time, out| Some(node.attach(time, ConnId(u64::MAX), &attach, out).is_ok()));
     world.require(done == Some(true), "the newer attach was rejected")?;
     world.run_until(|w| w.attached(client) && w.clients[client].claim > claim + 3, 5 * SECOND)?;
     world.up(&["m", "kept"])?;
@@ -206,11 +206,11 @@ pub(super) fn rejected_request_does_not_succeed_later(world: &mut World) -> Scen
         principal: String::new(),
     };
     let conn = ConnId(u64::MAX);
-    let attached = world.with_node(0, |node, time, out| Some(node.attach(time, 0, conn, &attach, out).ok())).flatten();
+    let attached = world.with_node(0, |node, time, out| Some(node.attach(time, conn, &attach, out).ok())).flatten();
     let Some(attached) = attached else { return world.require(false, "the client was not attached") };
     let member = AttachMember { spec: MemberSpec::new("taken", "s"), takeover: false };
     let register = |world: &mut World| {
-        world.with_node(0, |node, time, out| Some(node.register(time, 0, attached.session, 1, &member, out).is_ok()))
+        world.with_node(0, |node, time, out| Some(node.register(time, attached.session, 1, &member, out).is_ok()))
     };
     let first = register(world);
     world.require(first == Some(false), "the member was not held")?;
@@ -331,9 +331,9 @@ pub(super) fn registry_restores_a_client(world: &mut World) -> ScenarioResult {
         let conn = ConnId(u64::MAX - host as u64);
         let member = AttachMember { spec: MemberSpec::new("m", "s"), takeover: false };
         let attached = world.with_node(host, |node, time, out| {
-            let mut attached = node.reattach(time, 0, conn, &request, out).ok()?;
+            let mut attached = node.reattach(time, conn, &request, out).ok()?;
             if request.fresh {
-                let version = node.register(time, 0, attached.session, 1, &member, out).ok()?;
+                let version = node.register(time, attached.session, 1, &member, out).ok()?;
                 attached.versions.push(("m".to_owned(), version));
             }
             Some(attached)

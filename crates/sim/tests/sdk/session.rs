@@ -394,7 +394,7 @@ impl World {
         };
         let node = self.rival_claim as usize / 1000 % 2;
         let conn = ConnId(1_000_000 + self.rival_claim);
-        let attached = self.cluster.with(node, |node, now, out| node.attach(now, 0, conn, &request, out));
+        let attached = self.cluster.with(node, |node, now, out| node.attach(now, conn, &request, out));
         if let Ok(attached) = attached {
             self.rivals.push((node, attached.session));
         }
@@ -448,7 +448,7 @@ impl World {
         let (heartbeats, results, replicated) = self.cluster.with(node, |node, now, out| {
             let heartbeat = |call: &HeartbeatCall| (call.sent, node.heartbeat(now, call.session, out));
             let heartbeats: Vec<_> = calls.heartbeats.iter().map(heartbeat).collect();
-            let execute = |operation| node.execute(now, 0, conn, operation, out);
+            let execute = |operation| node.execute(now, conn, operation, out);
             (heartbeats, calls.operations.iter().map(execute).collect(), node.replicated())
         });
         let wire = &mut self.wires[index];

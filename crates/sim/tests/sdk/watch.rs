@@ -105,7 +105,7 @@ impl World {
         self.claim += 1;
         let (conn, client) = (ConnId(self.claim), format!("writer-{node}"));
         let request = Attach { client, nonce: 1, claim: self.claim, ..Attach::default() };
-        let attached = self.cluster.with(node, |n, now, out| n.attach(now, 0, conn, &request, out));
+        let attached = self.cluster.with(node, |n, now, out| n.attach(now, conn, &request, out));
         attached.expect("each attach raises the claim").session
     }
 
@@ -118,7 +118,7 @@ impl World {
                 let member = AttachMember { spec, takeover: true };
                 let (session, seq) = self.next(node);
                 let result =
-                    self.cluster.with(node, |n, now, out| n.register(now, 0, session, seq, &member, out).map(|_| ()));
+                    self.cluster.with(node, |n, now, out| n.register(now, session, seq, &member, out).map(|_| ()));
                 self.attach_again_if_stale(node, result);
             }
             Step::Update { node, member } => {

@@ -193,12 +193,14 @@ fn services(frame: &mut Frame<'_>, model: &mut Model, area: Rect, now: Instant) 
     let first = model.first_row(Panel::Services, all.len(), room(area));
     let rows = all.iter().skip(first).take(room(area)).map(|busy| {
         let service = &busy.service;
-        let down = if service.down > 0 { Color::Red } else { Color::Reset };
+        let red_above_0 = |count| if count > 0 { Color::Red } else { Color::Reset };
+        let (down, critical) = (red_above_0(service.down), red_above_0(service.critical));
         Row::new(vec![
             Span::raw(service.service.clone()),
             Span::raw(service.up.to_string()),
             Span::styled(service.down.to_string(), down),
             Span::raw(service.drained.to_string()),
+            Span::styled(service.critical.to_string(), critical),
             Span::raw(busy.changes.to_string()),
         ])
     });
@@ -207,10 +209,11 @@ fn services(frame: &mut Frame<'_>, model: &mut Model, area: Rect, now: Instant) 
         Constraint::Length(6),
         Constraint::Length(6),
         Constraint::Length(7),
+        Constraint::Length(8),
         Constraint::Length(11),
     ];
     let table = Table::new(rows, widths)
-        .header(heading(["service", "up", "down", "drained", "changes/min"]))
+        .header(heading(["service", "up", "down", "drained", "critical", "changes/min"]))
         .block(block(model, Panel::Services, format!(" services ({}) ", all.len())));
     frame.render_widget(table, area);
 }
@@ -220,7 +223,7 @@ fn events(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     let first = model.first_row(Panel::Events, count, room(area));
     let rows = model.changes.iter().skip(first).take(room(area)).map(|change| {
         let colour = match change.what {
-            "down" => Color::Red,
+            "down" | "critical" => Color::Red,
             "up" | "register" => Color::Green,
             "unregister" => Color::Yellow,
             _ => Color::Reset,

@@ -2,7 +2,7 @@
 
 use super::metrics::{self, Sample};
 use convoke_client::Event;
-use convoke_core::member::ChangeKind;
+use convoke_core::member::{ChangeKind, Health};
 use convoke_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -135,6 +135,7 @@ impl Model {
     pub(crate) fn happened(&mut self, now: Instant, at: u64, event: &Event) {
         let (what, member) = match event {
             Event::Registered(member) => (ChangeKind::Registered.as_str(), member),
+            Event::Updated(member) if member.health == Health::Critical => (member.health.as_str(), member),
             Event::Updated(member) => (ChangeKind::Updated.as_str(), member),
             Event::StatusChanged(member) => (member.status.as_str(), member),
             Event::OwnerChanged(member) => (ChangeKind::OwnerChanged.as_str(), member),
@@ -217,7 +218,13 @@ pub(crate) mod tests {
             incarnation: 1,
             ..v1::Node::default()
         };
-        let service = |name: &str, up, down| v1::Service { service: name.into(), up, down, ..v1::Service::default() };
+        let service = |name: &str, up, down| v1::Service {
+            service: name.into(),
+            up,
+            down,
+            critical: down,
+            ..v1::Service::default()
+        };
         Answers {
             address: "127.0.0.1:7700".into(),
             status: v1::StatusResponse {

@@ -31,6 +31,7 @@ struct MemberEvent<'a> {
     service: &'a str,
     status: &'static str,
     drained: bool,
+    health: &'static str,
     /// Id of the owner node.
     owner: &'a str,
     version: String,
@@ -63,6 +64,7 @@ pub(super) fn change(text: &mut String, position: &HistoryPosition, change: &Mem
         service: member.service(),
         status: member.status().as_str(),
         drained: member.drained(),
+        health: member.health().as_str(),
         owner: member.origin().node.as_str(),
         version: member.version().to_string(),
     };
