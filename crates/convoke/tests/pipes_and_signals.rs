@@ -7,10 +7,11 @@ mod support;
 use convoke_testkit::{Process, TestNode, until};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use support::{convoke, member_status, registered, start};
+use support::{convoke, member_status, start};
 
 fn dev() -> TestNode {
-    TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready()
+    let dev = convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"]);
+    TestNode::spawn(&mut with_default_sighup(&dev)).ready()
 }
 
 /// `convoke completions zsh | head`
@@ -45,6 +46,19 @@ fn a_watch_ends_when_its_reader_has_enough() {
     }
 }
 
+/// The same command with the default action of SIGHUP, which a test run under `nohup` would pass on as ignored.
+fn with_default_sighup(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal=HUP").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    env
+}
+
 fn hang_up(process: &Process) {
     assert!(Command::new("kill").args(["-HUP", &process.id().to_string()]).status().unwrap().success());
 }
@@ -52,7 +66,7 @@ fn hang_up(process: &Process) {
 #[test]
 fn a_node_survives_sighup_and_dev_ends_with_its_terminal() {
     let dir = tempfile::tempdir().unwrap();
-    let mut node = TestNode::spawn(&mut start(dir.path(), &["--id", "n1"])).ready();
+    let mut node = TestNode::spawn(&mut with_default_sighup(&start(dir.path(), &["--id", "n1"]))).ready();
     for times in 1..=2 {
         hang_up(&node.process);
         until("the signal is logged", || node.process.stderr().matches("SIGHUP ignored").count() == times);
@@ -70,7 +84,9 @@ fn a_node_survives_sighup_and_dev_ends_with_its_terminal() {
 #[test]
 fn a_registration_ends_with_its_terminal_unless_told_otherwise() {
     let node = dev();
-    let mut web = registered(&node.clients, "web-1");
+    let register = ["register", "--addr", &node.clients, "--id", "web-1", "--service", "web"];
+    let mut web = Process::spawn(&mut with_default_sighup(&convoke(&register)));
+    web.line("is registered", |line| line.contains("is registered"));
     hang_up(&web);
     assert_eq!(web.wait().code(), Some(0));
     assert_eq!(member_status(&node, "web-1"), None);
