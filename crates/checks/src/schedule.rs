@@ -18,6 +18,8 @@ const FIRST_RUN_MAX: Duration = Duration::from_secs(1);
 const DEREGISTER_INTERVAL: Duration = Duration::from_secs(5);
 /// A timer that is handled later than this shows that the node was paused.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Fewer timers than this are not searched for stale ones.
+const TIMERS_MIN: usize = 1024;
 /// An interval varies by this share, so that checks that began together spread.
 const JITTER: f64 = 0.05;
 
@@ -76,6 +78,8 @@ type Timer = Reverse<(Time, u64, SmolStr, u64, Due)>;
 pub struct Schedule {
     members: BTreeMap<SmolStr, Member>,
     timers: BinaryHeap<Timer>,
+    /// At this number of timers, those of members that are gone are dropped.
+    drop_timers_at: usize,
     sequence: u64,
     generations: u64,
     random: fastrand::Rng,
@@ -84,7 +88,14 @@ pub struct Schedule {
 impl Schedule {
     pub fn new(seed: u64) -> Schedule {
         let random = fastrand::Rng::with_seed(seed);
-        Schedule { members: BTreeMap::new(), timers: BinaryHeap::new(), sequence: 0, generations: 0, random }
+        Schedule {
+            members: BTreeMap::new(),
+            timers: BinaryHeap::new(),
+            drop_timers_at: TIMERS_MIN,
+            sequence: 0,
+            generations: 0,
+            random,
+        }
     }
 
     /// How many members have checks here, and how many checks.
@@ -158,6 +169,19 @@ impl Schedule {
     fn set(&mut self, at: Time, id: &SmolStr, generation: u64, due: Due) {
         self.sequence += 1;
         self.timers.push(Reverse((at, self.sequence, id.clone(), generation, due)));
+        self.drop_stale_timers();
+    }
+
+    /// A timer stays until it is due, which may be days after its member was deregistered.
+    fn drop_stale_timers(&mut self) {
+        if self.timers.len() < self.drop_timers_at {
+            return;
+        }
+        let members = &self.members;
+        self.timers.retain(|Reverse((_, _, id, generation, _))| {
+            members.get(id).is_some_and(|member| member.generation == *generation)
+        });
+        self.drop_timers_at = TIMERS_MIN.max(2 * self.timers.len());
     }
 
     /// A report of an application. Unknown ones are dropped.

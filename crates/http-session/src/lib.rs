@@ -12,15 +12,15 @@ mod entry;
 mod flow;
 mod mutant;
 mod secret;
+mod step;
 mod table;
 mod token;
 
 pub use entry::{SessionEntry, SessionOperation};
-pub use flow::{
-    Attaching, ClientOrder, FlowSettings, Forwarded, RequestFlow, SessionAnswer, SessionError, SessionReply, Step,
-};
+pub use flow::{ClientOrder, FlowSettings, RequestFlow};
 pub use mutant::{Mutant, Mutation};
 pub use secret::{Key, RANDOM_BYTES, Secret};
+pub use step::{Attaching, Forwarded, SessionAnswer, SessionError, SessionReply, Step};
 pub use table::{EntryRef, SessionTable};
 pub use token::{DOTS_MAX, SessionToken, TOKENS_MAX};
 

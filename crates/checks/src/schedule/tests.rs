@@ -158,3 +158,23 @@ fn another_registration_starts_over_and_the_same_checks_go_on() {
     schedule.finished(at(1_000), &run, RunResult { status: Health::Passing, output: "ok".into() });
     assert!(schedule.poll(at(1_000)).is_empty());
 }
+
+#[test]
+fn timers_of_members_that_are_gone_do_not_accumulate() {
+    let mut schedule = Schedule::new(6);
+    let checks = assigned(vec![tcp("c", 7 * 24 * 3_600_000)]);
+    schedule.assign(at(0), &"stays".into(), Some((1, checks.clone())));
+    for now in 0..100_000 {
+        let id = SmolStr::from(format!("m{now}"));
+        schedule.assign(at(now), &id, Some((1, checks.clone())));
+        // The result of the first run makes the next timer lie days ahead.
+        for action in schedule.poll(at(now)) {
+            if let CheckAction::Run { run, .. } = action {
+                schedule.finished(at(now), &run, RunResult { status: Health::Critical, output: "ok".into() });
+            }
+        }
+        schedule.assign(at(now), &id, None);
+    }
+    assert!(schedule.timers.len() <= TIMERS_MIN, "{} timers", schedule.timers.len());
+    assert!(schedule.next().is_some(), "the timer of the member that stays");
+}
