@@ -2,6 +2,7 @@
 
 use super::support::ScenarioResult;
 use crate::http::Balancer;
+use crate::invariants::Violation;
 use crate::network::SECOND;
 use crate::world::{Crash, World, micros};
 use convoke_core::ErrorCode;
@@ -261,20 +262,26 @@ pub(super) fn http_member_lost_before_an_attach_is_named(world: &mut World) -> S
     world.http_last_writes_win(client, &[])
 }
 
-/// Two nodes have parts of a session, and the client falls silent. One part expires before the client returns to the node with
-/// the other one, whose heartbeats name the member that expired.
-pub(super) fn http_part_of_a_session_expires(world: &mut World) -> ScenarioResult {
+/// Registers m1 at n0, cuts n0 off, and lets a heartbeat attach the session at n1. The client sends no further heartbeats.
+/// Returns it with the cuts.
+fn session_on_both_sides(world: &mut World) -> Result<(usize, [u64; 2]), Violation> {
     world.begin()?;
     let client = world.add_http_ordered(0, &["m1"]);
     world.http_settled(client)?;
     world.up(&["m1"])?;
     let cuts = world.partition(&[0], &[1, 2]);
     world.pass(5 * SECOND)?;
-    // A heartbeat attaches the session at n1.
     world.http_go(client, 1);
     let moved = |w: &World| w.member(1, "m1").is_some_and(|member| member.owner().node == "n1");
     world.run_until(moved, 15 * SECOND)?;
     world.http.clients[client].heartbeats = false;
+    Ok((client, cuts))
+}
+
+/// Two nodes have parts of a session, and the client falls silent. One part expires before the client returns to the node with
+/// the other one, whose heartbeats name the member that expired.
+pub(super) fn http_part_of_a_session_expires(world: &mut World) -> ScenarioResult {
+    let (client, cuts) = session_on_both_sides(world)?;
     world.pass(10 * SECOND)?;
     world.http_go(client, 0);
     world.http_put(client, "m2");
@@ -473,17 +480,7 @@ pub(super) fn http_update_with_a_lower_claim(world: &mut World) -> ScenarioResul
 /// Two nodes without a link have one session, and each of them owns some of its members. Once they have met, the node that
 /// the client uses owns all of them.
 pub(super) fn http_members_of_two_nodes_are_gathered(world: &mut World) -> ScenarioResult {
-    world.begin()?;
-    let client = world.add_http_ordered(0, &["m1"]);
-    world.http_settled(client)?;
-    world.up(&["m1"])?;
-    let cuts = world.partition(&[0], &[1, 2]);
-    world.pass(5 * SECOND)?;
-    // A heartbeat attaches the session at n1.
-    world.http_go(client, 1);
-    let moved = |w: &World| w.member(1, "m1").is_some_and(|member| member.owner().node == "n1");
-    world.run_until(moved, 15 * SECOND)?;
-    world.http.clients[client].heartbeats = false;
+    let (client, cuts) = session_on_both_sides(world)?;
     world.http_go(client, 0);
     world.http_put(client, "m2");
     world.http_settled(client)?;

@@ -37,9 +37,8 @@ pub(super) fn same_incarnation_number_twice(world: &mut World) -> ScenarioResult
     world.settle()
 }
 
-/// A node that has lost its disk starts alone with a number that the others retired long ago, and a client unregisters
-/// there. The others accept that incarnation once it proves to be alive (D14), and the node keeps its number (N8).
-pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioResult {
+/// Restarts n2 twice, and waits until these nodes have retired its second number.
+fn retire_numbers(world: &mut World, nodes: &[usize]) -> ScenarioResult {
     world.begin()?;
     for _ in 0..2 {
         world.crash(2, Crash::Process);
@@ -47,8 +46,14 @@ pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioRes
         world.start(2);
         world.run_until(World::all_serving, 20 * SECOND)?;
     }
-    let retired = |w: &World| (0..2).all(|host| w.node(host).retired().iter().any(|(_, number)| number.number == 2));
-    world.run_until(retired, 80 * MINUTE)?;
+    let has_retired = |w: &World, host: usize| w.node(host).retired().iter().any(|(_, number)| number.number == 2);
+    world.run_until(|w| nodes.iter().all(|host| has_retired(w, *host)), 80 * MINUTE)
+}
+
+/// A node that has lost its disk starts alone with a number that the others retired long ago, and a client unregisters
+/// there. The others accept that incarnation once it proves to be alive (D14), and the node keeps its number (N8).
+pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioResult {
+    retire_numbers(world, &[0, 1])?;
     let client = world.add_client_fixed("c", &["m"], 2);
     world.up(&["m"])?;
     world.crash(2, Crash::Process);
@@ -70,15 +75,7 @@ pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioRes
 /// a member there and dies with the node. The third node hears of it when it is dead for long: it rejects the records of that
 /// number, and its client keeps the member.
 pub(super) fn taken_at_a_retired_number(world: &mut World) -> ScenarioResult {
-    world.begin()?;
-    for _ in 0..2 {
-        world.crash(2, Crash::Process);
-        world.pass(2 * SECOND)?;
-        world.start(2);
-        world.run_until(World::all_serving, 20 * SECOND)?;
-    }
-    let retired = |w: &World| w.node(0).retired().iter().any(|(_, number)| number.number == 2);
-    world.run_until(retired, 80 * MINUTE)?;
+    retire_numbers(world, &[0])?;
     let keeper = world.add_client_fixed("keeper", &["m"], 0);
     world.up(&["m"])?;
     world.crash(1, Crash::Process);
@@ -110,15 +107,7 @@ pub(super) fn taken_at_a_retired_number(world: &mut World) -> ScenarioResult {
 /// it from the restarted node. The third node then receives the writes of the restarted node from that node itself. The write
 /// that replaced one of them comes with them, although it has a retired number.
 pub(super) fn moved_to_a_retired_number(world: &mut World) -> ScenarioResult {
-    world.begin()?;
-    for _ in 0..2 {
-        world.crash(2, Crash::Process);
-        world.pass(2 * SECOND)?;
-        world.start(2);
-        world.run_until(World::all_serving, 20 * SECOND)?;
-    }
-    let retired = |w: &World| w.node(0).retired().iter().any(|(_, number)| number.number == 2);
-    world.run_until(retired, 80 * MINUTE)?;
+    retire_numbers(world, &[0])?;
     world.crash(1, Crash::Process);
     world.crash(2, Crash::Process);
     let [first, second] = [1, 2].map(|host| world.partition(&[host], &[0]));
