@@ -178,3 +178,22 @@ fn timers_of_members_that_are_gone_do_not_accumulate() {
     assert!(schedule.timers.len() <= TIMERS_MIN, "{} timers", schedule.timers.len());
     assert!(schedule.next().is_some(), "the timer of the member that stays");
 }
+
+#[test]
+fn a_run_that_takes_longer_than_the_interval_is_not_started_twice() {
+    let mut schedule = Schedule::new(7);
+    schedule.assign(at(0), &"m".into(), Some((1, assigned(vec![tcp("c", 1_000)]))));
+    let mut runs = Vec::new();
+    for now in (0..10_000).step_by(10) {
+        for action in schedule.poll(at(now)) {
+            if let CheckAction::Run { run, .. } = action {
+                runs.push(run);
+            }
+        }
+    }
+    assert_eq!(runs.len(), 1, "the first run has not ended");
+    schedule.finished(at(10_000), &runs[0], RunResult { status: Health::Passing, output: "ok".into() });
+    let again =
+        (10_000..12_000).flat_map(|now| schedule.poll(at(now))).any(|action| matches!(action, CheckAction::Run { .. }));
+    assert!(again, "it runs again after that");
+}
