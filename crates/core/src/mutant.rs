@@ -122,6 +122,7 @@ convoke_base::mutants! {
     ExpiryStatesLeft: "L1", "the responsible node states `left` for a silent owner's members instead of inferring it";
     EvidenceByAgeAlone: "L2", "relayed evidence counts without a higher liveness counter";
     NoRelayedEvidence: "L2", "only direct evidence counts";
+    SilenceBeforeRecords: "L2", "the silence of an earlier incarnation counts before the records that were written since have arrived";
     PushOmitsEvidence: "L2", "a push carries records of other origins without their evidence";
     OwnerChangeReleasesFirst: "L3", "an owner that loses a session unregisters its members";
     SilentOwnerHidesMember: "L3", "members of a silent node vanish instead of becoming `down`";
@@ -133,6 +134,7 @@ convoke_base::mutants! {
     EveryNodeExpires: "L4", "every node expires a silent owner's members";
     LaterWritesExpired: "L4", "a write that arrives before the evidence of a returning origin expires at once";
     PauseNotSubtracted: "L5", "a node judges others by its own pause";
+    RelayedAgeNotForgiven: "L5", "the age of relayed evidence counts for a node that was paused before it has the records";
     PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
     NoMassFailureGuard: "L6", "a mass failure is judged at once";
     ConfirmationIgnored: "L6", "a mass failure of nodes that peers confirm is not judged at once";

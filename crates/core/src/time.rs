@@ -45,6 +45,13 @@ impl ReceivedAt {
         self.at > other.at
     }
 
+    /// The same time, with as much lateness of this node forgiven that it counts as no more silent than `earlier` does.
+    pub fn forgiving_as(self, earlier: ReceivedAt, clock: Clock) -> Self {
+        let silence = |at: ReceivedAt| at.silence_without_pauses(clock, Duration::MAX);
+        let more = silence(self).saturating_sub(silence(earlier));
+        ReceivedAt { lost: self.lost.saturating_sub(more), ..self }
+    }
+
     /// Silence in real time.
     pub fn silence(self, clock: Clock) -> Duration {
         Duration::from_micros(signed(clock.now.as_micros()).saturating_sub(self.at).max(0).unsigned_abs())

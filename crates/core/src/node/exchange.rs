@@ -509,6 +509,9 @@ impl Node {
         if self.has_served(node) {
             self.paused_for = Duration::ZERO;
             self.map.origins.count_all_silence_of_outlived(self.clock);
+            for item in evidence {
+                self.count_silence_of_outlived(item);
+            }
             self.registry_received(node, Duration::from_millis(context.grace_ms), out);
         }
     }

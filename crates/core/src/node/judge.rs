@@ -28,9 +28,8 @@ impl Node {
         }
     }
 
-    /// Applies relayed evidence (L2). Only a higher liveness counter is evidence. Without one, an older age counts in
-    /// two cases: there is no evidence of the origin yet, or it has a newer incarnation and will send nothing more. So
-    /// a new node, and one that was paused, waits no longer than the others.
+    /// Applies relayed evidence (L2). Only a higher liveness counter is evidence. Without one, an older age counts if there is no
+    /// evidence of the origin yet, so that a new node waits no longer than the others.
     pub(super) fn relayed_evidence(&mut self, item: &EvidenceItem, via: &NodeId, out: &mut Output) {
         seam!(self, NoRelayedEvidence => return);
         if item.origin == self.me {
@@ -42,26 +41,28 @@ impl Node {
         }
         let Some(index) = self.map.admit_origin(&item.origin, self.clock) else { return };
         let received_at = ReceivedAt::ago(self.clock, age);
-        let outlived = self.map.origins.is_outlived(&item.origin);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         let (first, newer) = (evidence.assumed, item.liveness_counter > evidence.liveness_counter);
-        let without_evidence = first && item.liveness_counter == 0;
-        if (without_evidence || outlived && item.liveness_counter == evidence.liveness_counter)
-            && evidence.received_at.is_after(received_at)
-        {
+        if first && item.liveness_counter == 0 && evidence.received_at.is_after(received_at) {
             evidence.received_at = received_at;
-            if without_evidence && !young {
+            if !young {
                 self.judge(index, StandingEvent::Quiet, out);
             }
         }
+        seam!(self, SilenceBeforeRecords => self.count_silence_of_outlived(item));
         if !self.counts(newer) {
             return;
         }
+        // Later evidence makes no origin more silent at a node that was paused: the members that have moved on since are still on
+        // their way (L5).
+        let earlier = self.map.origins.entry(index).evidence.received_at;
+        let mut counted = if first { received_at } else { received_at.forgiving_as(earlier, self.clock) };
+        seam!(self, RelayedAgeNotForgiven => counted = received_at);
         let evidence = &mut self.map.origins.entry_mut(index).evidence;
         evidence.liveness_counter = evidence.liveness_counter.max(item.liveness_counter);
         evidence.written = evidence.written.max(item.written);
-        if first || received_at.is_after(evidence.received_at) {
-            (evidence.received_at, evidence.via, evidence.assumed) = (received_at, Some(via.clone()), false);
+        if first || received_at.is_after(earlier) {
+            (evidence.received_at, evidence.via, evidence.assumed) = (counted, Some(via.clone()), false);
         }
         // If a newer incarnation of this node's own id lives on, two processes use the id (N4). A single piece of evidence may
         // be of an incarnation that has just died.
@@ -75,6 +76,20 @@ impl Node {
             (false, false) => StandingEvent::Old,
         };
         self.judge(index, event, out);
+    }
+
+    /// An origin with a newer incarnation will send nothing more, so the longest known silence counts: a node that was paused
+    /// waits no longer than the others (L2). The caller has all records that the sender had. Before, members whose clients
+    /// have moved on would show as `down` here.
+    pub(super) fn count_silence_of_outlived(&mut self, item: &EvidenceItem) {
+        let Some(index) = self.map.origins.index_of(&item.origin).filter(|_| item.origin != self.me) else { return };
+        let received_at = ReceivedAt::ago(self.clock, Duration::from_millis(item.age_ms));
+        let outlived = self.map.origins.is_outlived(&item.origin);
+        let evidence = &mut self.map.origins.entry_mut(index).evidence;
+        if outlived && item.liveness_counter == evidence.liveness_counter && evidence.received_at.is_after(received_at)
+        {
+            evidence.received_at = received_at;
+        }
     }
 
     /// Whether relayed evidence is younger than the admission window.

@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::support::ScenarioResult;
-use crate::network::{MINUTE, SECOND};
+use crate::network::{MINUTE, SECOND, Site, Spike};
 use crate::world::{Crash, World};
 use convoke_core::member::Status;
 use convoke_core::node::{DegradedReason, PeerState};
@@ -165,6 +165,33 @@ fn paused_30_s(world: &mut World, paused_clients: usize) -> ScenarioResult {
     log.never(world, Status::Left)?;
     world.require(clients.iter().all(|client| world.attached(*client)), "a client is lost")?;
     world.up(&ids.iter().map(String::as_str).collect::<Vec<_>>())?;
+    world.settle()
+}
+
+/// A node is paused while another one hands its clients over and starts again. Then its links are slow: it hears for how long the
+/// earlier incarnation has been silent before it has the records of the clients that moved.
+pub(super) fn paused_during_a_restart(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    let ids: Vec<String> = (0..6).map(|i| format!("m{i}")).collect();
+    for id in &ids {
+        world.add_client_at(id, &[id], 2);
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    world.up(&ids)?;
+    world.pass(MINUTE)?;
+    let log = Log::on(world);
+    world.pause(0, 36 * SECOND);
+    world.pass(SECOND)?;
+    world.stop(2);
+    world.run_until(|w| w.hosts[2].node.is_none(), 10 * SECOND)?;
+    world.start(2);
+    world.run_until(|w| w.node(2).is_serving(), 20 * SECOND)?;
+    let (id, extra) = (world.network.number(), world.rng.u64(SECOND / 4..SECOND));
+    world.network.spikes.push(Spike { id, places: Site::Host(0).bit(), extra });
+    world.pass(MINUTE)?;
+    world.network.spikes.retain(|spike| spike.id != id);
+    world.up(&ids)?;
+    log.never(world, Status::Down)?;
     world.settle()
 }
 

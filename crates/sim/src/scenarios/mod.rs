@@ -122,6 +122,7 @@ scenarios! {
     liveness::relayed_evidence_is_not_new_evidence, 1, three, "L2", "two survivors relay evidence about a dead node to each other";
     liveness::node_of_two_paused_30_s, 4, two, "L5", "one of two nodes is paused for 30 s: no mass down";
     liveness::node_paused_30_s, 4, three, "L5", "a node is paused for 30 s: no mass down";
+    liveness::paused_during_a_restart, 8, four, "L2, L5", "a node is paused while another one restarts: no mass down, although links are slow";
     liveness::a_b_cut_with_c_reachable, 1, three, "L2, D6", "half an hour without a direct link changes nothing";
     liveness::latest_evidence_decides, 2, four, "L8, L4", "an inference is void when a node has later evidence of the owner";
     returning::evidence_arrives_before_the_writes, 3, collection::small_chunks, "L8", "a returning owner is admitted with all its writes, not with some";
