@@ -71,7 +71,7 @@ fn users() -> String {
          | `[logging]`, `[tracing]` | users who collect logs and traces |\n\
          | `[limits]`, `[clients]`, `[log_limits]` | users with more clients or less memory than the defaults allow for |\n\
          | `[tls]`, `[auth]`, `[audit]`, `[rates]` | everyone whose network is not trusted |\n\
-         | `[dns]` | users with resolvers of their own |\n\
+         | `[consul]`, `[dns]` | users with resolvers of their own |\n\
          | `[checks]` | users whose checks use other networks or private certificates |\n\
          | `[log]`, `[log_timers]` | users without the log, with controlled upgrades, or with voters far from each other |\n\
          | `[log_state]` | users with large values, much data or many log clients |\n",

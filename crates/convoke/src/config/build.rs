@@ -69,6 +69,7 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             ttl: settings.dns.ttl.into(),
             networks: settings.dns.networks.clone(),
             responses_per_second: settings.dns.responses_per_second,
+            consul: settings.consul.dns,
         }),
         checks: convoke_server::CheckerConfig {
             allow: settings.checks.allow.clone(),

@@ -104,6 +104,7 @@ pub(crate) struct AuditSettings {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ConsulSettings {
     pub(crate) port: u16,
+    pub(crate) dns: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
