@@ -51,12 +51,16 @@ async fn results_of_a_script_reach_the_member_at_another_node() {
     .await;
 
     let session = owner.session("{}").await;
-    let member = json!({ "service": "web", "address": "10.0.0.1:80", "checks": [{ "id": "worker", "ttl_ms": 600_000 }] });
+    let member =
+        json!({ "service": "web", "address": "10.0.0.1:80", "checks": [{ "id": "worker", "ttl_ms": 600_000 }] });
     owner.put(&format!("{session}/members/w1"), &member.to_string()).await.ok();
     let health = |served: &Served| served.node.member("w1").map(|member| member.health());
-    for (text, expected) in
-        [("", Health::Passing), ("slow\n", Health::Warning), ("broken\nvery\n", Health::Critical), ("", Health::Passing)]
-    {
+    for (text, expected) in [
+        ("", Health::Passing),
+        ("slow\n", Health::Warning),
+        ("broken\nvery\n", Health::Critical),
+        ("", Health::Passing),
+    ] {
         write(&file, text);
         eventually("the result is shown", async || health(&owner) == Some(expected)).await;
         let shown = async || {
