@@ -139,7 +139,10 @@ async fn members_of_sessions_and_nodes_are_instances() {
     let mut client = TestClient::attach(&fixture.node, "client", Vec::new()).await;
     let spec = MemberSpec { address: "10.0.0.7:81".into(), weight: 9, ..MemberSpec::new("m1", "orders") };
     client.register(AttachMember { spec, takeover: false }).await.unwrap();
+    let without_address = AttachMember { spec: MemberSpec::new("m2", "orders"), takeover: false };
+    client.register(without_address).await.unwrap();
     let srv = fixture.ask("_orders._tcp.service.consul.", RecordType::SRV);
+    assert_eq!(srv.answers.len(), 1, "a member without an address is not at its node");
     assert_eq!(srv.answers[0].data.to_string(), "1 9 81 0a000007.addr.dc1.consul.");
     assert_eq!(srv.answers[0].ttl, 3);
     let additionals: BTreeSet<String> = srv.additionals.iter().map(ToString::to_string).collect();
@@ -152,6 +155,11 @@ async fn members_of_sessions_and_nodes_are_instances() {
     assert_eq!(fixture.records("1.0.0.127.in-addr.arpa.", RecordType::PTR), set(["n0.node.dc1.consul."]));
     assert_eq!(fixture.code("9.9.9.9.in-addr.arpa."), ResponseCode::Refused);
     assert_eq!(fixture.records("consul.service.consul.", RecordType::SRV), set(["1 1 7700 n0.node.dc1.consul."]));
+    let nowhere = Instance { node: "nowhere".into(), port: 0, ..instance("x", "lost", "", &[]) };
+    fixture.node.register_agentless(nowhere.to_member("").unwrap(), "").await.unwrap();
+    for wanted in [RecordType::A, RecordType::SRV, RecordType::ANY] {
+        assert!(fixture.records("lost.service.consul.", wanted).is_empty(), "it has no address at all");
+    }
     for own in ["convoke.service.consul.", "consul.node.service.consul."] {
         assert_eq!(fixture.code(own), ResponseCode::NXDomain, "{own}");
     }

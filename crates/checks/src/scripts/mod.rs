@@ -52,7 +52,7 @@ pub(crate) async fn run_scripts(node: &NodeHandle, scripts: &[Arc<ScriptCheck>],
                 if reported.is_err() {
                     add(&counting.scripts_unreported, 1);
                 }
-                log_change(&scripts[index], &mut untaken[index], reported.err());
+                log_change(&scripts[index], &mut untaken[index], reported.as_ref().err());
             }
             () = tokio::time::sleep(due) => {}
         }
@@ -65,9 +65,9 @@ async fn report(node: &NodeHandle, script: &ScriptCheck, outcome: RunResult) -> 
 }
 
 /// Logs once that results are not taken, and once that they are again.
-fn log_change(script: &ScriptCheck, untaken: &mut bool, rejection: Option<Rejection>) {
+fn log_change(script: &ScriptCheck, untaken: &mut bool, rejection: Option<&Rejection>) {
     let (member, check) = (&script.member, &script.check);
-    match &rejection {
+    match rejection {
         Some(error) if !*untaken => {
             tracing::warn!(%member, %check, reason = error.message, "result of a script not taken; the node tries again");
         }

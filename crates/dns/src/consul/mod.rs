@@ -124,7 +124,9 @@ impl Zone {
         }
         let keep = |member: Member| {
             let tagged = tag.is_none_or(|tag| has_tag(&member, tag));
-            let usable = tagged && is_usable(&member, self.own_node_of(&member).as_ref());
+            // A member that was not registered as an instance does not have the address of its node (Q4).
+            let placed = node_name(&member).is_some() || !member.address().is_empty();
+            let usable = tagged && placed && is_usable(&member, self.own_node_of(&member).as_ref());
             usable.then_some(Candidate { member, near: true })
         };
         let (mut found, mut complete) = (Vec::new(), true);
@@ -149,15 +151,14 @@ impl Zone {
     fn endpoint(&self, member: &Member) -> Endpoint {
         let instance = Instance::shown(member);
         let node = self.node_of(&instance, member);
-        let own = |id: &str| if id.is_empty() { host_of(member.address()).to_owned() } else { id.to_owned() };
         let at_node = instance.address.is_empty();
-        Endpoint {
-            host: if at_node { own(&node.address) } else { instance.address.clone() },
-            port: instance.port,
-            weight: instance.weight(member.health()),
-            at_node,
-            node,
-        }
+        let host = match (at_node, node.address.as_str()) {
+            (false, _) => instance.address.as_str(),
+            // The member has the address that its node had when it was registered.
+            (true, "") => host_of(member.address()),
+            (true, address) => address,
+        };
+        Endpoint { host: host.to_owned(), port: instance.port, weight: instance.weight(member.health()), at_node, node }
     }
 
     /// The node of an instance as far as callers without credentials may read it.
@@ -185,6 +186,7 @@ impl Zone {
                     records.answers.push(self.record(name, address_data(address)));
                 }
                 Some(address) => drop(seen.insert(address)),
+                None if endpoint.host.is_empty() => {}
                 None => alias = alias.or(Some(endpoint.host)),
             }
             if records.answers.len() >= most {
@@ -209,7 +211,8 @@ impl Zone {
                     add(&mut records.additionals, self.record(&target, address_data(address)));
                     target
                 }
-                None => match host_name(&endpoint.host).filter(|_| !endpoint.host.is_empty()) {
+                None if endpoint.host.is_empty() => continue,
+                None => match host_name(&endpoint.host) {
                     Some(host) => host,
                     // Clients could not resolve it.
                     None => continue,
