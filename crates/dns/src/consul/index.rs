@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Members read from the registry at once.
 const PAGE: usize = 256;
+/// Instances in an index. It bounds the memory and the time of building; the addresses of others have no PTR records.
+pub(super) const INSTANCES_MAX: usize = 131_072;
+/// Nodes of Convoke in an index, and nodes that were registered.
+const NODES_MAX: usize = 65_536;
 /// An index is built again after this multiple of the time that it took, so that building costs at most a twentieth of a core.
 const PAUSE_FACTOR: u32 = 20;
 /// After this time an index is built again, whether a change is known or not.
@@ -95,6 +99,9 @@ pub(crate) struct Nodes {
     by_address: HashMap<IpAddr, Pointer>,
 }
 
+/// Adds what a member stands for.
+type Take = fn(&mut Nodes, &NodeHandle, &Member);
+
 /// What has an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pointer {
@@ -103,33 +110,36 @@ pub(crate) enum Pointer {
 }
 
 impl Nodes {
-    pub(crate) fn build(node: &NodeHandle, shown: &Shown) -> Nodes {
+    /// Reads the nodes, and at most `instances_max` members for the rest.
+    pub(crate) fn build(node: &NodeHandle, shown: &Shown, instances_max: usize) -> Nodes {
         let mut nodes = Nodes::default();
-        let cluster = node.cluster();
         // A node of Convoke is not replaced by a record with its name, and a record not by instances that name the node.
-        nodes.read(node, shown, &Filter::service(NODE_SERVICE), |nodes, member| {
-            nodes.add(NodeRecord::of_own(member, cluster));
-        });
-        nodes.read(node, shown, &Filter::service(NODE_RECORDS), |nodes, member| {
-            if let Some(record) = NodeRecord::of_member(member) {
-                nodes.add(record);
+        for (filter, max, take) in [
+            (Filter::service(NODE_SERVICE), NODES_MAX, Nodes::add_own as Take),
+            (Filter::service(NODE_RECORDS), NODES_MAX, Nodes::add_recorded),
+            (Filter::default(), instances_max, Nodes::add_instance),
+        ] {
+            let (mut cursor, mut left) = (None::<String>, max);
+            // Cursors come from this node and stay valid, so reading does not fail.
+            while let Ok(page) = node.held_members(&filter, cursor.as_deref(), left.min(PAGE)) {
+                left -= page.members.len().min(left);
+                let readable = page.members.iter().filter(|member| shown.shows(member.service()));
+                readable.for_each(|member| take(&mut nodes, node, member));
+                cursor = page.next;
+                if cursor.is_none() || left == 0 {
+                    break;
+                }
             }
-        });
-        nodes.read(node, shown, &Filter::default(), |nodes, member| nodes.add_instance(node, member));
+        }
         nodes
     }
 
-    fn read(&mut self, node: &NodeHandle, shown: &Shown, filter: &Filter, take: impl Fn(&mut Nodes, &Member)) {
-        let mut cursor = None;
-        loop {
-            // Cursors come from this node and stay valid, so this does not fail.
-            let Ok(page) = node.held_members(filter, cursor.as_deref(), PAGE) else { return };
-            page.members.iter().filter(|member| shown.shows(member.service())).for_each(|member| take(self, member));
-            cursor = page.next;
-            if cursor.is_none() {
-                return;
-            }
-        }
+    fn add_own(&mut self, node: &NodeHandle, member: &Member) {
+        self.add(NodeRecord::of_own(member, node.cluster()));
+    }
+
+    fn add_recorded(&mut self, _: &NodeHandle, member: &Member) {
+        NodeRecord::of_member(member).into_iter().for_each(|record| self.add(record));
     }
 
     fn add(&mut self, record: NodeRecord) {
@@ -167,7 +177,32 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
     use super::*;
+
+    #[tokio::test]
+    async fn an_index_is_bounded() {
+        let mut config = convoke_node::Config::new("n0").unwrap();
+        config.client_address = "10.9.0.1:7700".to_owned();
+        let node = convoke_node::Node::start(config).await.unwrap();
+        node.ready().await.unwrap();
+        for n in 1..=9_u8 {
+            let instance = Instance {
+                node: format!("ext{n}"),
+                id: "a".into(),
+                service: "web".into(),
+                address: format!("10.0.0.{n}"),
+                ..Instance::default()
+            };
+            node.register_agentless(instance.to_member("").unwrap(), "").await.unwrap();
+        }
+        let size = |nodes: &Nodes| (nodes.by_name.len(), nodes.by_address.len());
+        let all = Nodes::build(&node.handle(), &Shown::default(), INSTANCES_MAX);
+        assert_eq!(size(&all), (10, 10));
+        assert_eq!(all.at([10, 9, 0, 1].into()), Some(&Pointer::Node("n0".into())));
+        // The node itself is the first of all members.
+        assert_eq!(size(&Nodes::build(&node.handle(), &Shown::default(), 4)), (4, 4));
+    }
 
     #[test]
     fn an_index_is_built_again_after_a_change_and_a_pause() {

@@ -18,7 +18,7 @@ use convoke_node::NodeHandle;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{NS, PTR, SRV, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use index::{Cached, Nodes, Pointer, ServiceNames};
+use index::{Cached, INSTANCES_MAX, Nodes, Pointer, ServiceNames};
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Zone {
     }
 
     fn nodes(&self, consul: &Consul) -> Arc<Nodes> {
-        consul.nodes.current(consul.last_change(), || Nodes::build(&self.node, &self.shown))
+        consul.nodes.current(consul.last_change(), || Nodes::build(&self.node, &self.shown, INSTANCES_MAX))
     }
 
     /// Returns the usable instances of a service, or `None` if there is none: as in Consul, such a name does not exist.
