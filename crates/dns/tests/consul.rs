@@ -235,6 +235,19 @@ async fn answers_are_truncated_as_in_the_other_zone() {
     assert_eq!(firsts.len(), 100, "every instance is first once");
 }
 
+/// A resolver would remember that a name does not exist, although some instance may be usable.
+#[tokio::test]
+async fn a_name_is_not_denied_before_all_instances_were_considered() {
+    let fixture = fixture().await;
+    for n in 0..4_200_u16 {
+        fixture.checked(&instance(&format!("w{n}"), "web", "10.0.0.1", &[]), Some(Health::Critical)).await;
+    }
+    let answer = fixture.ask("web.service.consul.", RecordType::A);
+    assert_eq!((answer.metadata.response_code, answer.answers.len()), (ResponseCode::NoError, 0));
+    assert_eq!(answer.authorities[0].record_type(), RecordType::SOA);
+    assert_eq!(fixture.code("none.service.consul."), ResponseCode::NXDomain);
+}
+
 #[tokio::test]
 async fn the_zone_is_off_by_default() {
     let mut fixture = fixture().await;
