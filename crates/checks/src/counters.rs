@@ -11,6 +11,12 @@ convoke_counters::atomic_counters! {
         runs_failed,
         /// Runs of checks that were not made because their address is denied.
         runs_denied,
+        /// Runs of scripts that ended with the exit status 0 or 1.
+        scripts_good,
+        /// Runs of scripts that failed or took too long.
+        scripts_failed,
+        /// Results of scripts that were not taken: their member or check does not exist, or its node cannot be reached.
+        scripts_unreported,
         /// Reports of applications about checks.
         reports,
         /// Reports of applications about checks that this node does not know.

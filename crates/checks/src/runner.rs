@@ -1,10 +1,11 @@
 //! Connects the schedule with the node and the network.
 
-use crate::config::CheckerConfig;
+use crate::config::{CheckerConfig, ScriptCheck};
 use crate::counters::{CheckCounters, Counting, add};
 use crate::guard::Guard;
 use crate::probe::Network;
 use crate::schedule::{CheckAction, RunId, RunResult, Schedule};
+use crate::scripts::run_scripts;
 use crate::tls::ProbeTlsConfigs;
 use convoke_core::Time;
 use convoke_core::filter::Filter;
@@ -32,6 +33,7 @@ const NODES_MAX: usize = 1_024;
 pub struct Checker {
     network: Network,
     concurrency: usize,
+    scripts: Vec<Arc<ScriptCheck>>,
     counting: Counting,
     members: AtomicU64,
     checks: AtomicU64,
@@ -40,11 +42,13 @@ pub struct Checker {
 impl Checker {
     /// Reads the authorities for checks with TLS. The error says which setting to change.
     pub fn new(config: &CheckerConfig) -> Result<Checker, String> {
+        config.check_scripts().map_err(|error| error.to_string())?;
         let guard = Guard::new(config).map_err(|error| format!("checks.allow: {error}"))?;
         let tls = ProbeTlsConfigs::load(config.ca.as_deref()).map_err(|error| format!("checks.ca: {error}"))?;
         Ok(Checker {
             network: Network { guard, tls },
             concurrency: config.concurrency.clamp(1, 65_536),
+            scripts: config.scripts.iter().cloned().map(Arc::new).collect(),
             counting: Counting::default(),
             members: AtomicU64::new(0),
             checks: AtomicU64::new(0),
@@ -82,12 +86,13 @@ impl Checker {
     }
 }
 
-/// Runs the checks that a node owns, until the future is dropped.
+/// Runs the checks that a node owns, and the scripts of its configuration, until the future is dropped.
 pub async fn run(node: NodeHandle, checker: Arc<Checker>) {
     let nodes = follow_nodes(&node, &checker.network.guard);
     tokio::select! {
         () = nodes => {}
         () = run_checks(&node, &checker) => {}
+        () = run_scripts(&node, &checker.scripts, &checker.counting) => {}
     }
 }
 

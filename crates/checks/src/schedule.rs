@@ -282,8 +282,7 @@ impl Schedule {
                     let run = RunId { member: id.clone(), index, generation };
                     actions.push(CheckAction::Run { run, checks: definitions.clone() });
                 }
-                let varied = 1.0 + JITTER * (2.0 * self.random.f64() - 1.0);
-                now + Duration::from_millis(check.interval_ms).mul_f64(varied)
+                now + varied(&mut self.random, Duration::from_millis(check.interval_ms))
             }
         };
         self.set(next, id, generation, Due::Check(index));
@@ -318,6 +317,11 @@ impl Schedule {
         }
         self.set(at.max(now + DEREGISTER_INTERVAL), id, generation, Due::Deregister);
     }
+}
+
+/// An interval that differs a little each time.
+pub(crate) fn varied(random: &mut fastrand::Rng, interval: Duration) -> Duration {
+    interval.mul_f64(1.0 + JITTER * (2.0 * random.f64() - 1.0))
 }
 
 impl Member {

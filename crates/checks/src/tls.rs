@@ -1,11 +1,10 @@
 //! TLS of checks.
 
 use convoke_core::member::ProbeTls;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use convoke_tls::AnyCertificate;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +43,7 @@ impl ProbeTlsConfigs {
             builder.with_safe_default_protocol_versions().map_err(io::Error::other)
         };
         let verifying = builder()?.with_root_certificates(roots).with_no_client_auth();
-        let verifier = Arc::new(AnyCertificate(provider.clone()));
+        let verifier = Arc::new(AnyCertificate::new(provider.clone()));
         let accepting = builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         Ok(ProbeTlsConfigs { verifying: Arc::new(verifying), accepting: Arc::new(accepting) })
     }
@@ -62,54 +61,5 @@ impl ProbeTlsConfigs {
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(config.clone());
         connector.with_alpn(vec![protocol.as_bytes().to_vec()]).connect(name, socket).await
-    }
-}
-
-/// For checks with `skip_verify`: the signatures must be valid, the certificate may be any.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -148,6 +148,25 @@ impl Instance {
     }
 }
 
+/// Returns the node in the metadata of a member that was registered with Consul's API.
+pub fn node_name(member: &Member) -> Option<&str> {
+    member.metadata().get(NODE_KEY)
+}
+
+/// Whether the member has a tag. Case does not count, as in names of DNS.
+pub fn has_tag(member: &Member, tag: &str) -> bool {
+    let tags = member.metadata().get(TAGS_KEY).filter(|_| node_name(member).is_some());
+    let tags: Vec<String> = tags.and_then(|tags| serde_json::from_str(tags).ok()).unwrap_or_default();
+    tags.iter().any(|known| known.eq_ignore_ascii_case(tag))
+}
+
+/// The host of a member that it does not share with its node; empty if it has none.
+pub fn own_address(member: &Member) -> &str {
+    let more = member.metadata().get(MORE_KEY).filter(|_| node_name(member).is_some());
+    let more: More = more.and_then(|more| serde_json::from_str(more).ok()).unwrap_or_default();
+    if more.no_address { "" } else { split_host_port(member.address()).0 }
+}
+
 /// A node that was registered with `catalog/register`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {

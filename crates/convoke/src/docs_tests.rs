@@ -44,9 +44,11 @@ fn configuration() -> String {
             write!(out, "\n## {title}\n\n{about}\n\n| Key | Default | Meaning | Variable, flag |\n|---|---|---|---|\n");
         for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
             let flag = key.flag.map(|flag| format!(", `{flag}`")).unwrap_or_default();
-            let (name, default, variable) = (key.parts().1, key.read(&settings), key.environment());
+            let (name, default) = (key.parts().1, key.read(&settings));
+            let variable =
+                if key.only_in_file { "only in the file".to_owned() } else { format!("`{}`", key.environment()) };
             let meaning = format!("{}. {}", key.help, key.details);
-            let _ = writeln!(out, "| `{name}` | `{default}` | {} | `{variable}`{flag} |", meaning.trim_end());
+            let _ = writeln!(out, "| `{name}` | `{default}` | {} | {variable}{flag} |", meaning.trim_end());
         }
     }
     out + &constants()
@@ -71,8 +73,8 @@ fn users() -> String {
          | `[logging]`, `[tracing]` | users who collect logs and traces |\n\
          | `[limits]`, `[clients]`, `[log_limits]` | users with more clients or less memory than the defaults allow for |\n\
          | `[tls]`, `[auth]`, `[audit]`, `[rates]` | everyone whose network is not trusted |\n\
-         | `[dns]` | users with resolvers of their own |\n\
-         | `[checks]` | users whose checks use other networks or private certificates |\n\
+         | `[consul]`, `[dns]` | users with resolvers of their own |\n\
+         | `[checks]` | users whose checks use other networks, private certificates or scripts |\n\
          | `[log]`, `[log_timers]` | users without the log, with controlled upgrades, or with voters far from each other |\n\
          | `[log_state]` | users with large values, much data or many log clients |\n",
         KEYS.len(),

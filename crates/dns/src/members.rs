@@ -20,9 +20,17 @@ const TURNS_MAX: usize = 4_096;
 /// for few members.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    member: Member,
+    pub(crate) member: Member,
     /// Whether the member is in this node's region or in the requested locality (Q2).
     pub(crate) near: bool,
+}
+
+/// Members of a service, for an answer.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) candidates: Vec<Candidate>,
+    /// Whether all members of the service were considered.
+    pub(crate) complete: bool,
 }
 
 /// The candidates of a service for an answer.
@@ -86,7 +94,10 @@ impl Rotation {
         choices: &'a [Choice],
         shown: impl Fn(&str) -> bool,
     ) -> Option<Found<'a>> {
-        let gather = |service: &str, choice| if shown(service) { self.gather(node, service, choice) } else { None };
+        let gather = |service: &str, choice: &Choice| {
+            let found = shown(service).then(|| self.gather(node, service, |member| candidate(node, member, choice)))?;
+            found.map(|gathered| gathered.candidates)
+        };
         choices.iter().find_map(|choice| {
             let lower = choice.service.to_ascii_lowercase();
             let found = gather(&choice.service, choice);
@@ -95,7 +106,13 @@ impl Rotation {
         })
     }
 
-    fn gather(&self, node: &NodeHandle, service: &str, choice: &Choice) -> Option<Vec<Candidate>> {
+    /// Returns the members of a service that are kept, or `None` if the service has no member.
+    pub(crate) fn gather(
+        &self,
+        node: &NodeHandle,
+        service: &str,
+        keep: impl Fn(Member) -> Option<Candidate>,
+    ) -> Option<Gathered> {
         // A filter would treat the star as a wildcard.
         if service.contains('*') {
             return None;
@@ -109,7 +126,7 @@ impl Rotation {
             // Cursors come from this node and stay valid, so this does not fail.
             let page = node.held_members(&filter, cursor.as_deref(), PAGE).ok()?;
             exists |= !page.members.is_empty();
-            candidates.extend(page.members.into_iter().filter_map(|member| candidate(node, member, choice)));
+            candidates.extend(page.members.into_iter().filter_map(&keep));
             cursor = page.next;
             if cursor.is_none() && !wrapped {
                 // Continue at the first page. The walk may pass its start, so duplicates are removed below.
@@ -118,6 +135,7 @@ impl Rotation {
                 break;
             }
         }
+        let complete = cursor.is_none() && wrapped;
         if start.is_some() {
             // The walk may have passed its start.
             let mut seen = HashSet::new();
@@ -132,7 +150,7 @@ impl Rotation {
         let turn = self.count.fetch_add(1, Ordering::Relaxed);
         let length = candidates.len().max(1);
         candidates.rotate_left(turn % length);
-        Some(candidates)
+        Some(Gathered { candidates, complete })
     }
 
     fn remember(&self, service: &str, cursor: Option<String>) {

@@ -4,9 +4,9 @@ use hickory_proto::rr::Name;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const ZONE: &str = "convoke";
-const SERVICES: &str = "service";
+pub(crate) const SERVICES: &str = "service";
 const MEMBERS: &str = "member";
-const ADDRESSES: &str = "addr";
+pub(crate) const ADDRESSES: &str = "addr";
 
 /// The meaning of a name in the zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +76,10 @@ fn service(labels: &[&str]) -> Subject {
     Subject::Service(vec![choice])
 }
 
-fn parse_address(label: &str) -> Option<IpAddr> {
+pub(crate) fn parse_address(label: &str) -> Option<IpAddr> {
     match label.len() {
+        // Numbers may begin with a sign, labels may not.
+        _ if !label.bytes().all(|byte| byte.is_ascii_hexdigit()) => None,
         8 => u32::from_str_radix(label, 16).ok().map(|bits| Ipv4Addr::from_bits(bits).into()),
         32 => u128::from_str_radix(label, 16).ok().map(|bits| Ipv6Addr::from_bits(bits).into()),
         _ => None,
@@ -95,15 +97,19 @@ pub(crate) fn of_member(id: &str) -> Option<Name> {
 
 /// Returns the name that encodes an address.
 pub(crate) fn of_address(address: IpAddr) -> Name {
-    let written = match address {
+    Name::from_labels([address_label(address).as_str(), ADDRESSES, ZONE]).expect("labels of letters and digits")
+}
+
+/// Returns the label that encodes an address.
+pub(crate) fn address_label(address: IpAddr) -> String {
+    match address {
         IpAddr::V4(address) => format!("{:08x}", address.to_bits()),
         IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
-    };
-    Name::from_labels([written.as_str(), ADDRESSES, ZONE]).expect("labels of letters and digits")
+    }
 }
 
 /// Returns whether every resolver passes the id on unchanged as part of a name.
-fn is_host_name(id: &str) -> bool {
+pub(crate) fn is_host_name(id: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
     id.split('.').all(|label| (1..=63).contains(&label.len()) && label.bytes().all(plain))
 }
@@ -134,6 +140,7 @@ mod tests {
         assert_eq!(subject("orders-1.member.convoke."), Some(Subject::Member("orders-1".to_owned())));
         assert_eq!(subject("a.b.member.convoke."), Some(Subject::Member("a.b".to_owned())));
         assert_eq!(subject("7F000001.addr.convoke."), Some(Subject::Address([127, 0, 0, 1].into())));
+        assert_eq!(parse_address("+f000001"), None, "a number, and not an address");
         for nothing in ["other.convoke.", "x.other.convoke.", "7f00.addr.convoke.", "x.7f000001.addr.convoke."] {
             assert_eq!(subject(nothing), Some(Subject::NonExistent), "{nothing}");
         }

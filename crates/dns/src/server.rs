@@ -46,6 +46,8 @@ pub struct Config {
     /// Answers per second over UDP to one network of clients (/24, or /56 with IPv6); 0 means no limit. Clients on this
     /// machine are not limited.
     pub responses_per_second: u32,
+    /// Whether to answer names in Consul's form as well (Q12).
+    pub consul: bool,
 }
 
 impl Default for Config {
@@ -57,6 +59,7 @@ impl Default for Config {
             ttl: Duration::from_secs(1),
             networks: Vec::new(),
             responses_per_second: 1_000,
+            consul: false,
         }
     }
 }
@@ -82,6 +85,7 @@ pub struct Bound {
     tcp: TcpListener,
     address: SocketAddr,
     ttl: Duration,
+    consul: bool,
     clients: Clients,
 }
 
@@ -133,7 +137,7 @@ impl Dns {
         let rates = Mutex::new(ResponseRates::new(config.responses_per_second));
         let clients = Clients { networks: config.served()?, rates, started: Instant::now() };
         let (udp, tcp, address) = bind(config).await?;
-        Ok(Bound { udp, tcp, address, ttl: config.ttl, clients })
+        Ok(Bound { udp, tcp, address, ttl: config.ttl, consul: config.consul, clients })
     }
 
     /// Returns the address of both sockets.
@@ -155,8 +159,8 @@ impl Bound {
 
     /// Serves only the services that callers without credentials may read.
     pub fn serve_shown(self, node: NodeHandle, shown: Shown) -> Dns {
-        let Bound { udp, tcp, address, ttl, clients } = self;
-        let zone = Arc::new(Zone::new(node, ttl).limited(shown));
+        let Bound { udp, tcp, address, ttl, consul, clients } = self;
+        let zone = Arc::new(Zone::new(node, ttl).limited(shown).with_consul(consul));
         let mut tasks = JoinSet::new();
         let (udp, clients) = (Arc::new(udp), Arc::new(clients));
         for _ in 0..UDP_TASKS {

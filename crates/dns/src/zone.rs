@@ -1,5 +1,6 @@
 //! The zone: computes the response to a query.
 
+use crate::consul::{self, Consul};
 use crate::counters::{Counters, Counting};
 use crate::members::{self, Host, Rotation, Target};
 use crate::message::{self, Answer, Parsed, Question};
@@ -40,7 +41,7 @@ impl Shown {
         Shown(Some(Arc::new(readable)))
     }
 
-    fn shows(&self, service: &str) -> bool {
+    pub(crate) fn shows(&self, service: &str) -> bool {
         self.0.as_ref().is_none_or(|readable| readable(service))
     }
 }
@@ -51,20 +52,30 @@ impl fmt::Debug for Shown {
     }
 }
 
-/// The zone `convoke`, built from the registry of one node.
+/// The zone `convoke`, built from the registry of one node, and on request the zone `consul`.
 #[derive(Debug)]
 pub struct Zone {
-    node: NodeHandle,
+    pub(crate) node: NodeHandle,
     ttl: u32,
-    rotation: Rotation,
-    shown: Shown,
+    pub(crate) rotation: Rotation,
+    pub(crate) shown: Shown,
+    /// `None`: names in Consul's form lie outside.
+    consul: Option<Consul>,
     pub(crate) counting: Counting,
 }
 
 impl Zone {
     pub fn new(node: NodeHandle, ttl: Duration) -> Self {
         let ttl = u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX);
-        Zone { node, ttl, rotation: Rotation::default(), shown: Shown::default(), counting: Counting::default() }
+        let (rotation, shown, counting) = (Rotation::default(), Shown::default(), Counting::default());
+        Zone { node, ttl, rotation, shown, consul: None, counting }
+    }
+
+    /// Answers names in Consul's form as well, if it is on (Q12).
+    #[must_use]
+    pub fn with_consul(self, on: bool) -> Self {
+        let consul = on.then(|| Consul::new(&self.node));
+        Zone { consul, ..self }
     }
 
     /// Limits the answers to services that callers without credentials may read. Others do not exist in the zone.
@@ -146,14 +157,24 @@ impl Zone {
         let query = &question.query;
         let known_class = matches!(query.query_class, DNSClass::IN | DNSClass::ANY);
         let transfer = matches!(query.query_type, RecordType::AXFR | RecordType::IXFR);
-        let Some(subject) = names::parse(&query.name).filter(|_| known_class && !transfer) else {
+        let zone_of = |subject: Subject| ZoneName::Convoke(subject);
+        let of_consul = || {
+            let consul = self.consul.as_ref()?;
+            Some(ZoneName::Consul(consul, consul.parse(&query.name, query.query_type)?))
+        };
+        let known = names::parse(&query.name).map(zone_of).or_else(of_consul);
+        let Some(known) = known.filter(|_| known_class && !transfer) else {
             return Answer::code(ResponseCode::Refused);
         };
         if !self.node.is_ready() && self.node.phase() != Phase::Alone {
             return Answer::code(ResponseCode::ServFail);
         }
         let absence = self.node.absence();
-        let answer = self.about(subject, &query.name, query.query_type, records_max(query.query_type, bytes_max));
+        let most = records_max(query.query_type, bytes_max);
+        let answer = match known {
+            ZoneName::Convoke(subject) => self.about(subject, &query.name, query.query_type, most),
+            ZoneName::Consul(consul, asked) => self.about_consul(consul, asked, &query.name, query.query_type, most),
+        };
         // Also without a record of this type: a member that is unknown here may have one (N7).
         if answer.answers.is_empty() && absence.is_err() { Answer::code(ResponseCode::ServFail) } else { answer }
     }
@@ -162,7 +183,7 @@ impl Zone {
     fn about(&self, subject: Subject, name: &Name, wanted: RecordType, most: usize) -> Answer {
         let found = match subject {
             Subject::Zone if wanted == RecordType::SOA => {
-                Some(Records { answers: vec![self.soa()], ..Records::default() })
+                Some(Records { answers: vec![self.soa(&names::zone())], ..Records::default() })
             }
             Subject::Zone | Subject::EmptyNonTerminal => Some(Records::default()),
             Subject::Service(choices) => self.service(&choices, name, wanted, most),
@@ -170,9 +191,14 @@ impl Zone {
             Subject::Address(address) => Some(self.address(name, address, wanted)),
             Subject::NonExistent => None,
         };
+        self.of_zone(found, &names::zone())
+    }
+
+    /// Builds the answer of a zone. `None`: the name does not exist.
+    pub(crate) fn of_zone(&self, found: Option<Records>, zone: &Name) -> Answer {
         let code = if found.is_some() { ResponseCode::NoError } else { ResponseCode::NXDomain };
         let Records { answers, additionals } = found.unwrap_or_default();
-        let authorities = if answers.is_empty() { vec![self.soa()] } else { Vec::new() };
+        let authorities = if answers.is_empty() { vec![self.soa(zone)] } else { Vec::new() };
         Answer { code, authoritative: true, answers, authorities, additionals }
     }
 
@@ -215,13 +241,10 @@ impl Zone {
                     records.additionals.push(self.record(&host, address_data(address)));
                     host
                 }
-                Host::Name(host) => match Name::from_ascii(host) {
-                    Ok(mut host) => {
-                        host.set_fqdn(true);
-                        host
-                    }
-                    // The address is not a valid host name, so clients could not resolve it.
-                    Err(_) => continue,
+                // If the address is not a valid host name, clients could not resolve it.
+                Host::Name(host) => match host_name(host) {
+                    Some(host) => host,
+                    None => continue,
                 },
             };
             let data = SRV::new(u16::from(!target.near), target.weight, target.port, host);
@@ -241,41 +264,46 @@ impl Zone {
                 self.srv(name, [target].into_iter(), 1)
             }
             Some((Host::Ip(address), _)) => self.address(name, address, wanted),
-            Some((Host::Name(host), _)) => match Name::from_ascii(host) {
-                Ok(mut host) => {
-                    host.set_fqdn(true);
-                    Records { answers: vec![self.record(name, RData::CNAME(CNAME(host)))], ..Records::default() }
-                }
-                Err(_) => Records::default(),
-            },
+            Some((Host::Name(host), _)) => self.alias(name, host),
         })
     }
 
-    fn address(&self, name: &Name, address: IpAddr, wanted: RecordType) -> Records {
+    /// Returns the record of a name whose address is that of a host name.
+    pub(crate) fn alias(&self, name: &Name, host: &str) -> Records {
+        let answers = host_name(host).map(|host| self.record(name, RData::CNAME(CNAME(host))));
+        Records { answers: answers.into_iter().collect(), ..Records::default() }
+    }
+
+    pub(crate) fn address(&self, name: &Name, address: IpAddr, wanted: RecordType) -> Records {
         let answers = is_of(address, wanted).then(|| self.record(name, address_data(address)));
         Records { answers: answers.into_iter().collect(), ..Records::default() }
     }
 
-    fn record(&self, name: &Name, data: RData) -> Record {
+    pub(crate) fn record(&self, name: &Name, data: RData) -> Record {
         Record::from_rdata(name.clone(), self.ttl, data)
     }
 
     /// Only the minimum TTL matters: the time for which resolvers cache negative answers. The other values are
     /// customary.
-    fn soa(&self) -> Record {
-        let zone = names::zone();
+    pub(crate) fn soa(&self, zone: &Name) -> Record {
         let below = |label: &str| zone.prepend_label(label).unwrap_or_else(|_| zone.clone());
         let (hour, week) = (3_600, 604_800);
         let data = SOA::new(below("ns"), below("hostmaster"), 1, hour, 600, week, self.ttl);
-        self.record(&zone, RData::SOA(data))
+        self.record(zone, RData::SOA(data))
     }
+}
+
+/// A name in one of the zones.
+enum ZoneName<'a> {
+    Convoke(Subject),
+    Consul(&'a Consul, consul::Asked),
 }
 
 /// The records of a name for one record type, and their additional records.
 #[derive(Debug, Default)]
-struct Records {
-    answers: Vec<Record>,
-    additionals: Vec<Record>,
+pub(crate) struct Records {
+    pub(crate) answers: Vec<Record>,
+    pub(crate) additionals: Vec<Record>,
 }
 
 /// Returns how many records to build for a response of this size: the most that can fit, plus one to detect
@@ -285,7 +313,14 @@ fn records_max(wanted: RecordType, bytes_max: u16) -> usize {
     (usize::from(bytes_max) / each + 1).min(RECORDS_MAX)
 }
 
-fn is_of(address: IpAddr, wanted: RecordType) -> bool {
+/// Returns a host name as the target of a record, if it is valid.
+pub(crate) fn host_name(host: &str) -> Option<Name> {
+    let mut host = Name::from_ascii(host).ok()?;
+    host.set_fqdn(true);
+    Some(host)
+}
+
+pub(crate) fn is_of(address: IpAddr, wanted: RecordType) -> bool {
     match wanted {
         RecordType::A => address.is_ipv4(),
         RecordType::AAAA => address.is_ipv6(),
@@ -293,7 +328,7 @@ fn is_of(address: IpAddr, wanted: RecordType) -> bool {
     }
 }
 
-fn address_data(address: IpAddr) -> RData {
+pub(crate) fn address_data(address: IpAddr) -> RData {
     match address {
         IpAddr::V4(address) => RData::A(A(address)),
         IpAddr::V6(address) => RData::AAAA(AAAA(address)),

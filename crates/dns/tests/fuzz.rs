@@ -16,12 +16,20 @@ async fn fuzz_packets() {
     node.ready().await.unwrap();
     let members = (0..40).map(|index| member(&format!("web-{index}"), "web")).collect();
     let _client = TestClient::attach(&node, "client", members).await;
-    let zone = Zone::new(node.handle(), Duration::from_secs(3));
-    let names =
-        ["web.service.convoke.", "_http._tcp.web.service.convoke.", "web-1.member.convoke.", "n0.node.convoke."];
+    let zone = Zone::new(node.handle(), Duration::from_secs(3)).with_consul(true);
+    let names = [
+        "web.service.convoke.",
+        "_http._tcp.web.service.convoke.",
+        "web-1.member.convoke.",
+        "n0.node.convoke.",
+        "a.web.service.convoke.consul.",
+        "n0.node.consul.",
+        "7f000001.addr.consul.",
+        "1.0.0.127.in-addr.arpa.",
+    ];
     let mut corpus = Vec::new();
     for name in names {
-        for wanted in [RecordType::A, RecordType::SRV, RecordType::ANY] {
+        for wanted in [RecordType::A, RecordType::SRV, RecordType::PTR, RecordType::ANY] {
             let mut message = Message::query();
             message.add_query(Query::query(Name::from_ascii(name).unwrap(), wanted));
             corpus.push(message.to_vec().unwrap());

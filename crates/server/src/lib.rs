@@ -47,7 +47,7 @@ pub use access::{AuthConfig, AuthError};
 pub use audit::{AuditConfig, AuditError, AuditTarget};
 pub use config::{Config, ServerLimits, Timeouts};
 #[doc(hidden)]
-pub use convoke_checks::CheckerConfig;
+pub use convoke_checks::{CheckerConfig, ScriptCheck};
 pub use error::StartError;
 pub use grpc::{log_service, method_permissions};
 pub use http::{consul_route_permissions, route_permissions, served as routes};

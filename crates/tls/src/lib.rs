@@ -32,3 +32,4 @@ pub use node::{Accepted, DialTarget, NodeTls, Settings, TlsStatus};
 pub use pending::PendingHandshakes;
 pub use stream::{ReadHalf, Stream, WriteHalf};
 pub use trust::Watched;
+pub use verify::AnyCertificate;

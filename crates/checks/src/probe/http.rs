@@ -5,7 +5,7 @@ use crate::schedule::RunResult;
 use ::http::header::{CONNECTION, HOST, USER_AGENT};
 use ::http::{Method, Request, StatusCode, Uri};
 use bytes::Bytes;
-use convoke_core::member::{Health, HttpProbe};
+use convoke_core::member::{Health, HttpProbe, beginning};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -72,7 +72,7 @@ where
         let response = sender.send_request(request).await.map_err(failed)?;
         let status = response.status();
         // What is beyond the limit is not read. The status alone may be enough.
-        let body = beginning(response.into_body()).await;
+        let body = read_body(response.into_body()).await;
         Ok::<_, ProbeError>((status, body))
     };
     let mut exchanging = std::pin::pin!(exchanging);
@@ -89,7 +89,7 @@ where
 }
 
 /// The beginning of a body, up to the limit.
-async fn beginning(body: hyper::body::Incoming) -> Vec<u8> {
+async fn read_body(body: hyper::body::Incoming) -> Vec<u8> {
     let mut body = Limited::new(body, BODY_BYTES_MAX);
     let mut bytes = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -114,10 +114,7 @@ fn judge(probe: &HttpProbe, status: StatusCode, body: &[u8]) -> RunResult {
     if expected != Health::Critical && contained {
         return RunResult { status: expected, output: format!("HTTP {status}") };
     }
-    let mut end = text.len().min(SHOWN_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let shown = beginning(&text, SHOWN_BYTES_MAX);
     let reason = if expected == Health::Critical { "" } else { ", but the body lacks the expected text" };
-    RunResult { status: Health::Critical, output: format!("HTTP {status}{reason}: {}", &text[..end]) }
+    RunResult { status: Health::Critical, output: format!("HTTP {status}{reason}: {shown}") }
 }

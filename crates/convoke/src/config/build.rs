@@ -3,7 +3,7 @@
 use super::keys;
 use super::load::Loaded;
 use super::secure::{audit, auth, dns_enabled, is_secured, rates, tls};
-use super::settings::{LogLimitSettings, LogTimerSettings, Settings, TimerSettings};
+use super::settings::{LogLimitSettings, LogTimerSettings, ScriptSettings, Settings, TimerSettings};
 use convoke_cli::{CommandError, PEER_PORT, Result, host_port, with_port};
 use convoke_core::{ConfigError, Timers};
 use convoke_node::StartError;
@@ -69,12 +69,9 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
             ttl: settings.dns.ttl.into(),
             networks: settings.dns.networks.clone(),
             responses_per_second: settings.dns.responses_per_second,
+            consul: settings.consul.dns,
         }),
-        checks: convoke_server::CheckerConfig {
-            allow: settings.checks.allow.clone(),
-            ca: (!settings.checks.ca.as_os_str().is_empty()).then(|| loaded.resolve("checks.ca", &settings.checks.ca)),
-            ..convoke_server::CheckerConfig::default()
-        },
+        checks: checks(loaded)?,
         limits: convoke_server::ServerLimits {
             // With 0 sessions the node rejects every attach itself.
             attaches: settings.limits.sessions.max(1),
@@ -105,6 +102,28 @@ pub(crate) fn build(loaded: &Loaded, id: &str) -> Result<Parts> {
         return Err(rejected(loaded, &error.to_string(), Some(error.field), "", OF_LOG));
     }
     Ok(Parts { traces: traces(loaded, id)?, tls: tls(loaded, id)?, node, server, log, client_host })
+}
+
+/// The settings of the checker.
+fn checks(loaded: &Loaded) -> Result<convoke_server::CheckerConfig> {
+    let settings = &loaded.settings.checks;
+    let script = |script: &ScriptSettings| convoke_server::ScriptCheck {
+        member: script.member.clone(),
+        check: script.check.clone(),
+        command: script.command.clone(),
+        interval: script.interval.into(),
+        timeout: script.timeout.into(),
+    };
+    let checks = convoke_server::CheckerConfig {
+        allow: settings.allow.clone(),
+        ca: (!settings.ca.as_os_str().is_empty()).then(|| loaded.resolve("checks.ca", &settings.ca)),
+        scripts: settings.scripts.iter().map(script).collect(),
+        ..convoke_server::CheckerConfig::default()
+    };
+    match checks.check_scripts() {
+        Ok(()) => Ok(checks),
+        Err(error) => Err(CommandError::usage(format!("{error}{}", from(loaded, &["checks.scripts"])))),
+    }
 }
 
 /// Checks that listeners have different ports. A port in `yielding`, which is not configured, becomes 0 (any free
@@ -399,6 +418,19 @@ mod tests {
         assert_eq!(log.limits.snapshot_log_bytes, 8 << 20);
         let error = build(&loaded(&[("log_limits.log_bytes", "X", "42MiB")]), "n1").unwrap_err();
         assert!(error.message.ends_with("(log_limits.log_bytes from X)"), "{error}");
+    }
+
+    #[test]
+    fn invalid_scripts_name_the_key_and_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("convoke.toml");
+        let text = "\n[[checks.scripts]]\nmember = \"m\"\ncheck = \"c\"\ncommand = []\n";
+        std::fs::write(&path, text).unwrap();
+        let mut loaded = Loaded::default();
+        loaded.file(&path).unwrap();
+        let error = build(&loaded, "n1").unwrap_err();
+        let words = "entry 1 (member \"m\", check \"c\"): command is empty: name a program";
+        assert!(error.message.contains(words) && error.message.contains("line 2"), "{error}");
     }
 
     #[test]

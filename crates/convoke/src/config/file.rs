@@ -39,7 +39,10 @@ fn entry(name: String, line: usize, value: &DeValue<'_>) -> Result<Entry, (usize
         Some(value) => Ok(Entry { name, line, value }),
         None => {
             let kind = value.type_str();
-            Err((line, format!("{name} is a {kind}: use a string, a number, true, false or a list of strings")))
+            Err((
+                line,
+                format!("{name} is a {kind}: use a string, a number, true, false, a list of strings or of tables"),
+            ))
         }
     }
 }
@@ -51,14 +54,21 @@ fn plain(value: &DeValue<'_>) -> Option<Value> {
         DeValue::Float(number) => number.as_str().parse::<f64>().ok()?.into(),
         DeValue::Boolean(value) => (*value).into(),
         DeValue::Array(values) => {
-            let texts = values.iter().map(|value| match value.get_ref() {
+            let elements = values.iter().map(|value| match value.get_ref() {
                 DeValue::String(text) => Some(Value::from(text.as_ref())),
+                DeValue::Table(table) => fields(table),
                 _ => None,
             });
-            texts.collect::<Option<_>>()?
+            elements.collect::<Option<_>>()?
         }
         DeValue::Datetime(_) | DeValue::Table(_) => return None,
     })
+}
+
+/// The fields of one table of a list.
+fn fields(table: &DeTable<'_>) -> Option<Value> {
+    let fields = table.iter().map(|(name, value)| Some((name.get_ref().to_string(), plain(value.get_ref())?)));
+    fields.collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -78,6 +88,15 @@ mod tests {
         assert_eq!(shown, [(1, "region"), (2, "join"), (5, "timers.heartbeat_interval"), (8, "limits.watchers")]);
         assert_eq!(entries[1].value, json!(["a:1", "b:2"]));
         assert_eq!(entries[3].value, json!(16));
+    }
+
+    #[test]
+    fn lists_of_tables_are_lists_of_objects() {
+        let text = "[checks]\nallow = []\n\n[[checks.scripts]]\nmember = \"m\"\ncommand = [\"a\", \"b\"]\n[[checks.scripts]]\n";
+        let entries = parse(text).unwrap();
+        let scripts = entries.iter().find(|entry| entry.name == "checks.scripts").unwrap();
+        assert_eq!(scripts.value, json!([{ "member": "m", "command": ["a", "b"] }, {}]));
+        assert_eq!(parse("[checks]\nscripts = [{ member = \"m\" }]\n").unwrap()[0].value, json!([{ "member": "m" }]));
     }
 
     #[test]

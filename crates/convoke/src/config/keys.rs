@@ -15,10 +15,12 @@ pub(crate) struct Key {
     pub(crate) flag: Option<&'static str>,
     pub(crate) value_name: &'static str,
     variable: Option<&'static str>,
+    /// Only a configuration file sets it: no variable, no flag.
+    pub(crate) only_in_file: bool,
 }
 
 const fn key(name: &'static str, help: &'static str) -> Key {
-    Key { name, help, details: "", flag: None, value_name: "", variable: None }
+    Key { name, help, details: "", flag: None, value_name: "", variable: None, only_in_file: false }
 }
 
 impl Key {
@@ -33,12 +35,17 @@ impl Key {
         self
     }
 
+    const fn only_in_file(mut self) -> Key {
+        self.only_in_file = true;
+        self
+    }
+
     const fn variable(mut self, variable: &'static str) -> Key {
         self.variable = Some(variable);
         self
     }
 
-    /// Name of the environment variable.
+    /// Name of the environment variable. If only a file sets the key, this variable is an error.
     pub(crate) fn environment(&self) -> String {
         match self.variable {
             Some(name) => name.to_owned(),
@@ -83,7 +90,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("rates", "Rate limits of the client port, per second; 0 means no limit (docs/access-control.md)."),
     ("auth", "Access control with tokens and grants (docs/access-control.md)."),
     ("audit", "Audit log of changes and denials (docs/access-control.md#audit-log)."),
-    ("consul", "Consul's HTTP API (docs/consul.md)."),
+    ("consul", "Consul's HTTP API and DNS (docs/consul.md)."),
     ("dns", "DNS (docs/dns.md)."),
     ("checks", "Health checks (docs/guides/check-health.md)."),
     ("log", "The replicated log (docs/log.md). The registry does not depend on it."),
@@ -223,6 +230,8 @@ pub(crate) const KEYS: &[Key] = &[
             "The client port serves it as well. With `convoke dev` the default is 8500, or a free port if it is in use. The \
              listener uses `bind`, and `tls.client` like the client port.",
         ),
+    key("consul.dns", "Answer names in the form of Consul's DNS, such as web.service.consul")
+        .details("It needs `dns.enabled` and uses `dns_port`. With `convoke dev` the default is true (docs/dns.md)."),
     key("dns.enabled", "Serve DNS")
         .details("With `auth.enabled` the default is false, because DNS cannot authenticate its clients."),
     key("dns.ttl", "TTL of DNS answers, in whole seconds"),
@@ -236,6 +245,12 @@ pub(crate) const KEYS: &[Key] = &[
         .details("If it is empty, checks trust those of the system. A relative path in a configuration file is relative to the directory of the file."),
     key("checks.panic_share", "Share of members that must not be critical, or all are routable")
         .details("It counts members of a service that are up and not drained, from three on. 0 switches it off."),
+    key("checks.scripts", "Programs that this node runs, and whose results it reports")
+        .details(
+            "A list of tables with `member`, `check`, `command` (program and arguments), `interval` (10s) and `timeout` \
+             (5s). See docs/guides/check-health.md.",
+        )
+        .only_in_file(),
     key("log.enabled", "Take part in the replicated log"),
     key("log.hold_level", "Raise the feature level of the log only with `convoke log upgrade`")
         .details("Set it on all nodes before an upgrade that you may want to revert."),
@@ -283,7 +298,7 @@ mod tests {
             }
         }
         assert_eq!(names, KEYS.iter().map(|key| key.name.to_owned()).collect());
-        assert!(KEYS.len() <= 78, "a key needs a user who must change it");
+        assert!(KEYS.len() <= 80, "a key needs a user who must change it");
     }
 
     #[test]

@@ -110,6 +110,10 @@ impl Loaded {
                         "ignored {name}={value}: Kubernetes sets it for the service {service:?} (set enableServiceLinks: false in the pod)"
                     ));
                 }
+                Some(key) if key.only_in_file => {
+                    let error = format!("{}: only the configuration file sets it ({name})", key.name);
+                    return Err(CommandError::usage(error));
+                }
                 Some(key) => self.set(key, value.into(), Source::Environment(name))?,
                 None if OTHER_VARIABLES.contains(&name.as_str()) => {}
                 None => self.warnings.extend(warning(&name, &value)),
@@ -144,7 +148,7 @@ impl Loaded {
 
     fn set(&mut self, key: &'static Key, value: Value, source: Source) -> Result {
         let rejected = |error: &str| Err(CommandError::usage(format!("{}: {error} ({source})", key.name)));
-        if value.as_str().is_some_and(|text| text.chars().any(char::is_control)) {
+        if has_control_characters(&value) {
             return rejected(&format!("{value} contains control characters: remove them"));
         }
         let mut tree = keys::tree(&self.settings);
@@ -156,6 +160,15 @@ impl Loaded {
         }
         self.sources.insert(key.name, source);
         Ok(())
+    }
+}
+
+fn has_control_characters(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.chars().any(char::is_control),
+        Value::Array(values) => values.iter().any(has_control_characters),
+        Value::Object(fields) => fields.values().any(has_control_characters),
+        _ => false,
     }
 }
 
@@ -241,6 +254,29 @@ mod tests {
         );
         let error = from_text("timers.heartbeat_interval = 5\n").unwrap_err();
         assert!(error.message.contains("is not a time: use a number with a unit"), "{error}");
+    }
+
+    #[test]
+    fn scripts_come_from_the_file_only() {
+        let text = "[[checks.scripts]]\nmember = \"m\"\ncheck = \"c\"\ncommand = [\"true\"]\ntimeout = \"3s\"\n";
+        let loaded = from_text(text).unwrap();
+        assert_eq!(loaded.settings.checks.scripts.len(), 1);
+        assert_eq!(loaded.source("checks.scripts").map(ToString::to_string).as_deref(), Some("convoke.toml line 1"));
+        let variable = ("CONVOKE_CHECKS_SCRIPTS".to_owned(), "[]".to_owned());
+        let error = Loaded::default().environment([variable].into_iter()).unwrap_err();
+        assert_eq!(error.message, "checks.scripts: only the configuration file sets it (CONVOKE_CHECKS_SCRIPTS)");
+        for (wrong, words) in [
+            ("[[checks.scripts]]\nmember = \"m\"\n", "missing field `check`"),
+            (
+                "[[checks.scripts]]\nmember = \"m\"\ncheck = \"c\"\ncommand = [\"a\"]\nshell = true\n",
+                "unknown field `shell`",
+            ),
+            ("[[checks.scripts]]\nmember = \"m\"\ncheck = \"c\"\ncommand = \"true\"\n", "checks.scripts: "),
+            ("[[checks.scripts]]\nmember = \"\\u0007\"\n", "control characters"),
+        ] {
+            let error = from_text(wrong).unwrap_err();
+            assert!(error.message.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Prints the configuration as TOML and as JSON. A value in JSON is also the value in TOML.
+//! Prints the configuration as TOML and as JSON.
 
 use super::keys::{KEYS, SECTIONS};
 use super::load::Loaded;
@@ -24,11 +24,24 @@ pub(crate) fn defaults() -> String {
             if !key.details.is_empty() {
                 let _ = writeln!(out, "# {}", key.details);
             }
-            let _ = writeln!(out, "# {}{flag}", key.environment());
-            let _ = writeln!(out, "{} = {}", key.parts().1, key.read(&settings));
+            let variable = if key.only_in_file { "Only in the file".to_owned() } else { key.environment() };
+            let _ = writeln!(out, "# {variable}{flag}");
+            let _ = writeln!(out, "{} = {}", key.parts().1, in_toml(&key.read(&settings)));
         }
     }
     out
+}
+
+/// A value in TOML. It differs from JSON in tables only.
+fn in_toml(value: &Value) -> String {
+    match value {
+        Value::Array(values) => format!("[{}]", values.iter().map(in_toml).collect::<Vec<_>>().join(",")),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| format!("{name} = {}", in_toml(value)));
+            format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
+        }
+        value => value.to_string(),
+    }
 }
 
 /// The effective values and their sources.
@@ -39,7 +52,7 @@ pub(crate) fn effective(loaded: &Loaded) -> String {
             let _ = write!(out, "\n[{section}]\n");
         }
         for key in KEYS.iter().filter(|key| key.parts().0 == *section) {
-            let _ = write!(out, "{} = {}", key.parts().1, key.read(&loaded.settings));
+            let _ = write!(out, "{} = {}", key.parts().1, in_toml(&key.read(&loaded.settings)));
             if let Some(source) = loaded.source(key.name) {
                 let _ = write!(out, "  # {source}");
             }
@@ -58,7 +71,7 @@ pub(crate) fn defaults_json() -> Value {
             "default": key.read(&settings),
             "meaning": key.help,
             "details": key.details,
-            "variable": key.environment(),
+            "variable": (!key.only_in_file).then(|| key.environment()),
             "flag": key.flag,
         })
     });
@@ -90,6 +103,23 @@ mod tests {
             assert!(loaded.source(key.name).is_some(), "{} is missing", key.name);
             assert_eq!(key.read(&loaded.settings), key.read(&Settings::default()), "{}", key.name);
         }
+    }
+
+    #[test]
+    fn printed_tables_are_valid_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("convoke.toml");
+        let script = "[[checks.scripts]]\nmember = \"m\"\ncheck = \"c\"\ncommand = [\"echo\", \"a \\\"b\\\"\"]\n";
+        std::fs::write(&path, script).unwrap();
+        let mut loaded = Loaded::default();
+        loaded.file(&path).unwrap();
+        let printed = effective(&loaded);
+        std::fs::write(&path, &printed).unwrap();
+        let mut again = Loaded::default();
+        again.file(&path).unwrap();
+        let scripts = |loaded: &Loaded| serde_json::to_value(&loaded.settings.checks.scripts).unwrap();
+        assert_eq!(scripts(&loaded), scripts(&again), "{printed}");
+        assert_eq!(scripts(&again)[0]["interval"], "10s");
     }
 
     #[test]

@@ -104,6 +104,7 @@ pub(crate) struct AuditSettings {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ConsulSettings {
     pub(crate) port: u16,
+    pub(crate) dns: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -119,6 +120,28 @@ pub(crate) struct CheckSettings {
     pub(crate) allow: Vec<String>,
     pub(crate) ca: PathBuf,
     pub(crate) panic_share: f64,
+    pub(crate) scripts: Vec<ScriptSettings>,
+}
+
+/// One table of `checks.scripts`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScriptSettings {
+    pub(crate) member: String,
+    pub(crate) check: String,
+    pub(crate) command: Vec<String>,
+    #[serde(default = "script_interval")]
+    pub(crate) interval: Time,
+    #[serde(default = "script_timeout")]
+    pub(crate) timeout: Time,
+}
+
+fn script_interval() -> Time {
+    Duration::from_secs(10).into()
+}
+
+fn script_timeout() -> Time {
+    Duration::from_secs(5).into()
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -253,7 +276,12 @@ impl Default for Settings {
                 networks: Vec::new(),
                 responses_per_second: 1_000,
             },
-            checks: CheckSettings { allow: Vec::new(), ca: PathBuf::new(), panic_share: core.panic_share },
+            checks: CheckSettings {
+                allow: Vec::new(),
+                ca: PathBuf::new(),
+                panic_share: core.panic_share,
+                scripts: Vec::new(),
+            },
             log: LogSettings { enabled: true, hold_level: false },
             log_timers: LogTimerSettings::default(),
             log_limits: LogLimitSettings::default(),

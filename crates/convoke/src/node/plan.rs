@@ -50,6 +50,9 @@ impl Plan {
         if loaded.source("consul.port").is_none() {
             loaded.settings.consul.port = DEV_CONSUL_PORT;
         }
+        if loaded.source("consul.dns").is_none() {
+            loaded.settings.consul.dns = true;
+        }
         let mut parts = build(&loaded, &id)?;
         parts.node.data_dir = None;
         if let Some(log) = &mut parts.log {
@@ -91,4 +94,23 @@ impl Plan {
 /// The keys that are not set.
 fn unset(loaded: &Loaded, keys: &[&'static str]) -> Vec<&'static str> {
     keys.iter().copied().filter(|key| loaded.source(key).is_none()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+    use super::*;
+    use crate::config::Flag;
+
+    #[test]
+    fn a_development_node_answers_names_of_consul_unless_it_is_told_otherwise() {
+        let answers = |flags: &[Flag]| {
+            let mut loaded = Loaded::default();
+            loaded.flags(flags).unwrap();
+            Plan::dev(&loaded).unwrap().parts.server.dns.unwrap().consul
+        };
+        assert!(answers(&[]));
+        assert!(!answers(&[Flag { key: "consul.dns", flag: "-", value: "false".to_owned() }]));
+        assert!(!build(&Loaded::default(), "n1").unwrap().server.dns.unwrap().consul);
+    }
 }

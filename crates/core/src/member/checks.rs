@@ -17,17 +17,17 @@ pub struct CheckResult {
 impl CheckResult {
     /// A result whose output is cut to what fits.
     pub fn new(status: Health, output: &str, since: u64) -> CheckResult {
-        CheckResult { status, output: cut(output).to_owned(), since }
+        CheckResult { status, output: beginning(output, OUTPUT_BYTES_MAX).to_owned(), since }
     }
 }
 
-/// The longest beginning of an output that fits.
-fn cut(output: &str) -> &str {
-    let mut end = output.len().min(OUTPUT_BYTES_MAX);
-    while !output.is_char_boundary(end) {
+/// The longest beginning of a text with at most this many bytes.
+pub fn beginning(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    &output[..end]
+    &text[..end]
 }
 
 /// Checks and results, one result for each check.

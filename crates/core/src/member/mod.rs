@@ -12,7 +12,7 @@ mod update;
 pub use change::ChangeKind;
 pub use check::{CHECK_TEXTS_BYTES_MAX, CHECKS_MAX, Check, HttpProbe, OUTPUT_BYTES_MAX, Probe, ProbeTls};
 pub(crate) use checks::health_of;
-pub use checks::{CheckResult, Checks};
+pub use checks::{CheckResult, Checks, beginning};
 pub use convoke_filter::{Health, Status};
 pub use maintenance::{Drain, LASTS_MAX, Maintenance, REASON_BYTES_MAX};
 pub use metadata::{Metadata, Pairs};

@@ -3,7 +3,9 @@
 use super::{Effect, Node, Output};
 use crate::error::{ErrorCode, Rejection};
 use crate::map::Stored;
-use crate::member::{CheckResult, Checks, Health, OUTPUT_BYTES_MAX, Record, RecordKind, Space, Status, health_of};
+use crate::member::{
+    CheckResult, Checks, Health, OUTPUT_BYTES_MAX, Record, RecordKind, Space, Status, beginning, health_of,
+};
 use crate::mutant::seam;
 use crate::time::Time;
 use crate::version::adopted;
@@ -106,8 +108,7 @@ impl Node {
             return Err(Rejection::new(ErrorCode::NotReady, message).field("id"));
         };
         let CheckReport { id, check, status, output } = &report;
-        let end = (0..=output.len().min(OUTPUT_BYTES_MAX)).rev().find(|end| output.is_char_boundary(*end)).unwrap_or(0);
-        let output = &output[..end];
+        let output = beginning(output, OUTPUT_BYTES_MAX);
         self.send(link, &Message::CheckReport { id, check, status: *status, output }, out);
         Ok(ReportDelivery::Sent)
     }

@@ -1,6 +1,7 @@
 //! Lines of the audit log: pure text from values.
 
 use convoke_base::{ErrorCode, timestamp};
+use convoke_core::member::beginning;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -127,8 +128,7 @@ fn cut(text: &str) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text.to_owned();
     }
-    let end = (0..=TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}…", &text[..end])
+    format!("{}…", beginning(text, TEXT_BYTES_MAX))
 }
 
 /// Replaces everything that looks like a signed token: three parts, of which the first is a JSON object in base64url.

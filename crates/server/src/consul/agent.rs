@@ -8,7 +8,7 @@ use super::definition::{NameField, definition};
 use super::failure::Failure;
 use super::params::Params;
 use super::reads::{Read, filtered};
-use super::registry::{Registry, Row, datacenter, host_of, port_of};
+use super::registry::{Registry, Row, datacenter};
 use crate::access::Caller;
 use crate::http::Segments;
 use crate::surface::Surface;
@@ -16,7 +16,7 @@ use ::http::{HeaderName, HeaderValue, StatusCode};
 use axum::extract::State;
 use axum::response::Response;
 use convoke_consul::show::{AgentService, CheckRow, node_id};
-use convoke_consul::{Fields, index_of, parse_bool};
+use convoke_consul::{CONSUL, Fields, host_of, index_of, is_own_node, parse_bool, port_of};
 use convoke_core::member::Status;
 use convoke_node::NodeStatus;
 use serde_json::{Value, json};
@@ -111,15 +111,15 @@ fn members_of(read: &Read) -> Result<Vec<Value>, Failure> {
             "DelegateCur": 4,
         })
     };
-    let nodes = read.registry().service(super::registry::CONSUL)?;
-    Ok(nodes.iter().filter(|row| super::registry::is_node(&row.member)).map(shown).collect())
+    let nodes = read.registry().service(CONSUL)?;
+    Ok(nodes.iter().filter(|row| is_own_node(&row.member)).map(shown).collect())
 }
 
 /// The instances of this agent, by service id.
 fn own(read: &Read) -> Result<Vec<Row>, Failure> {
     let registry = Registry { mode: super::params::Mode::Stale, ..read.registry() };
     let mut rows = registry.at_node(read.surface.node.id().as_str())?;
-    rows.retain(|row| !super::registry::is_node(&row.member));
+    rows.retain(|row| !is_own_node(&row.member));
     Ok(rows)
 }
 

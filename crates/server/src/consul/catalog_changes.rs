@@ -7,12 +7,11 @@ use super::definition::{NameField, definition, no_check_fields};
 use super::failure::Failure;
 use super::params::Params;
 use super::reads::check_datacenter;
-use super::registry::is_node;
 use crate::access::Caller;
 use crate::surface::Surface;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_consul::{Fields, NodeRecord};
+use convoke_consul::{Fields, NodeRecord, is_own_node};
 use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
@@ -91,7 +90,8 @@ pub(crate) async fn deregister(
     }
     let rows = changes.registry().at_node(&node)?;
     // Members whose node is only shown here belong to their clients.
-    let wanted = rows.iter().filter(|row| !is_node(&row.member) && (service.is_empty() || row.instance.id == service));
+    let wanted =
+        rows.iter().filter(|row| !is_own_node(&row.member) && (service.is_empty() || row.instance.id == service));
     for row in wanted.filter(|row| row.is_consul() || !service.is_empty()) {
         changes.deregister(row).await?;
     }

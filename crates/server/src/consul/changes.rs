@@ -2,12 +2,12 @@
 
 use super::failure::Failure;
 use super::params::Mode;
-use super::registry::{Registry, Row, host_of, row};
+use super::registry::{Registry, Row, row};
 use crate::access::Caller;
 use crate::error::rejected;
 use crate::surface::Surface;
 use convoke_access::Verb;
-use convoke_consul::{Instance, NODE_RECORDS, member_id};
+use convoke_consul::{Instance, NODE_RECORDS, host_of, member_id};
 use convoke_core::member::{Check, MemberSpec, Metadata, NODE_ID_PREFIX, NODE_SERVICE};
 
 /// Changes with the rights of a caller.

@@ -1,6 +1,7 @@
 //! Checks as Consul shows them: those of nodes, and those of members.
 
 use super::registry::{NodeKind, NodeRow, Row, indexes};
+use convoke_consul::is_own_node;
 use convoke_consul::show::{CheckRow, Empty};
 use convoke_core::member::Status;
 
@@ -65,7 +66,7 @@ pub(crate) fn of_service(row: &Row) -> Vec<CheckRow> {
     };
     let mut found = Vec::new();
     // The service `consul` is the node itself: its checks are those of the node.
-    if super::registry::is_node(member) {
+    if is_own_node(member) {
         return found;
     }
     if member.drained() {

@@ -5,15 +5,13 @@ use super::params::{Mode, Params};
 use crate::access::Caller;
 use crate::error::rejected;
 use crate::surface::Surface;
-use convoke_consul::{AGENTLESS_NODE, Instance, NODE_KEY, NODE_RECORDS, NodeRecord, index_of, show};
+use convoke_consul::{CONSUL, Instance, NODE_RECORDS, NodeRecord, datacenter_of, index_of, node_name, show};
 use convoke_core::filter::Filter;
-use convoke_core::member::{Member, NODE_ID_PREFIX, NODE_SERVICE, Status};
+use convoke_core::member::{Member, NODE_SERVICE, Status};
 use std::collections::BTreeMap;
 
 /// Members read from the view at once.
 const PAGE: usize = 256;
-/// The service whose instances are the nodes, as in Consul.
-pub(crate) const CONSUL: &str = "consul";
 
 /// Reads with the rights of a caller.
 #[derive(Debug)]
@@ -53,17 +51,7 @@ pub(crate) type Nodes = BTreeMap<String, NodeRow>;
 
 /// The name of the only datacenter: that of the cluster.
 pub(crate) fn datacenter(surface: &Surface) -> String {
-    surface.node.cluster().to_lowercase()
-}
-
-/// The host of `host:port`, without brackets.
-pub(crate) fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-pub(crate) fn port_of(address: &str) -> u16 {
-    address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0)
+    datacenter_of(surface.node.cluster())
 }
 
 /// When the record of a member was written (UNIX ms).
@@ -152,42 +140,20 @@ impl Registry<'_> {
         if let Some(node) = nodes.get(&row.instance.node) {
             return node.clone();
         }
-        let (created, modified) = indexes(&row.member);
-        let shown = show::Node {
-            id: String::new(),
-            node: row.instance.node.clone(),
-            address: if row.instance.node == AGENTLESS_NODE { "" } else { host_of(row.member.address()) }.to_owned(),
-            datacenter: datacenter(self.surface),
-            tagged_addresses: None,
-            meta: BTreeMap::new(),
-            create_index: created,
-            modify_index: modified,
-        };
-        NodeRow { shown, newest_ms: written_ms(&row.member), kind: NodeKind::Named }
+        self.node_row(NodeRecord::named_by(&row.instance, &row.member), &row.member, NodeKind::Named)
     }
 
     fn own_node(&self, member: &Member) -> NodeRow {
-        let name = member.id().strip_prefix(NODE_ID_PREFIX).unwrap_or(member.id());
-        let (create_index, modify_index) = indexes(member);
-        let address = host_of(member.address());
-        let meta = [("consul-network-segment", ""), ("region", member.metadata().get("region").unwrap_or_default())];
-        let meta = meta.into_iter().filter(|(name, value)| *name != "region" || !value.is_empty());
-        let shown = show::Node {
-            id: show::node_id(self.surface.node.cluster(), name),
-            node: name.to_owned(),
-            address: address.to_owned(),
-            datacenter: datacenter(self.surface),
-            tagged_addresses: Some(show::node_addresses(address)),
-            meta: meta.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            create_index,
-            modify_index,
-        };
         let kind = NodeKind::Own { up: member.status() == Status::Up, drained: member.drained() };
-        NodeRow { shown, newest_ms: written_ms(member), kind }
+        self.node_row(NodeRecord::of_own(member, self.surface.node.cluster()), member, kind)
     }
 
     fn recorded_node(&self, member: &Member) -> Option<NodeRow> {
-        let NodeRecord { name, id, address, tagged_addresses, meta } = NodeRecord::of_member(member)?;
+        Some(self.node_row(NodeRecord::of_member(member)?, member, NodeKind::Recorded))
+    }
+
+    fn node_row(&self, record: NodeRecord, member: &Member, kind: NodeKind) -> NodeRow {
+        let NodeRecord { name, id, address, tagged_addresses, meta } = record;
         let (create_index, modify_index) = indexes(member);
         let shown = show::Node {
             id,
@@ -199,7 +165,7 @@ impl Registry<'_> {
             create_index,
             modify_index,
         };
-        Some(NodeRow { shown, newest_ms: written_ms(member), kind: NodeKind::Recorded })
+        NodeRow { shown, newest_ms: written_ms(member), kind }
     }
 }
 
@@ -210,21 +176,13 @@ fn rows(members: Vec<Member>) -> Vec<Row> {
 
 /// The instance that a member stands for.
 pub(crate) fn row(member: Member) -> Row {
-    let owner = if member.is_agentless() { AGENTLESS_NODE } else { member.owner().node };
-    let mut instance = Instance::of_member(&member, owner);
-    if member.service() == NODE_SERVICE {
-        instance.node = member.id().strip_prefix(NODE_ID_PREFIX).unwrap_or(member.id()).to_owned();
-        (instance.id, instance.service) = (CONSUL.to_owned(), CONSUL.to_owned());
-        // It is that of the node, as in Consul.
-        instance.address = String::new();
-    }
-    Row { instance, member }
+    Row { instance: Instance::shown(&member), member }
 }
 
 impl Row {
     /// Whether it was registered with Consul's API.
     pub(crate) fn is_consul(&self) -> bool {
-        self.member.metadata().get(NODE_KEY).is_some()
+        node_name(&self.member).is_some()
     }
 }
 
@@ -241,9 +199,4 @@ pub(crate) fn sort_near<T>(rows: &mut [T], surface: &Surface, params: &Params, n
     let Some(near) = params.text("near") else { return };
     let near = if near == "_agent" { surface.node.id().as_str() } else { near };
     rows.sort_by_key(|row| node(row) != near);
-}
-
-/// Whether a member is a node of Convoke.
-pub(crate) fn is_node(member: &Member) -> bool {
-    member.service() == NODE_SERVICE
 }
