@@ -1,6 +1,7 @@
 //! HTTP clients: one request at a time (and a parallel one, see `parallel`), through a load balancer, with the retries and repairs that docs/consistency.md
 //! requires.
 
+use super::operation::{Op, describe};
 use super::parallel::Parallel;
 use super::transport::Sender;
 use super::workload::is_contested;
@@ -43,15 +44,6 @@ pub struct HttpMember {
     /// When the current session first acknowledged it.
     pub since: Option<Micros>,
     pub version: Option<Version>,
-}
-
-/// A request of the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Op {
-    Put { id: String, takeover: bool },
-    Patch { id: String, key: String, value: String, conditional: bool },
-    Delete { id: String },
-    Close,
 }
 
 #[derive(Clone, Debug)]
@@ -645,8 +637,11 @@ impl World {
             | ErrorCode::AlreadyRegistered
                 if contested.is_some() =>
             {
-                // Another client has the member. This client does not take it back.
+                // Another client has the member, or an earlier session of this one. This client does not take it back.
                 c.members.retain(|id, _| Some(id) != contested);
+                if matches!(code, ErrorCode::PermissionDenied | ErrorCode::TakenOver) {
+                    c.deleted.retain(|id, _| Some(id) != contested);
+                }
                 instead(c, None);
                 if matches!(code, ErrorCode::TakenOver | ErrorCode::AlreadyRegistered) {
                     self.faults.count(Fault::HttpContestedId);
@@ -662,38 +657,5 @@ impl World {
             }
             other => self.http_violation(format!("client {client} was rejected with {other}: {:?}", flight.op)),
         }
-    }
-}
-
-impl Op {
-    /// Returns the registration that repairs a failed operation.
-    fn as_put(&self) -> Option<Op> {
-        match self {
-            Op::Put { id, .. } | Op::Patch { id, .. } => Some(Op::Put { id: id.clone(), takeover: !is_contested(id) }),
-            Op::Delete { .. } | Op::Close => None,
-        }
-    }
-
-    /// Returns the id of its member, if it has one.
-    pub(super) fn id(&self) -> Option<&String> {
-        match self {
-            Op::Put { id, .. } | Op::Patch { id, .. } | Op::Delete { id } => Some(id),
-            Op::Close => None,
-        }
-    }
-}
-
-pub(super) fn describe(body: &Body) -> String {
-    match body {
-        Body::Create(_) => "a new session".to_owned(),
-        Body::Request { operation, .. } => match operation {
-            SessionOperation::Heartbeat => "a heartbeat".to_owned(),
-            SessionOperation::Register(member) => format!("PUT {}", member.spec.id),
-            SessionOperation::Update { id, update, expected } => {
-                format!("PATCH {id} {:?} if {expected:?}", update.changes)
-            }
-            SessionOperation::Unregister(id) => format!("DELETE {id}"),
-            SessionOperation::Close => "DELETE session".to_owned(),
-        },
     }
 }

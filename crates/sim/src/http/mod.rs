@@ -6,6 +6,7 @@
 
 mod checks;
 mod client;
+mod operation;
 mod parallel;
 mod serving;
 mod transport;

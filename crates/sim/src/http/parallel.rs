@@ -1,6 +1,7 @@
 //! Requests that a client sends in parallel with another one, with the same tokens (C11).
 
-use super::client::{ANSWER_TIMEOUT, HttpClient, Op};
+use super::client::{ANSWER_TIMEOUT, HttpClient};
+use super::operation::{Op, describe};
 use super::transport::Sender;
 use super::workload::is_contested;
 use super::{Attempt, Body, HttpResponse, Message, SendResult};
@@ -119,7 +120,7 @@ impl World {
         let process = c.process;
         self.http.attempts.insert(attempt, Attempt::default());
         let body = Body::Request { secret, operation, order: ClientOrder { number, tokens: sent } };
-        self.note(format!("http client {client} sends {} to n{host} in parallel", super::client::describe(&body)));
+        self.note(format!("http client {client} sends {} to n{host} in parallel", describe(&body)));
         self.faults.count(Fault::HttpParallelRequest);
         let message = Message { attempt, client, body, forwarded: false, connection: None };
         self.http_send(Sender::Parallel { client, process }, host, message, self.now + ANSWER_TIMEOUT);

@@ -1,6 +1,7 @@
 //! The workload of the HTTP clients in a plan: their settings, operations and faults, and the period after the faults.
 
-use super::client::{ANSWER_TIMEOUT, Balancer, HttpClient, HttpMember, Op};
+use super::client::{ANSWER_TIMEOUT, Balancer, HttpClient, HttpMember};
+use super::operation::Op;
 use super::transport::Sender;
 use super::{Attempt, Body, Message, SessionSettings};
 use crate::faults::Fault;
