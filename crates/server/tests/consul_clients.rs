@@ -4,16 +4,11 @@
 
 mod support;
 
-use convoke_testkit::skip;
+use convoke_testkit::{consul_program, skip};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use support::Served;
-
-fn consul() -> Option<PathBuf> {
-    let program = PathBuf::from(std::env::var("CONVOKE_CONSUL").unwrap_or("consul".to_owned()));
-    Command::new(&program).arg("version").output().is_ok().then_some(program)
-}
 
 /// Runs the program and returns what it prints.
 async fn run(program: &Path, served: &Served, arguments: &[&str]) -> String {
@@ -27,7 +22,7 @@ async fn run(program: &Path, served: &Served, arguments: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_consul_program_works() {
-    let Some(consul) = consul() else {
+    let Some(consul) = consul_program() else {
         return skip("the_consul_program_works", "needs the program consul in PATH or CONVOKE_CONSUL");
     };
     let served = Served::start("alpha", &[], |config| config.cluster = "dc1".into(), |_| {}).await;

@@ -6,11 +6,10 @@
 
 mod support;
 
-use convoke_testkit::{golden, skip};
+use convoke_testkit::{ConsulAgent, golden, skip};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::time::Duration;
 use support::Served;
 use support::http::{answer, open, request};
@@ -190,61 +189,10 @@ fn patterns_have_stars() {
 /// The recording is of the real program.
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_answers_are_those_of_consul() {
-    let Some((_consul, address)) = start_consul().await else {
+    let Some(consul) = ConsulAgent::start() else {
         return skip("recorded_answers_are_those_of_consul", "needs the program consul 1.8 in PATH or CONVOKE_CONSUL");
     };
-    let answers = ask(address, Duration::from_millis(400)).await;
+    let answers = ask(consul.address.parse().unwrap(), Duration::from_millis(400)).await;
     let text = serde_json::to_string_pretty(&answers).unwrap() + "\n";
     golden!("consul_answers/recorded.json", &text);
-}
-
-/// A real Consul. It ends with the value.
-struct Consul(Child);
-
-impl Drop for Consul {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-async fn start_consul() -> Option<(Consul, SocketAddr)> {
-    let program = std::env::var("CONVOKE_CONSUL").unwrap_or("consul".to_owned());
-    let version = Command::new(&program).arg("version").output().ok()?;
-    if !String::from_utf8_lossy(&version.stdout).contains("1.8.") {
-        return None;
-    }
-    let held: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let ports: Vec<u16> = held.iter().map(|held| held.local_addr().unwrap().port()).collect();
-    drop(held);
-    let mut command = Command::new(program);
-    command.args([
-        "agent",
-        "-dev",
-        "-node=alpha",
-        "-datacenter=dc1",
-        "-bind=127.0.0.1",
-        "-grpc-port=-1",
-        "-dns-port=-1",
-    ]);
-    let names = ["-http-port", "-server-port", "-serf-lan-port", "-serf-wan-port"];
-    command.args(names.iter().zip(&ports).map(|(name, port)| format!("{name}={port}")));
-    let consul = Consul(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let address = SocketAddr::from(([127, 0, 0, 1], ports[0]));
-    // It is complete when it has registered itself.
-    for _ in 0..300 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        if tokio::net::TcpStream::connect(address).await.is_err() {
-            continue;
-        }
-        let mut sender = open(address).await;
-        let sent = sender.send_request(request("GET", "/v1/health/state/passing", &[], "")).await.unwrap();
-        let found = answer(sent).await;
-        if found.body_text().contains("serfHealth") {
-            // Its addresses follow a moment later.
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            return Some((consul, address));
-        }
-    }
-    panic!("consul does not start at {address}");
 }
