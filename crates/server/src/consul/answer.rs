@@ -24,7 +24,12 @@ pub(crate) fn done() -> Response {
 }
 
 pub(crate) fn json(pretty: bool, value: &impl Serialize) -> Response {
-    with_type("application/json", Body::from(json_text(pretty, value)))
+    written(json_text(pretty, value))
+}
+
+/// An answer whose JSON is written already.
+pub(crate) fn written(text: impl Into<Body>) -> Response {
+    with_type("application/json", text.into())
 }
 
 /// Writes JSON as Consul does.

@@ -21,6 +21,7 @@ mod operator;
 mod params;
 mod reads;
 mod registry;
+mod rendered;
 mod session;
 mod status;
 mod token;
@@ -29,6 +30,7 @@ mod txn;
 use crate::http::{Dialect, Route, route_table};
 pub(crate) use failure::Failure;
 pub(crate) use fallback::{unknown, with_wrong_methods};
+pub(crate) use rendered::Rendered;
 pub(crate) use token::{PREFIX, elsewhere, take_token};
 
 /// Every path of the routes begins with [`PREFIX`]. Bodies are `raw`: Consul's clients send JSON without a content type,
