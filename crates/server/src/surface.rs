@@ -55,7 +55,7 @@ pub(crate) struct Surface {
     pub(crate) encoded: Arc<EncodedChanges>,
     pub(crate) chunks: http::SharedChunks,
     /// Answers of Consul's API that can be used again.
-    pub(crate) consul: consul::Rendered,
+    pub(crate) consul: consul::ConsulAnswers,
     /// `None` if this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
@@ -116,7 +116,7 @@ impl Surface {
             watchers: Arc::default(),
             encoded: Arc::new(EncodedChanges::new()),
             chunks: http::SharedChunks::new(),
-            consul: consul::Rendered::default(),
+            consul: consul::ConsulAnswers::new(),
             node,
             log,
             config,

@@ -101,7 +101,7 @@ impl Read {
         service: &str,
         find: impl Fn(&Registry<'_>, Vec<Row>, &Nodes) -> Result<Found<T>, Failure> + Send + Sync,
     ) -> Result<Response, Failure> {
-        let rendered = &self.surface.consul;
+        let rendered = &self.surface.consul.rendered;
         let key = self.params.of_result(format!("{route} {service}"));
         let write = |registry: &Registry<'_>| {
             let members = registry.members_of(service)?;
