@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 
+from load import bench
 from ports import free_ports
 
 CPU = ("server_cpu_us", "server CPU each", 1, "µs", None)
@@ -104,13 +105,6 @@ class Etcd:
 
     def pids(self):
         return ",".join(str(process.pid) for process in self.processes)
-
-
-def bench(convoke, arguments, environment):
-    done = subprocess.run([convoke, "bench", *arguments, "--json"], capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        sys.exit(f"convoke bench {' '.join(arguments)}: {done.stderr}")
-    return json.loads(done.stdout)
 
 
 def bench_etcd(convoke, load, options, environment):

@@ -5,31 +5,25 @@ usage: failover.py CONVOKE [--keep]
 
 Starts a Convoke node and two PostgreSQL servers under Patroni (PyPI: patroni[consul], psycopg2-binary; Debian: postgresql).
 Kills the primary and its Patroni with SIGKILL, waits until the other one is the primary, checks that no committed row is lost,
-starts the old primary again and waits until it follows. Exits with 77 if a tool is missing. Takes about a minute.
+starts the old primary again and waits until it follows. Exits with 77 if a tool is missing.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 
-SKIPPED = 77
-USER = "postgres"
+from support import answers, eventually, free_port, skip
 
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+# The session of the killed primary ends 20 s after its last renewal.
+WAIT = 120
 
 
 def missing():
@@ -41,26 +35,12 @@ def missing():
         return f"Python module {error.name} (pip install 'patroni[consul]' psycopg2-binary)"
     if not binaries():
         return "PostgreSQL (package postgresql)"
-    if os.getuid() == 0:
-        try:
-            pwd.getpwnam(USER)
-        except KeyError:
-            return f"the user {USER}, because PostgreSQL does not run as root"
-        try:
-            subprocess.run([sys.executable, "-c", "import patroni"], preexec_fn=become, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            return f"a Python that the user {USER} may run; make the environment with /usr/bin/python3 outside of /root"
     return None
 
 
-def become():
-    """PostgreSQL does not run as root."""
-    os.setsid()
-    if os.getuid() == 0:
-        user = pwd.getpwnam(USER)
-        os.setgroups([])
-        os.setgid(user.pw_gid)
-        os.setuid(user.pw_uid)
+def unprivileged():
+    """PostgreSQL does not run as root: a user namespace shows it another user, to whom the files of root belong."""
+    return [] if os.getuid() != 0 else ["unshare", "--user", "--map-user=65534", "--map-group=65534"]
 
 
 def binaries():
@@ -108,15 +88,11 @@ class Server:
         self.process = None
 
     def start(self):
-        if os.getuid() == 0:
-            user = pwd.getpwnam(USER)
-            for path in (self.directory, self.configuration):
-                os.chown(path, user.pw_uid, user.pw_gid)
         environment = {**os.environ, "HOME": str(self.directory), "PATH": f"{binaries()}:{os.environ['PATH']}"}
         with open(self.log, "ab") as log:
-            command = [sys.executable, "-m", "patroni", str(self.configuration)]
+            command = [*unprivileged(), sys.executable, "-m", "patroni", str(self.configuration)]
             self.process = subprocess.Popen(
-                command, preexec_fn=become, env=environment, cwd=self.directory, stdout=log, stderr=log
+                command, start_new_session=True, env=environment, cwd=self.directory, stdout=log, stderr=log
             )
 
     def postmaster(self):
@@ -140,10 +116,7 @@ class Server:
     def answers(self, path):
         if self.process.poll() is not None:
             raise AssertionError(f"Patroni of server {self.name} ended with status {self.process.returncode}")
-        try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{self.rest}/{path}", timeout=2).status == 200
-        except OSError:
-            return False
+        return answers(f"http://127.0.0.1:{self.rest}/{path}") is not None
 
     def execute(self, *statements):
         import psycopg2
@@ -155,45 +128,46 @@ class Server:
                 cursor.execute(statement)
             return cursor.fetchall() if cursor.description else None
 
+    def reads(self, statement):
+        """The rows, or None while the server does not accept connections: it restarts when it is rewound."""
+        import psycopg2
 
-def eventually(what, condition, seconds=90):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.25)
-    raise AssertionError(f"not within {seconds} s: {what}")
+        try:
+            return self.execute(statement)
+        except psycopg2.OperationalError:
+            return None
 
 
 def run(convoke, directory):
     port, peer = free_port(), free_port()
-    # `log_` files of all processes are shown if the test fails.
+    # The logs of all processes are shown if the test fails.
     with open(directory / "convoke.log", "wb") as log:
         command = [convoke, "dev", "--client-port", str(port), "--peer-port", str(peer), "--dns-port", "0"]
         node = subprocess.Popen(command, stdout=log, stderr=log)
     servers = []
     try:
         base = f"http://127.0.0.1:{port}"
-        eventually("Convoke has a leader", lambda: leader(base))
+        eventually("Convoke has a leader", lambda: leader(base), WAIT)
         servers = [Server(name, directory, f"127.0.0.1:{port}") for name in ("a", "b")]
         primary, standby = servers
         primary.start()
-        eventually("the first server is the primary", lambda: primary.answers("primary"))
+        eventually("the first server is the primary", lambda: primary.answers("primary"), WAIT)
         standby.start()
-        eventually("the second server follows synchronously", lambda: standby.answers("sync"))
+        eventually("the second server follows synchronously", lambda: standby.answers("sync"), WAIT)
         primary.execute("create table rows (n int primary key)", *(f"insert into rows values ({n})" for n in range(100)))
         key = json.load(urllib.request.urlopen(f"{base}/v1/kv/service/convoke/leader"))[0]
         assert key["Session"], key
         begun = time.monotonic()
         primary.kill()
-        eventually("the second server is the primary", lambda: standby.answers("primary"))
+        eventually("the second server is the primary", lambda: standby.answers("primary"), WAIT)
+        # Patroni promotes the server after it has become the leader.
+        eventually("it accepts writes", lambda: standby.reads("select pg_is_in_recovery()") == [(False,)], WAIT)
         print(f"failed over {time.monotonic() - begun:.1f} s after the kill")
         assert standby.execute("select count(*) from rows") == [(100,)], "a committed row is lost"
         standby.execute("insert into rows values (100)")
         primary.start()
-        eventually("the old primary follows", lambda: primary.answers("replica"))
-        eventually("the old primary has the new row", lambda: primary.execute("select count(*) from rows") == [(101,)])
+        eventually("the old primary follows", lambda: primary.answers("replica"), WAIT)
+        eventually("the old primary has the new row", lambda: primary.reads("select count(*) from rows") == [(101,)], WAIT)
     except BaseException:
         for log in sorted(directory.glob("**/log")) + [directory / "convoke.log"]:
             print(f"--- {log.relative_to(directory)}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")
@@ -206,10 +180,8 @@ def run(convoke, directory):
 
 
 def leader(base):
-    try:
-        return json.load(urllib.request.urlopen(f"{base}/api/v1/log/status", timeout=2)).get("leader")
-    except OSError:
-        return None
+    found = answers(f"{base}/api/v1/log/status")
+    return json.loads(found).get("leader") if found else None
 
 
 def main():
@@ -219,8 +191,7 @@ def main():
     given = arguments.parse_args()
     why = missing()
     if why:
-        print(f"SKIPPED, not found: {why}")
-        return SKIPPED
+        skip(why)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="patroni-"))
     directory.chmod(0o755)
     try:
@@ -230,7 +201,7 @@ def main():
             print(f"files: {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)
-    print("passed: Patroni")
+    print("complete")
     return 0
 
 

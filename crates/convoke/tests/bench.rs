@@ -118,6 +118,32 @@ fn keys_over_http() {
 }
 
 #[test]
+fn instances_over_the_consul_api() {
+    for catalog in [&[][..], &["--catalog"]] {
+        let load = ["consul-register", "--clients", "3", "--services", "4", "--members", "60", "--duration", "60s"];
+        let report = bench(&[&load[..], catalog].concat());
+        assert_eq!((&report["operations"], report["clients"].as_f64()), (&60.into(), Some(3.0)));
+    }
+    let report = bench(&["consul-lookup", "--clients", "3", "--services", "5", "--members", "4"]);
+    assert_eq!(report["members"].as_f64(), Some(4.0));
+}
+
+/// All queries wait for the same service. A change that follows too closely is one with the next.
+#[test]
+fn blocking_queries_of_the_consul_api_are_woken() {
+    let report = bench(&["consul-wait", "--watchers", "30", "--rate", "5", "--duration", "1s"]);
+    let number = |key: &str| report[key].as_f64().unwrap();
+    assert_eq!((number("changes"), number("operations") + number("missing")), (5.0, 150.0), "{report}");
+}
+
+#[test]
+fn members_are_checked() {
+    let report = bench(&["checks", "--members", "50", "--interval", "1s", "--duration", "3s"]);
+    assert_eq!((report["members"].as_f64(), report["interval_s"].as_f64()), (Some(50.0), Some(1.0)), "{report}");
+    assert!(report["server_cores"].as_f64().is_some(), "{report}");
+}
+
+#[test]
 fn transactions_and_locks() {
     let report = bench(&["txn", "--clients", "3", "--keys", "20", "--value", "10"]);
     assert_eq!((report["clients"].as_f64(), report["value_bytes"].as_f64()), (Some(3.0), Some(10.0)));
@@ -150,6 +176,11 @@ fn existing_nodes_are_left_unchanged() {
         &["register", "--clients", "2", "--members", "100"][..],
         &["http-register", "--clients", "2", "--members", "100"],
         &["http-lookup", "--clients", "2", "--services", "5"],
+        &["consul-register", "--clients", "2", "--members", "30"],
+        &["consul-register", "--clients", "2", "--members", "30", "--catalog"],
+        &["consul-lookup", "--clients", "2", "--services", "5"],
+        &["consul-wait", "--watchers", "3"],
+        &["checks", "--members", "5", "--interval", "1s"],
     ] {
         let mut all = arguments.to_vec();
         all.extend(["--addr", &node.clients]);

@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::net::Addresses;
 use crate::rates::RateLimiter;
 use crate::watchers::Watchers;
-use crate::{grpc, http};
+use crate::{consul, grpc, http};
 use convoke_checks::Checker;
 use convoke_dns::Dns;
 use convoke_node::{NodeHandle, Phase};
@@ -54,6 +54,8 @@ pub(crate) struct Surface {
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) encoded: Arc<EncodedChanges>,
     pub(crate) chunks: http::SharedChunks,
+    /// Answers of Consul's API that can be used again.
+    pub(crate) consul: consul::ConsulAnswers,
     /// `None` if this node runs no log plane.
     pub(crate) log: Option<LogPlane>,
 }
@@ -114,6 +116,7 @@ impl Surface {
             watchers: Arc::default(),
             encoded: Arc::new(EncodedChanges::new()),
             chunks: http::SharedChunks::new(),
+            consul: consul::ConsulAnswers::new(),
             node,
             log,
             config,

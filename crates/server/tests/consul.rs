@@ -211,3 +211,52 @@ async fn rows_of_services_that_the_caller_may_not_read_are_left_out() {
     let refused = keys.send(&served, &some, "PUT", "/v1/agent/service/deregister/web", "").await;
     assert_eq!((u16::from(refused.status), refused.body_text().as_str()), (403, "Permission denied"));
 }
+
+/// A node answers again with what it has written before; no change of a service or of its node may be missed by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_lookups_show_every_change() {
+    let served = Served::alone().await;
+    let put = async |path: &str, body: &str| {
+        let answer = served.put(path, body).await;
+        assert_eq!(u16::from(answer.status), 200, "{path}: {answer:?}");
+    };
+    let node = |rack: &str, port: u16| {
+        format!(
+            r#"{{"Node":"out","Address":"10.1.1.1","NodeMeta":{{"rack":"{rack}"}},"Service":{{"Service":"db","Port":{port}}}}}"#
+        )
+    };
+    let only_node = r#"{"Node":"out","Address":"10.1.1.1","NodeMeta":{"rack":"r3"}}"#;
+    let ttl = r#"{"Name":"web","ID":"w1","Check":{"TTL":"10m","Status":"passing"}}"#;
+    let changes = [
+        ("web", REGISTER, ttl.to_owned(), r#""Status":"passing""#),
+        ("web", "/v1/agent/check/fail/service:w1?note=broken", String::new(), "broken"),
+        ("web", "/v1/agent/check/pass/service:w1?note=fine", String::new(), "fine"),
+        ("web", "/v1/agent/service/maintenance/w1?enable=true", String::new(), "_service_maintenance:w1"),
+        ("web", REGISTER, r#"{"Name":"web","ID":"w2","Meta":{"version":"2"}}"#.to_owned(), r#""version":"2""#),
+        ("db", "/v1/catalog/register", node("r1", 1), r#""rack":"r1""#),
+        ("db", "/v1/catalog/register", node("r2", 1), r#""rack":"r2""#),
+        ("db", "/v1/catalog/register", node("r2", 2), r#""Port":2"#),
+        ("db", "/v1/catalog/register", only_node.to_owned(), r#""rack":"r3""#),
+        ("db", "/v1/catalog/deregister", r#"{"Node":"out","ServiceID":"db"}"#.to_owned(), "[]"),
+    ];
+    for (service, path, body, shown) in changes {
+        let lookup = format!("/v1/health/service/{service}");
+        let before = served.get(&lookup).await;
+        assert_eq!(served.get(&lookup).await.body, before.body);
+        put(path, &body).await;
+        let mut found = served.get(&lookup).await;
+        // Results of checks are written a moment later.
+        for _ in 0..600 {
+            if found.body_text().contains(shown) || !path.contains("/check/") {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            found = served.get(&lookup).await;
+        }
+        assert!(found.body_text().contains(shown), "{path}: {}", found.body_text());
+        assert_ne!(index(&found), index(&before), "{path}");
+        // Other parameters are another answer.
+        let other = served.get(&format!("{lookup}?node-meta=rack:none")).await;
+        assert_eq!(other.body_text(), "[]", "{path}");
+    }
+}

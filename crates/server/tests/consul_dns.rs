@@ -5,7 +5,7 @@
 
 mod support;
 
-use convoke_testkit::{eventually, golden, skip};
+use convoke_testkit::{ConsulAgent, eventually, golden, skip};
 use hickory_proto::op::{Message, Query};
 use hickory_proto::rr::{Name, RData, Record};
 use serde_json::{Value, json};
@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use support::Served;
-use support::consul::start_consul;
 use support::http::{answer, open, request};
 use tokio::net::UdpSocket;
 
@@ -135,11 +134,12 @@ async fn recorded_dns_answers_of_consul_are_given() {
 /// The recording is of the real program.
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_dns_answers_are_those_of_consul() {
-    let Some((_consul, address, dns)) = start_consul().await else {
+    let Some(consul) = ConsulAgent::start() else {
         let reason = "needs the program consul 1.8 in PATH or CONVOKE_CONSUL";
         return skip("recorded_dns_answers_are_those_of_consul", reason);
     };
-    set_up(address).await;
+    let dns = consul.dns.parse().unwrap();
+    set_up(consul.address.parse().unwrap()).await;
     complete(dns).await;
     let text = serde_json::to_string_pretty(&ask(dns).await).unwrap() + "\n";
     golden!("consul_answers/dns_recorded.json", &text);

@@ -5,7 +5,7 @@
 
 mod support;
 
-use convoke_testkit::eventually;
+use convoke_testkit::{TEST_TIMEOUT, eventually};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -163,6 +163,25 @@ async fn ck3_a_blocking_query_waits_for_the_first_change() {
             assert!(!gone.body_text().contains(change), "{path}: {}", gone.body_text());
             assert!(index_of(&gone).await > later, "{path}");
         }
+    }
+}
+
+/// The first revision is 1, and no query waits with the index 0, so a log without a revision has an index of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn ck3_the_first_change_of_a_log_wakes_a_waiting_query() {
+    for path in ["w?recurse&", "w?"] {
+        let cluster = LogCluster::start(1).await;
+        let first = index_of(&send(&cluster, 0, "GET", &format!("/v1/kv/{path}"), "").await).await;
+        let at = |index: u64, wait: &str| format!("/v1/kv/{path}index={index}&wait={wait}");
+        let same = send(&cluster, 0, "GET", &at(first, "10ms"), "").await;
+        assert_eq!((index_of(&same).await, same.status.as_u16()), (first, 404), "{path}");
+        send(&cluster, 0, "PUT", "/v1/kv/w", "1").await;
+        let waiting = at(first, "600s");
+        let changed = tokio::time::timeout(TEST_TIMEOUT, send(&cluster, 0, "GET", &waiting, "")).await;
+        let changed = changed.unwrap_or_else(|_| panic!("{path}: the first change was missed"));
+        assert_eq!(changed.status, 200, "{path}: {}", changed.body_text());
+        // Clients compare indexes: an equal one would be no change to them.
+        assert_ne!(index_of(&changed).await, first, "{path}");
     }
 }
 

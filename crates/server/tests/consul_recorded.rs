@@ -6,13 +6,12 @@
 
 mod support;
 
-use convoke_testkit::{golden, skip};
+use convoke_testkit::{ConsulAgent, golden, skip};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use support::Served;
-use support::consul::start_consul;
 use support::http::{answer, open, request};
 
 const SEQUENCE: &str = include_str!("consul_answers/sequence.txt");
@@ -190,10 +189,10 @@ fn patterns_have_stars() {
 /// The recording is of the real program.
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_answers_are_those_of_consul() {
-    let Some((_consul, address, _)) = start_consul().await else {
+    let Some(consul) = ConsulAgent::start() else {
         return skip("recorded_answers_are_those_of_consul", "needs the program consul 1.8 in PATH or CONVOKE_CONSUL");
     };
-    let answers = ask(address, Duration::from_millis(400)).await;
+    let answers = ask(consul.address.parse().unwrap(), Duration::from_millis(400)).await;
     let text = serde_json::to_string_pretty(&answers).unwrap() + "\n";
     golden!("consul_answers/recorded.json", &text);
 }

@@ -7,6 +7,7 @@
 
 mod client;
 mod cluster;
+mod consul;
 mod golden;
 mod measured;
 mod network;
@@ -19,6 +20,7 @@ mod wait;
 
 pub use client::{TestClient, member};
 pub use cluster::{Cluster, free_address, meshed, patient_timers, quick_timers, start_alone};
+pub use consul::{ConsulAgent, consul_program};
 pub use golden::compare_golden;
 pub use measured::measured;
 pub use network::{NamespaceNetwork, NetworkUnavailable};

@@ -21,7 +21,7 @@ pub(crate) struct ImportConsulArgs {
     /// Copy only keys that begin with this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prefix: String,
-    /// Overwrite keys that have another value here
+    /// Overwrite keys, nodes and instances that have other contents here
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Show what would be copied, and change nothing

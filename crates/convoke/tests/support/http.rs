@@ -20,8 +20,17 @@ pub fn raw(address: &str, bytes: &[u8]) -> Vec<u8> {
 
 /// Sends a request and returns status and body.
 pub fn request(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    request_in("HTTP/1.1", address, method, path, body)
+}
+
+/// Sends a request of HTTP/1.0, whose answer has no chunks: those of another server than Convoke may have some.
+pub fn unchunked(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    request_in("HTTP/1.0", address, method, path, body)
+}
+
+fn request_in(version: &str, address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!("{method} {path} {version}\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
     let answer = String::from_utf8(raw(address, format!("{head}{body}").as_bytes())).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())

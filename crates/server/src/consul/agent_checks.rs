@@ -119,8 +119,13 @@ async fn report(surface: &Arc<Surface>, caller: &Caller, id: &str, status: Healt
 
 /// Returns the instance with a check: one of this agent first, else the only one, else an error that lists them.
 fn with_check(changes: &Changes<'_>, id: &str) -> Result<Option<Row>, Failure> {
+    let has_check = |row: &Row| definitions(row).iter().any(|check| check.id == id);
+    // Applications report often, mostly to a check whose id is made of that of their instance at this agent.
+    if let Some(row) = of_default_id(id).find_map(|service_id| changes.own_instance(service_id).filter(has_check)) {
+        return Ok(Some(row));
+    }
     let mut found = changes.registry().all()?;
-    found.retain(|row| definitions(row).iter().any(|check| check.id == id));
+    found.retain(has_check);
     if let Some(own) = found.iter().position(|row| row.instance.node == changes.agent()) {
         return Ok(Some(found.swap_remove(own)));
     }
@@ -130,6 +135,13 @@ fn with_check(changes: &Changes<'_>, id: &str) -> Result<Option<Row>, Failure> {
         return Err(Failure::server(message));
     }
     Ok(found.pop())
+}
+
+/// Ids of instances of which the id of a check may be made: `service:ID` and `service:ID:NUMBER`.
+fn of_default_id(id: &str) -> impl Iterator<Item = &str> {
+    let whole = id.strip_prefix("service:");
+    let numbered = whole.and_then(|id| id.rsplit_once(':')).map(|(id, _)| id);
+    whole.into_iter().chain(numbered)
 }
 
 fn definitions(row: &Row) -> Vec<Check> {

@@ -24,7 +24,12 @@ pub(crate) fn done() -> Response {
 }
 
 pub(crate) fn json(pretty: bool, value: &impl Serialize) -> Response {
-    with_type("application/json", Body::from(json_text(pretty, value)))
+    written(json_text(pretty, value))
+}
+
+/// An answer whose JSON is written already.
+pub(crate) fn written(text: impl Into<Body>) -> Response {
+    with_type("application/json", text.into())
 }
 
 /// Writes JSON as Consul does.
@@ -52,9 +57,13 @@ fn with_type(kind: &'static str, body: Body) -> Response {
     response
 }
 
+pub(crate) fn knows_leader(surface: &Surface) -> bool {
+    surface.consul.leader.get(|| surface.log_status().is_ok_and(|status| !status.leader.is_empty()))
+}
+
 /// Adds the headers of reads. `X-Consul-KnownLeader` speaks of the log: the registry has no leader.
 pub(crate) fn with_index(mut response: Response, surface: &Surface, options: &ReadOptions, index: u64) -> Response {
-    let known = surface.log_status().is_ok_and(|status| !status.leader.is_empty());
+    let known = knows_leader(surface);
     let consistency = match options.consistency {
         Mode::Default => "leader",
         Mode::Consistent => "consistent",

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::params::Params;
 use super::reads::{Found, Part, Read, filtered};
-use super::registry::{Registry, datacenter, has_node_meta, indexes, sort_near, written_ms};
+use super::registry::{Nodes, Registry, Row, datacenter, has_node_meta, indexes, sort_near, written_ms};
 use crate::http::Segments;
 use axum::response::Response;
 use convoke_consul::show::{CatalogService, Node, NodeService};
@@ -71,11 +71,10 @@ pub(crate) async fn services(read: Read) -> Result<Response, Failure> {
 /// `GET /v1/catalog/service/{name}`
 pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
     let filter = read.filter(&SERVICE_FIELDS)?;
-    let find = |registry: &Registry<'_>| {
-        let nodes = registry.known_nodes()?;
+    let find = |registry: &Registry<'_>, rows: Vec<Row>, nodes: &Nodes| {
         let (mut newest_ms, mut shown) = (0, Vec::new());
-        for row in registry.service(&name)? {
-            let node = registry.node_of(&nodes, &row);
+        for row in rows {
+            let node = registry.node_of(nodes, &row);
             if has_tags(&read.params, &row.instance.tags) && has_node_meta(&node, &read.params) {
                 newest_ms = newest_ms.max(written_ms(&row.member)).max(node.newest_ms);
                 shown.push(CatalogService::of(&node.shown, &row.instance, indexes(&row.member)));
@@ -86,7 +85,7 @@ pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Res
         sort_near(&mut shown, &read.surface, &read.params, |row: &CatalogService| &row.node);
         Ok(Found { newest_ms, shown })
     };
-    read.answer(Part::Service(name.clone()), find).await
+    read.answer_service("catalog", &name, find).await
 }
 
 /// Whether an instance has all the tags that `tag` asks for.

@@ -50,7 +50,10 @@ pub(crate) async fn register(State(surface): Shared, caller: Caller, params: Par
     let service = service.map(|fields| definition(fields, &record.name, NameField::Service)).transpose()?;
     // A node of Convoke describes itself.
     let own = changes.own_address(&record.name);
-    if own.is_none() && !only_service {
+    // Most registrations of a service repeat what is known of the node.
+    let known = || changes.recorded(&record.name).and_then(|row| NodeRecord::of_member(&row.member));
+    let is_known = service.is_some() && known().as_ref() == Some(&record);
+    if own.is_none() && !only_service && !is_known {
         let spec = record.to_member().map_err(|invalid| Failure::bad(invalid.0))?;
         changes.register(spec).await?;
     }

@@ -68,11 +68,16 @@ impl Changes<'_> {
         Ok(())
     }
 
+    /// Returns the instance with a service id at this agent, if it was registered with Consul's API.
+    pub(crate) fn own_instance(&self, service_id: &str) -> Option<Row> {
+        let own = self.surface.node.member(&member_id(self.agent(), service_id));
+        self.caller.visible(own).map(row)
+    }
+
     /// Returns the instance with a service id: that of this agent first, else the only one, else an error that lists them.
     pub(crate) fn instance(&self, service_id: &str) -> Result<Option<Row>, Failure> {
-        let own = self.surface.node.member(&member_id(self.agent(), service_id));
-        if let Some(member) = self.caller.visible(own) {
-            return Ok(Some(row(member)));
+        if let Some(own) = self.own_instance(service_id) {
+            return Ok(Some(own));
         }
         let mut found = self.registry().all()?;
         found.retain(|row| row.instance.id == service_id && row.member.service() != NODE_SERVICE);

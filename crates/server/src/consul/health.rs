@@ -4,7 +4,7 @@ use super::catalog::has_tags;
 use super::checks;
 use super::failure::Failure;
 use super::reads::{Found, Part, Read, filtered};
-use super::registry::{Registry, has_node_meta, indexes, sort_near, written_ms};
+use super::registry::{Nodes, Registry, Row, has_node_meta, indexes, sort_near, written_ms};
 use crate::http::Segments;
 use axum::response::Response;
 use convoke_consul::show::{CheckRow, Healthy, NodeService};
@@ -18,11 +18,10 @@ const CHECK_FIELDS: [&str; 10] =
 pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
     let filter = read.filter(&HEALTHY_FIELDS)?;
     let passing = read.params.flag("passing")?;
-    let find = |registry: &Registry<'_>| {
-        let nodes = registry.known_nodes()?;
+    let find = |registry: &Registry<'_>, rows: Vec<Row>, nodes: &Nodes| {
         let (mut newest_ms, mut shown) = (0, Vec::new());
-        for row in registry.service(&name)? {
-            let node = registry.node_of(&nodes, &row);
+        for row in rows {
+            let node = registry.node_of(nodes, &row);
             if !has_tags(&read.params, &row.instance.tags) || !has_node_meta(&node, &read.params) {
                 continue;
             }
@@ -40,7 +39,7 @@ pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Res
         sort_near(&mut shown, &read.surface, &read.params, |row: &Healthy| &row.node.node);
         Ok(Found { newest_ms, shown })
     };
-    read.answer(Part::Service(name.clone()), find).await
+    read.answer_service("health", &name, find).await
 }
 
 /// `GET /v1/health/checks/{name}`: the checks of the instances of a service.
@@ -48,8 +47,8 @@ pub(crate) async fn of_service(Segments(name): Segments<String>, read: Read) -> 
     let find = |registry: &Registry<'_>| {
         let rows = registry.service(&name)?;
         let newest_ms = rows.iter().map(|row| written_ms(&row.member)).max().unwrap_or(0);
-        let nodes = registry.known_nodes()?;
-        let selected = |row: &&super::registry::Row| has_node_meta(&registry.node_of(&nodes, row), &read.params);
+        let nodes = registry.known_of(&registry.nodes_of(&rows));
+        let selected = |row: &&Row| has_node_meta(&registry.node_of(&nodes, row), &read.params);
         Ok((newest_ms, rows.iter().filter(selected).flat_map(checks::of_service).collect()))
     };
     answer(&read, Part::Service(name.clone()), find).await
@@ -77,7 +76,7 @@ pub(crate) async fn in_state(Segments(state): Segments<String>, read: Read) -> R
         let newest_ms = newest.max().unwrap_or(0);
         let mut found: Vec<CheckRow> =
             nodes.values().filter(|node| has_node_meta(node, &read.params)).flat_map(checks::of_node).collect();
-        let selected = |row: &&super::registry::Row| has_node_meta(&registry.node_of(&nodes, row), &read.params);
+        let selected = |row: &&Row| has_node_meta(&registry.node_of(&nodes, row), &read.params);
         found.extend(rows.iter().filter(selected).flat_map(checks::of_service));
         found.retain(|check| state == "any" || check.status == state);
         Ok((newest_ms, found))

@@ -15,12 +15,14 @@ mod definition;
 mod failure;
 mod fallback;
 mod health;
+mod known_leader;
 mod kv;
 mod log_routes;
 mod operator;
 mod params;
 mod reads;
 mod registry;
+mod rendered;
 mod session;
 mod status;
 mod token;
@@ -29,7 +31,22 @@ mod txn;
 use crate::http::{Dialect, Route, route_table};
 pub(crate) use failure::Failure;
 pub(crate) use fallback::{unknown, with_wrong_methods};
+use known_leader::KnownLeader;
+use rendered::Rendered;
 pub(crate) use token::{PREFIX, elsewhere, take_token};
+
+/// What a node keeps for answers to Consul's clients.
+#[derive(Debug)]
+pub(crate) struct ConsulAnswers {
+    rendered: Rendered,
+    leader: KnownLeader,
+}
+
+impl ConsulAnswers {
+    pub(crate) fn new() -> ConsulAnswers {
+        ConsulAnswers { rendered: Rendered::default(), leader: KnownLeader::new() }
+    }
+}
 
 /// Every path of the routes begins with [`PREFIX`]. Bodies are `raw`: Consul's clients send JSON without a content type,
 /// and no form can send the methods that change something.

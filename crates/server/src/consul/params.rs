@@ -6,12 +6,15 @@ use ::http::request::Parts;
 use axum::extract::FromRequestParts;
 use convoke_consul::{parse_bool, parse_duration};
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a blocking query waits by default, and at most.
 const WAIT: Duration = Duration::from_secs(5 * 60);
 const WAIT_MAX: Duration = Duration::from_secs(10 * 60);
+
+const NOT_OF_RESULT: [&str; 6] = ["index", "wait", "stale", "consistent", "cached", "token"];
 
 /// The parameters in the order in which they were sent.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +75,15 @@ impl Params {
         form_urlencoded::Serializer::new(String::new()).extend_pairs(sorted).finish()
     }
 
+    /// Appends the parameters that a result can depend on, which are not those of waiting and of consistency.
+    pub(crate) fn of_result(&self, mut text: String) -> String {
+        for (name, value) in self.0.iter().filter(|(name, _)| !NOT_OF_RESULT.contains(&name.as_str())) {
+            // No character can end a length, so different parameters make different texts.
+            let _ = write!(text, " {}:{name}{}:{value}", name.len(), value.len());
+        }
+        text
+    }
+
     pub(crate) fn pretty(&self) -> bool {
         self.has("pretty")
     }
@@ -130,6 +142,13 @@ mod tests {
         assert_eq!(options("wait=x").unwrap_err(), "Invalid wait time");
         assert_eq!(options("index=-1").unwrap_err(), "Invalid index");
         assert!(options("stale&consistent").unwrap_err().starts_with("Cannot specify ?stale"));
+        let of_result = |query: &str| Params::parse(query).of_result(String::new());
+        assert_eq!(of_result("passing&index=7&wait=1m&stale"), of_result("passing"));
+        for (one, other) in
+            [("tag=a", "tag=b"), ("tag=a&tag=b", "tag=b&tag=a"), ("a=b%201:c", "a=b&c"), ("", "passing")]
+        {
+            assert_ne!(of_result(one), of_result(other), "{one} {other}");
+        }
         let params = Params::parse("tag=a&tag=b&passing&x=False");
         assert_eq!(params.all("tag").collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((params.flag("passing").unwrap(), params.flag("x").unwrap()), (true, false));

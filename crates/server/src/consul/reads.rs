@@ -1,16 +1,18 @@
 //! What reads of the registry have in common: parameters, filters, blocking, and the index of the result.
 
-use super::answer::{json, json_text, with_index};
+use super::answer::{json, json_text, with_index, written};
 use super::blocking::{Source, Waiter, blocking};
 use super::failure::Failure;
 use super::params::{Params, ReadOptions};
-use super::registry::{Registry, datacenter};
+use super::registry::{Nodes, Registry, Row, datacenter, rows};
+use super::rendered::Origin;
 use crate::access::Caller;
 use crate::http::Connection;
 use crate::surface::Surface;
 use ::http::request::Parts;
 use axum::extract::FromRequestParts;
 use axum::response::Response;
+use bytes::Bytes;
 use convoke_consul::{Expression, NODE_RECORDS, index_of_bytes};
 use convoke_core::member::NODE_SERVICE;
 use serde::Serialize;
@@ -83,41 +85,79 @@ impl Read {
     }
 
     /// Answers with the result of `find`. A blocking query waits for another result.
-    pub(crate) async fn answer<T: Serialize + Send>(
+    pub(crate) async fn answer<T: Serialize>(
         &self,
         part: Part,
         find: impl Fn(&Registry<'_>) -> Result<Found<T>, Failure> + Send + Sync,
+    ) -> Result<Response, Failure> {
+        self.answer_written(part, |registry| Ok(self.write(&find(registry)?))).await
+    }
+
+    /// Answers with what `find` makes of the instances of a service and their nodes, or with what it made of the same ones
+    /// before. Nothing else and no time may be part of its result.
+    pub(crate) async fn answer_service<T: Serialize>(
+        &self,
+        route: &str,
+        service: &str,
+        find: impl Fn(&Registry<'_>, Vec<Row>, &Nodes) -> Result<Found<T>, Failure> + Send + Sync,
+    ) -> Result<Response, Failure> {
+        let rendered = &self.surface.consul.rendered;
+        let key = self.params.of_result(format!("{route} {service}"));
+        let write = |registry: &Registry<'_>| {
+            let members = registry.members_of(service)?;
+            if let Some(answer) = rendered.get(&key, &members, |name| registry.node_member(name)) {
+                return Ok(answer);
+            }
+            let rows = rows(members.clone());
+            let nodes = registry.nodes_of(&rows);
+            let (index, text) = self.write(&find(registry, rows, &registry.known_of(&nodes))?);
+            rendered.keep(key.clone(), Origin { members, nodes }, index, text.clone());
+            Ok((index, text))
+        };
+        self.answer_written(Part::Service(service.to_owned()), write).await
+    }
+
+    async fn answer_written(
+        &self,
+        part: Part,
+        write: impl Fn(&Registry<'_>) -> Result<(u64, Bytes), Failure> + Send + Sync,
     ) -> Result<Response, Failure> {
         let surface = &self.surface;
         let mut changes = surface.node.changes();
         // Marked as seen before the registry is read, so that no change is missed.
         let seen = *changes.borrow_and_update();
-        let mut source = RegistrySource { read: self, part, find, changes, seen };
-        let (index, shown) = blocking(surface, &self.waiter, &self.options, &mut source).await?;
-        Ok(with_index(json(self.options.pretty, &shown), surface, &self.options, index))
+        let mut source = RegistrySource { read: self, part, write, changes, seen };
+        let (index, text) = blocking(surface, &self.waiter, &self.options, &mut source).await?;
+        Ok(with_index(written(text), surface, &self.options, index))
+    }
+
+    /// Writes a result. The index is that of its text.
+    fn write<T: Serialize>(&self, found: &Found<T>) -> (u64, Bytes) {
+        let text = json_text(false, &found.shown);
+        let index = index_of_bytes(found.newest_ms, &text);
+        let text = if self.options.pretty { json_text(true, &found.shown) } else { text };
+        (index, text.into())
     }
 }
 
 struct RegistrySource<'a, F> {
     read: &'a Read,
     part: Part,
-    find: F,
+    write: F,
     changes: watch::Receiver<u64>,
     /// Number of the last change that was seen.
     seen: u64,
 }
 
-impl<T, F> Source for RegistrySource<'_, F>
+impl<F> Source for RegistrySource<'_, F>
 where
-    T: Serialize + Send,
-    F: Fn(&Registry<'_>) -> Result<Found<T>, Failure> + Send + Sync,
+    F: Fn(&Registry<'_>) -> Result<(u64, Bytes), Failure> + Send + Sync,
 {
-    type Result = T;
+    /// The result in JSON.
+    type Result = Bytes;
 
-    async fn read(&mut self) -> Result<(u64, T), Failure> {
-        let Found { newest_ms, shown } = (self.find)(&self.read.registry())?;
-        let text = json_text(false, &shown);
-        Ok((index_of_bytes(newest_ms, &text), shown))
+    async fn read(&mut self) -> Result<(u64, Bytes), Failure> {
+        (self.write)(&self.read.registry())
     }
 
     async fn changed(&mut self) {

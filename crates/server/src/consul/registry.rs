@@ -5,7 +5,9 @@ use super::params::{Mode, Params};
 use crate::access::Caller;
 use crate::error::rejected;
 use crate::surface::Surface;
-use convoke_consul::{CONSUL, Instance, NODE_RECORDS, NodeRecord, datacenter_of, index_of, node_name, show};
+use convoke_consul::{
+    CONSUL, Instance, NODE_RECORDS, NodeRecord, datacenter_of, index_of, node_name, own_node_id, recorded_node_id, show,
+};
 use convoke_core::filter::Filter;
 use convoke_core::member::{Member, NODE_SERVICE, Status};
 use std::collections::BTreeMap;
@@ -45,6 +47,9 @@ pub(crate) enum NodeKind {
     /// Only named by instances.
     Named,
 }
+
+/// Names of nodes, and the members that stand for them; none for a node that only instances name.
+pub(crate) type NodeMembers = Vec<(String, Option<Member>)>;
 
 /// The nodes by name.
 pub(crate) type Nodes = BTreeMap<String, NodeRow>;
@@ -87,8 +92,13 @@ impl Registry<'_> {
         }
     }
 
-    /// Returns the instances of a service; the nodes of Convoke are those of the service `consul`.
+    /// Returns the instances of a service.
     pub(crate) fn service(&self, service: &str) -> Result<Vec<Row>, Failure> {
+        Ok(rows(self.members_of(service)?))
+    }
+
+    /// Returns the members of a service; the nodes of Convoke are those of the service `consul`.
+    pub(crate) fn members_of(&self, service: &str) -> Result<Vec<Member>, Failure> {
         // A star would be a wildcard. `convoke` is shown as `consul`.
         if service.contains('*') || service == NODE_SERVICE || service == NODE_RECORDS {
             return Ok(Vec::new());
@@ -97,7 +107,7 @@ impl Registry<'_> {
         if service == CONSUL {
             found.extend(self.members(Filter::service(NODE_SERVICE))?);
         }
-        Ok(rows(found))
+        Ok(found)
     }
 
     /// Returns the instances of all services.
@@ -121,6 +131,36 @@ impl Registry<'_> {
         let recorded = recorded.iter().filter_map(|member| self.recorded_node(member));
         // A node of Convoke is not replaced by a record with its name.
         Ok(recorded.chain(own).map(|row| (row.shown.node.clone(), row)).collect())
+    }
+
+    /// Returns the nodes of these instances. Reading all nodes would make each lookup as expensive as their number.
+    pub(crate) fn nodes_of(&self, rows: &[Row]) -> NodeMembers {
+        let mut nodes = NodeMembers::new();
+        for name in rows.iter().map(|row| row.instance.node.as_str()) {
+            if !nodes.iter().any(|(known, _)| known == name) {
+                nodes.push((name.to_owned(), self.node_member(name)));
+            }
+        }
+        nodes
+    }
+
+    /// Returns the member that stands for a node. A node of Convoke is not replaced by a record with its name.
+    pub(crate) fn node_member(&self, name: &str) -> Option<Member> {
+        let member = |id: &str, service: &str| {
+            let found = self.caller.visible(self.surface.node.member(id));
+            found.filter(|member| member.service() == service)
+        };
+        let own = member(&own_node_id(name), NODE_SERVICE);
+        own.or_else(|| member(&recorded_node_id(name), NODE_RECORDS))
+    }
+
+    /// Returns the nodes that these members stand for.
+    pub(crate) fn known_of(&self, members: &NodeMembers) -> Nodes {
+        let row = |member: &Member| match member.service() == NODE_SERVICE {
+            true => Some(self.own_node(member)),
+            false => self.recorded_node(member),
+        };
+        members.iter().filter_map(|(name, member)| Some((name.clone(), row(member.as_ref()?)?))).collect()
     }
 
     /// Returns all nodes, with those that only instances name.
@@ -169,7 +209,7 @@ impl Registry<'_> {
     }
 }
 
-fn rows(members: Vec<Member>) -> Vec<Row> {
+pub(crate) fn rows(members: Vec<Member>) -> Vec<Row> {
     let of_services = members.into_iter().filter(|member| member.service() != NODE_RECORDS);
     of_services.map(row).collect()
 }

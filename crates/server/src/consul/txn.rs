@@ -1,6 +1,6 @@
 //! `PUT /v1/txn`: transactions of keys (docs/consul-kv.md).
 
-use super::answer::{json, with_index};
+use super::answer::{json, knows_leader, with_index};
 use super::failure::Failure;
 use super::kv::{NotExecuted, Wants, consistency, execute};
 use super::params::{Params, ReadOptions};
@@ -97,7 +97,7 @@ fn answer(
     results: Option<Vec<OpResult>>,
     errors: Option<Vec<Failed>>,
 ) -> Response {
-    let known_leader = surface.log_status().is_ok_and(|status| !status.leader.is_empty());
+    let known_leader = knows_leader(surface);
     let read = ReadAnswer { index: 0, last_contact: 0, known_leader, consistency_level: "" };
     let read = Some(read).filter(|_| !writes);
     let mut response = json(options.pretty, &Answer { results, errors, read });

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod access;
-pub mod consul;
 pub mod grpc;
 pub mod http;
 pub mod log;

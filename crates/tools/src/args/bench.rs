@@ -1,5 +1,6 @@
 //! Flags of the load generator.
 
+use super::bench_consul::{CheckLoad, ConsulLookupLoad, ConsulRegisterLoad, ConsulWaitLoad};
 use clap::{Args, Subcommand};
 use convoke_cli::timeout;
 use std::path::PathBuf;
@@ -79,6 +80,14 @@ pub(crate) enum BenchCommand {
     HttpWatch(HttpWatchLoad),
     /// Write keys over HTTP at the leader of the log
     HttpKv(HttpKvLoad),
+    /// Register instances over Consul's API, also at a Consul
+    ConsulRegister(ConsulRegisterLoad),
+    /// Look up the instances of a service over Consul's API, also at a Consul
+    ConsulLookup(ConsulLookupLoad),
+    /// Change a service that many blocking queries of Consul's API wait for
+    ConsulWait(ConsulWaitLoad),
+    /// Let nodes check members over HTTP, and measure their CPU time
+    Checks(CheckLoad),
 }
 
 #[derive(Clone, Debug, Args)]

@@ -1,6 +1,7 @@
 //! Flags of the development tools.
 
 mod bench;
+mod bench_consul;
 mod cluster;
 mod demo;
 mod top;
@@ -12,6 +13,7 @@ pub(crate) use bench::{
     BenchCommand, BenchCommon, HeartbeatLoad, HttpKvLoad, HttpLookupLoad, HttpRegisterLoad, HttpWatchLoad, JoinLoad,
     KeyWatchLoad, LeaseLoad, LockLoad, LogLoad, PropagateLoad, TxnLoad, WatchLoad, WriteLoad,
 };
+pub(crate) use bench_consul::{CheckLoad, ConsulLookupLoad, ConsulRegisterLoad, ConsulWaitLoad};
 pub use cluster::ClusterArgs;
 pub(crate) use cluster::{ClusterCommand, CreateArgs, FaultCommand};
 pub use demo::DemoArgs;

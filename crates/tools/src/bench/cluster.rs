@@ -115,11 +115,14 @@ impl Cluster {
         addresses[number % addresses.len()].clone()
     }
 
+    /// Processes of the nodes, if they are known.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        self.nodes.iter().map(Node::id).chain(self.processes.iter().copied()).collect()
+    }
+
     /// CPU time that all nodes have used so far, if their processes are known.
     pub(super) fn cpu(&self) -> Option<Duration> {
-        let started = self.nodes.iter().map(Node::id);
-        let times: Vec<Duration> =
-            started.chain(self.processes.iter().copied()).filter_map(super::usage::cpu).collect();
+        let times: Vec<Duration> = self.processes().into_iter().filter_map(super::usage::cpu).collect();
         (!times.is_empty()).then(|| times.iter().sum())
     }
 }

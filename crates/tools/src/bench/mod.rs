@@ -60,5 +60,9 @@ async fn run(command: &BenchCommand, common: &BenchCommon) -> Result<Report> {
         BenchCommand::HttpLookup(load) => http::lookup(common, load).await,
         BenchCommand::HttpWatch(load) => http::fan_out(common, load).await,
         BenchCommand::HttpKv(load) => http::put_keys(common, load).await,
+        BenchCommand::ConsulRegister(load) => http::consul::register(common, load).await,
+        BenchCommand::ConsulLookup(load) => http::consul::lookup(common, load).await,
+        BenchCommand::ConsulWait(load) => http::consul::wake(common, load).await,
+        BenchCommand::Checks(load) => http::consul::run_checks(common, load).await,
     }
 }

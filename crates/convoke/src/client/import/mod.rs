@@ -5,6 +5,8 @@
 
 mod consul;
 mod keys;
+mod members;
+mod nodes;
 mod services;
 
 use crate::args::{ImportCommand, ImportConsulArgs, Part};
@@ -21,7 +23,9 @@ pub(crate) async fn import(command: &ImportCommand) -> Result {
         report.keys = Some(keys::import(arguments, &mut consul).await?);
     }
     if arguments.only != Part::Keys {
-        report.services = Some(services::import(arguments, &mut consul).await?);
+        let instances = services::import(arguments, &mut consul).await?;
+        report.nodes = Some(nodes::import(arguments, &mut consul, &instances).await?);
+        report.services = Some(instances.copied);
     }
     finish(arguments, &report)
 }
@@ -32,6 +36,8 @@ struct Report {
     dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<Copied>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Copied>,
     #[serde(skip_serializing_if = "Option::is_none")]
     services: Option<Copied>,
 }
@@ -74,7 +80,7 @@ impl Copied {
 }
 
 fn finish(arguments: &ImportConsulArgs, report: &Report) -> Result {
-    let parts = [("key", &report.keys), ("instance", &report.services)];
+    let parts = [("key", &report.keys), ("node", &report.nodes), ("instance", &report.services)];
     if arguments.inspect.json {
         print_json(report)?;
     } else {

@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// The only watch of its feed.
 const ID: u64 = 1;
+/// The index of a log without a revision. It is no revision, and clients do not wait with an index of 0. They treat the index of
+/// the first revision, which is lower, as a reset.
+const BEFORE_FIRST: u64 = (1 << 53) - 1;
 /// Time before a wait is tried again that the log refused.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -48,7 +51,8 @@ impl Keys<'_> {
     async fn now(&self) -> Result<(u64, Read), Failure> {
         let found = read(self.surface, self.query.clone(), consistency(self.options.consistency)).await?;
         let of_key = found.pairs.first().filter(|_| matches!(self.selection, Selection::Key(_)));
-        Ok((of_key.map_or(found.revision, |pair| pair.modify_index), found))
+        let index = of_key.map_or(found.revision, |pair| pair.modify_index);
+        Ok((if index == 0 { BEFORE_FIRST } else { index }, found))
     }
 
     /// Returns after the first change above the index of the client, or if the log does not know it: history no longer
@@ -57,7 +61,8 @@ impl Keys<'_> {
         let Keys { surface, waiter, options, selection, .. } = self;
         let log = surface.log()?;
         let stale = options.consistency == Mode::Stale;
-        let from = Some(EventPosition::start_of(options.index.saturating_add(1)));
+        let seen = if options.index == BEFORE_FIRST { 0 } else { options.index };
+        let from = Some(EventPosition::start_of(seen.saturating_add(1)));
         let wanted = WantedWatch { id: ID, filter: WatchFilter::keys(selection.clone()), from, previous: false };
         let wanted = vec![wanted];
         let source = log::Source::of(&log.service, Some(&log.feeds), stale, &wanted).await?;

@@ -15,6 +15,10 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     /// Consumed bytes of the buffer.
     taken: usize,
+    /// Body of the last answer, if it came in chunks.
+    body: Vec<u8>,
+    /// `X-Consul-Index` of the last answer.
+    index: Option<u64>,
 }
 
 /// One request with a body in JSON, if any.
@@ -44,13 +48,18 @@ impl Connection {
             }
             None => Stream::Plain(socket),
         };
-        Ok(Connection { stream, buffer: Vec::new(), taken: 0 })
+        Ok(Connection { stream, buffer: Vec::new(), taken: 0, body: Vec::new(), index: None })
     }
 
     /// Sends a request and waits for a successful answer.
     pub(super) async fn call(&mut self, request: &[u8]) -> Result<Vec<u8>> {
         self.send(request).await?;
         Ok(self.receive().await??.to_vec())
+    }
+
+    /// `X-Consul-Index` of the last answer.
+    pub(super) fn index(&self) -> Option<u64> {
+        self.index
     }
 
     pub(super) async fn send(&mut self, request: &[u8]) -> Result {
@@ -63,12 +72,17 @@ impl Connection {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         loop {
-            if let Some((status, head, length)) = head(&self.buffer)?
-                && self.buffer.len() >= head + length
+            if let Some(head) = head(&self.buffer)?
+                && let Some((body, end)) = head.body(&self.buffer)?
             {
-                self.taken = head + length;
-                let body = &self.buffer[head..self.taken];
-                return Ok(if (200..300).contains(&status) { Ok(body) } else { Err(error(status, body)) });
+                self.taken = end;
+                self.index = head.index;
+                self.body = body;
+                return Ok(if (200..300).contains(&head.status) {
+                    Ok(&self.body)
+                } else {
+                    Err(error(head.status, &self.body))
+                });
             }
             let count = self.stream.read_buf(&mut self.buffer).await.map_err(|error| broken(&error))?;
             if count == 0 {
@@ -129,19 +143,63 @@ fn event(bytes: &[u8]) -> Result<(&str, &str)> {
     Ok((field("event: ").unwrap_or_default(), field("data: ").unwrap_or_default()))
 }
 
-/// Status, length of the head and length of the body, once the head is complete.
-fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
+/// The head of an answer.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    /// Where the body begins.
+    end: usize,
+    /// Length of the body; `None` if it comes in chunks.
+    length: Option<usize>,
+    index: Option<u64>,
+}
+
+fn strange() -> CommandError {
+    CommandError::failed("a node sent a response that is not HTTP/1.1 with a length or chunks")
+}
+
+/// The head, once it is complete.
+fn head(bytes: &[u8]) -> Result<Option<Head>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
-    let strange = || CommandError::failed("a node sent a response that is not HTTP/1.1 with a length");
     let text = std::str::from_utf8(&bytes[..end]).map_err(|_| strange())?;
     let status = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok()).ok_or_else(strange)?;
-    let length = text.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
-    });
-    // 204 has no body and no length.
-    let length = if status == 204 { Some(0) } else { length };
-    Ok(Some((status, end + 4, length.ok_or_else(strange)?)))
+    let field = |wanted: &str| {
+        let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
+    };
+    let in_chunks = field("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
+    let length = match field("content-length").map(str::parse) {
+        Some(Ok(length)) => Some(length),
+        // 204 has no body and no length.
+        None if status == 204 => Some(0),
+        None if in_chunks => None,
+        Some(Err(_)) | None => return Err(strange()),
+    };
+    Ok(Some(Head { status, end: end + 4, length, index: field("x-consul-index").and_then(|index| index.parse().ok()) }))
+}
+
+impl Head {
+    /// The body and where it ends, once it is complete.
+    fn body(&self, bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>> {
+        if let Some(length) = self.length {
+            let end = self.end + length;
+            return Ok(bytes.get(self.end..end).map(|body| (body.to_vec(), end)));
+        }
+        let (mut body, mut at) = (Vec::new(), self.end);
+        loop {
+            let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+            let size = std::str::from_utf8(&bytes[at..at + line]).ok();
+            let size = size.and_then(|size| usize::from_str_radix(size, 16).ok()).ok_or_else(strange)?;
+            let begin = at + line + 2;
+            // Each chunk ends with an empty line, the last one is empty.
+            let Some(chunk) = bytes.get(begin..begin + size + 2) else { return Ok(None) };
+            body.extend_from_slice(&chunk[..size]);
+            at = begin + size + 2;
+            if size == 0 {
+                return Ok(Some((body, at)));
+            }
+        }
+    }
 }
 
 fn error(status: u16, body: &[u8]) -> Error {
@@ -163,11 +221,25 @@ mod tests {
     #[test]
     fn answers_are_separated() {
         assert_eq!(head(b"HTTP/1.1 200 OK\r\nContent-").unwrap(), None);
-        let answer = b"HTTP/1.1 200 OK\r\nx: y\r\nContent-Length: 12\r\n\r\n{";
-        assert_eq!(head(answer).unwrap(), Some((200, answer.len() - 1, 12)));
-        assert_eq!(head(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(), Some((204, 27, 0)));
-        assert!(head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());
+        let answer = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 7\r\nContent-Length: 2\r\n\r\n{";
+        let found = head(answer).unwrap().unwrap();
+        assert_eq!((found.status, found.end, found.length, found.index), (200, answer.len() - 1, Some(2), Some(7)));
+        assert_eq!(found.body(answer).unwrap(), None);
+        let all = [&answer[..], b"}HTTP/1.1"].concat();
+        assert_eq!(found.body(&all).unwrap(), Some((b"{}".to_vec(), answer.len() + 1)));
+        assert_eq!(head(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap().unwrap().length, Some(0));
+        assert!(head(b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n").is_err());
         assert!(head(b"SSH-2.0\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn chunks_are_joined() {
+        let answer =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\nHTTP";
+        let found = head(answer).unwrap().unwrap();
+        assert_eq!(found.body(answer).unwrap(), Some((b"abc0123456789".to_vec(), answer.len() - 4)));
+        assert_eq!(found.body(&answer[..answer.len() - 6]).unwrap(), None, "the last line is missing");
+        assert!(found.body(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n").is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Registrations, lookups, watches and key writes over HTTP.
+//! Registrations, lookups, watches and key writes over HTTP, and the loads over Consul's API.
 
 mod connection;
+pub(super) mod consul;
 mod keys;
 mod watch;
 
