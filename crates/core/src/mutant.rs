@@ -137,6 +137,7 @@ convoke_base::mutants! {
     RelayedAgeNotForgiven: "L5", "the age of relayed evidence counts for a node that was paused before it has the records";
     PausedNodeReadsBufferedMessages: "L5", "a resumed node executes requests that its clients sent before";
     NoMassFailureGuard: "L6", "a mass failure is judged at once";
+    LinkedNodeCountsAsGone: "L6", "a node counts as gone if its earlier incarnation is silent, although there is a link to it";
     ConfirmationIgnored: "L6", "a mass failure of nodes that peers confirm is not judged at once";
     NamesNeverExpire: "L7", "the names of a silent node never expire";
     ReturningAdmittedAtOnce: "L8", "a returning origin is admitted before its writes were received";

@@ -76,6 +76,8 @@ pub(crate) struct Evidence {
     pub(crate) via: Option<NodeId>,
     /// No evidence was received yet; the origin counts as alive until the admission window has passed.
     pub(crate) assumed: bool,
+    /// It was relayed after a pause of this node, which is subtracted from its age until an exchange is complete (L5).
+    pub(crate) forgiven: bool,
 }
 
 /// The marker of a node's retired incarnations (D14).
@@ -151,6 +153,7 @@ impl Origins {
                 received_at: ReceivedAt::now(clock),
                 via: None,
                 assumed: true,
+                forgiven: false,
             },
             standing: Standing::Admitted,
             stores: 0,
@@ -261,12 +264,16 @@ impl Origins {
     }
 
     /// Counts the whole silence of incarnations that have a successor, also while this node was paused (L2): nothing of them
-    /// can have been missed.
-    pub(crate) fn count_all_silence_of_outlived(&mut self, clock: Clock) {
-        let outlived = self.by_id.iter().zip(self.by_id.keys().skip(1)).filter(|((id, _), next)| id.node == next.node);
-        for ((_, index), _) in outlived {
-            let entry = self.entries[*index as usize].as_mut().expect("an index in use has an entry");
-            entry.evidence.received_at = ReceivedAt::ago(clock, entry.evidence.received_at.silence(clock));
+    /// can have been missed. That of evidence that other nodes relayed since counts as well (L5).
+    pub(crate) fn count_whole_silence(&mut self, clock: Clock) {
+        let next = self.by_id.keys().skip(1).map(Some).chain([None]);
+        for ((id, index), next) in self.by_id.iter().zip(next) {
+            let outlived = next.is_some_and(|next| next.node == id.node);
+            let evidence = &mut self.entries[*index as usize].as_mut().expect("an index in use has an entry").evidence;
+            if outlived || evidence.forgiven {
+                evidence.received_at = ReceivedAt::ago(clock, evidence.received_at.silence(clock));
+                evidence.forgiven = false;
+            }
         }
     }
 

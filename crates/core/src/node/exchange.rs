@@ -508,7 +508,7 @@ impl Node {
         self.join_cluster(Some(node), Duration::from_millis(context.grace_ms), out);
         if self.has_served(node) {
             self.paused_for = Duration::ZERO;
-            self.map.origins.count_all_silence_of_outlived(self.clock);
+            self.map.origins.count_whole_silence(self.clock);
             for item in evidence {
                 self.count_silence_of_outlived(item);
             }

@@ -89,7 +89,12 @@ impl Node {
         let fading = self.map.origins.iter().filter(|(index, entry)| {
             *index != self.map.origins.me() && entry.standing.is_admitted() && self.silence(*index) > soon
         });
-        let lost: Vec<u32> = fading.map(|(index, _)| index).filter(|index| newest(*index)).collect();
+        // A node that lost its disk runs with a lower number than before.
+        let mut links_count = true;
+        seam!(self, LinkedNodeCountsAsGone => links_count = false);
+        let linked = |index: u32| self.peers.link_to(&self.map.origins.entry(index).origin.id.node).is_some();
+        let lost = fading.map(|(index, _)| index).filter(|index| newest(*index) && !(links_count && linked(*index)));
+        let lost: Vec<u32> = lost.collect();
         let others =
             self.map.origins.iter().filter(|(index, entry)| entry.standing.is_admitted() && newest(*index)).count();
         let mut confirmed = lost.iter().all(|index| {

@@ -23,7 +23,8 @@ impl Node {
             && liveness_counter > entry.evidence.liveness_counter
         {
             let written = entry.evidence.written.max(written);
-            entry.evidence = Evidence { liveness_counter, written, received_at, via: None, assumed: false };
+            entry.evidence =
+                Evidence { liveness_counter, written, received_at, via: None, assumed: false, forgiven: false };
             self.judge(index, StandingEvent::Young, out);
         }
     }
@@ -62,6 +63,7 @@ impl Node {
         evidence.liveness_counter = evidence.liveness_counter.max(item.liveness_counter);
         evidence.written = evidence.written.max(item.written);
         if first || received_at.is_after(earlier) {
+            evidence.forgiven |= counted != received_at;
             (evidence.received_at, evidence.via, evidence.assumed) = (counted, Some(via.clone()), false);
         }
         // If a newer incarnation of this node's own id lives on, two processes use the id (N4). A single piece of evidence may

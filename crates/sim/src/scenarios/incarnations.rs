@@ -71,6 +71,34 @@ pub(super) fn unregistered_at_a_retired_number(world: &mut World) -> ScenarioRes
     world.settle()
 }
 
+/// Two nodes lose their disks and start alone with lower numbers than before. The third node meets them again: both are there, so
+/// the silence of their earlier incarnations is no mass failure.
+pub(super) fn two_nodes_return_with_lower_numbers(world: &mut World) -> ScenarioResult {
+    world.begin()?;
+    for host in 0..2 {
+        world.crash(host, Crash::Process);
+        world.pass(2 * SECOND)?;
+        world.start(host);
+        world.run_until(World::all_serving, 20 * SECOND)?;
+    }
+    let clients = [world.add_client_fixed("c0", &["m0"], 0), world.add_client_fixed("c1", &["m1"], 1)];
+    world.up(&["m0", "m1"])?;
+    let cuts = [(0, 1), (0, 2), (1, 2)].map(|(one, other)| world.partition(&[one], &[other])).concat();
+    for host in 0..2 {
+        world.client_crash(clients[host], true);
+        world.crash(host, Crash::Process);
+        world.hosts[host].has_disk = false;
+        world.start(host);
+    }
+    world.run_until(World::all_serving, 20 * SECOND)?;
+    let numbers = [0, 1].map(|host| world.node(host).origin().incarnation.number);
+    world.require(numbers == [1, 1], "they remember their numbers")?;
+    world.rejoin(cuts);
+    world.throughout(MINUTE, "the third node holds back its judgement", |w| w.node(2).degraded().is_empty())?;
+    world.require(["m0", "m1"].iter().all(|id| world.shown_everywhere(id, Status::Down)), "a dead member is up")?;
+    world.settle()
+}
+
 /// A node that has lost its disk starts beside a restarted one, with a number that a third node has retired. A client takes
 /// a member there and dies with the node. The third node hears of it when it is dead for long: it rejects the records of that
 /// number, and its client keeps the member.

@@ -168,6 +168,7 @@ scenarios! {
     incarnations::two_processes_with_one_id_meet_by_reports, 1, three, "N4, N9", "two processes that no node links to both meet by their node record";
     incarnations::dead_node_retired_at_different_times_never_returns, 1, three, "D14", "no record of a dead node comes back";
     incarnations::live_node_retired_behind_a_partition_returns, 1, three, "D10", "a live node returns unchanged after an hour";
+    incarnations::two_nodes_return_with_lower_numbers, 2, three, "L6", "two nodes that lost their disks are there: no mass failure";
     incarnations::partitions_of_14_16_and_40_minutes, 1, three, "D10, L3", "each side keeps its own; after healing both have all";
     incarnations::name_of_an_older_incarnation_dropped_by_some, 1, three, "D10, N2", "no node keeps a name that its node cannot unregister";
     incarnations::written_off_node_is_paused_as_it_returns, 1, incarnations::watched_four, "D10", "only the paused node can restate collected records";
