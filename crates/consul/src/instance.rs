@@ -55,9 +55,6 @@ pub struct More {
     pub tagged_addresses: BTreeMap<String, (String, u16)>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tag_override: bool,
-    /// Notes of the maintenance mode.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub maintenance: String,
 }
 
 /// Shares of traffic.

@@ -4,6 +4,7 @@
 
 mod support;
 
+use convoke_testkit::eventually;
 use support::Served;
 use support::access::Keys;
 use support::http::{open, request};
@@ -180,6 +181,50 @@ async fn native_members_are_services_of_their_node() {
     assert_eq!((&member["service"], &member["address"]), (&"web".into(), &"10.0.0.3:81".into()));
     assert_eq!(member["metadata"]["consul.tags"], r#"["a"]"#);
     assert_eq!(member["metadata"]["k"], "v");
+}
+
+/// The reason of a maintenance mode is that of the drain, whichever interface set it, and at every node.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reason_of_a_maintenance_is_that_of_the_drain() {
+    let cluster = Served::cluster(2).await;
+    let notes = async |path: &str, id: &str| {
+        let checks = cluster[1].get(path).await.ok();
+        let check = checks.as_array().unwrap().iter().find(|check| check["CheckID"] == id).cloned();
+        check.map(|check| check["Notes"].as_str().unwrap().to_owned())
+    };
+    let (path, id) = ("/v1/health/checks/web", "_service_maintenance:web");
+    let shows = async |path: &str, id: &str, wanted: Option<&str>| {
+        let what = format!("{id} has the notes {wanted:?}");
+        eventually(&what, async || notes(path, id).await.as_deref() == wanted).await;
+    };
+    register(&cluster[0], r#"{"Name":"web"}"#).await;
+    shows(path, id, None).await;
+    let maintain = async |query: &str| {
+        let answer = cluster[0].put(&format!("/v1/agent/service/maintenance/web?{query}"), "").await;
+        (u16::from(answer.status), answer.body_text())
+    };
+    assert_eq!(maintain("enable=true&reason=new+disk").await, (200, String::new()));
+    shows(path, id, Some("new disk")).await;
+    let member = cluster[0].get("/api/v1/members/n0:web").await.ok();
+    assert_eq!(member["maintenance"]["reason"], "new disk");
+    assert_eq!(maintain("enable=false").await.0, 200);
+    shows(path, id, None).await;
+    // A drain with an end is replaced by one without.
+    let drained = cluster[0].post("/api/v1/members/n0:web/drain", r#"{"reason":"native","for_ms":600000}"#).await;
+    drained.ok();
+    shows(path, id, Some("native")).await;
+    assert_eq!(maintain("enable=true&reason=kernel").await.0, 200);
+    shows(path, id, Some("kernel")).await;
+    let member = cluster[0].get("/api/v1/members/n0:web").await.ok();
+    assert!(member["maintenance"].get("until").is_none(), "{member}");
+    let (status, text) = maintain(&format!("enable=false&reason={}", "x".repeat(257))).await;
+    assert_eq!((status, text.as_str()), (200, ""), "the end of a maintenance has no reason");
+    let (status, text) = maintain(&format!("enable=true&reason={}", "x".repeat(257))).await;
+    assert!(status == 400 && text.contains("256 bytes"), "{status} {text}");
+    let (path, id) = ("/v1/health/node/n0", "_node_maintenance");
+    cluster[0].put("/v1/agent/maintenance?enable=true&reason=kernel", "").await;
+    shows(path, id, Some("kernel")).await;
+    assert_eq!(cluster[0].node.member("convoke.n0").unwrap().maintenance().unwrap().reason(), "kernel");
 }
 
 #[tokio::test(flavor = "multi_thread")]

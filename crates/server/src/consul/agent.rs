@@ -10,6 +10,7 @@ use super::params::Params;
 use super::reads::{Read, filtered};
 use super::registry::{Registry, Row, datacenter, host_of, port_of};
 use crate::access::Caller;
+use crate::draining;
 use crate::http::Segments;
 use crate::surface::Surface;
 use ::http::{HeaderName, HeaderValue, StatusCode};
@@ -17,7 +18,7 @@ use axum::extract::State;
 use axum::response::Response;
 use convoke_consul::show::{AgentService, CheckRow, node_id};
 use convoke_consul::{Fields, index_of, parse_bool};
-use convoke_core::member::Status;
+use convoke_core::member::{Drain, Status};
 use convoke_node::NodeStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -190,6 +191,11 @@ fn enable(params: &Params) -> Result<bool, Failure> {
     parse_bool(text).ok_or_else(|| Failure::bad(format!("Invalid value for enable: {text:?}")))
 }
 
+/// Returns the drain that a request asks for; `None` ends it.
+fn wanted(enable: bool, params: &Params) -> Option<Drain> {
+    enable.then(|| draining::wanted(None, params.get("reason").unwrap_or_default().to_owned()))
+}
+
 /// `PUT /v1/agent/service/maintenance/{id}`
 pub(crate) async fn maintain_service(
     State(surface): Shared,
@@ -202,7 +208,7 @@ pub(crate) async fn maintain_service(
     let Some(row) = changes.instance(&id)? else {
         return Err(Failure::new(StatusCode::NOT_FOUND, format!("No service registered with ID {id:?}")));
     };
-    changes.maintain(&row, enable).await?;
+    changes.maintain(&row, wanted(enable, &params)).await?;
     Ok(done())
 }
 
@@ -213,9 +219,8 @@ pub(crate) async fn no_maintenance() -> Failure {
 /// `PUT /v1/agent/maintenance`: drains this node.
 pub(crate) async fn maintain_node(State(surface): Shared, caller: Caller, params: Params) -> Answer {
     let enable = enable(&params)?;
-    let id = surface.node.id().as_str();
-    caller.check(convoke_access::Verb::Drain, convoke_access::Resource::Node(id))?;
-    surface.node.drain_node(enable).await.map_err(crate::error::rejected)?;
+    let changes = Changes { surface: &surface, caller: &caller };
+    changes.maintain_node(wanted(enable, &params)).await?;
     Ok(done())
 }
 

@@ -4,11 +4,10 @@ use super::failure::Failure;
 use super::params::Mode;
 use super::registry::{Registry, Row, host_of, row};
 use crate::access::Caller;
-use crate::error::rejected;
+use crate::draining::Marked;
 use crate::surface::Surface;
-use convoke_access::Verb;
 use convoke_consul::{Instance, NODE_RECORDS, member_id};
-use convoke_core::member::{Check, MemberSpec, Metadata, NODE_ID_PREFIX, NODE_SERVICE};
+use convoke_core::member::{Check, Drain, Maintenance, Member, MemberSpec, Metadata, NODE_ID_PREFIX, NODE_SERVICE};
 
 /// Changes with the rights of a caller.
 #[derive(Debug)]
@@ -90,12 +89,28 @@ impl Changes<'_> {
         Ok(found.pop())
     }
 
-    /// Sets or ends the maintenance of an instance: it is drained.
-    pub(crate) async fn maintain(&self, row: &Row, enable: bool) -> Result<(), Failure> {
-        self.caller.about("member", row.member.id());
-        self.surface.check_member(self.caller, Verb::Drain, row.member.id())?;
-        self.surface.node.drain(row.member.id(), enable).await.map_err(rejected)?;
-        Ok(())
+    /// Drains an instance, or ends that.
+    pub(crate) async fn maintain(&self, row: &Row, wanted: Option<Drain>) -> Result<(), Failure> {
+        self.mark(Marked::Member(row.member.id().to_owned()), Some(&row.member), wanted).await
+    }
+
+    /// Drains the node that was asked, or ends that.
+    pub(crate) async fn maintain_node(&self, wanted: Option<Drain>) -> Result<(), Failure> {
+        let node = self.surface.node.member(&format!("{NODE_ID_PREFIX}{}", self.agent()));
+        self.mark(Marked::Node(String::new()), node.as_ref(), wanted).await
+    }
+
+    async fn mark(&self, target: Marked, held: Option<&Member>, wanted: Option<Drain>) -> Result<(), Failure> {
+        // As in Consul, the first reason is kept. A drain that ends by itself is replaced.
+        let is_kept = |held: &Member| held.drained() && held.maintenance().is_none_or(|held| held.until().is_none());
+        let wanted = match (wanted, held.filter(|held| is_kept(held)).map(Member::maintenance)) {
+            (Some(wanted), Some(kept)) => {
+                let reason = kept.map_or("", Maintenance::reason).to_owned();
+                Some(Drain { reason, ..wanted })
+            }
+            (wanted, _) => wanted,
+        };
+        Ok(self.surface.mark(self.caller, target, wanted).await?)
     }
 
     /// Returns the address of a node of Convoke.

@@ -2,7 +2,7 @@
 
 use super::registry::{NodeKind, NodeRow, Row, indexes};
 use convoke_consul::show::{CheckRow, Empty};
-use convoke_core::member::Status;
+use convoke_core::member::{Maintenance, Member, Status};
 
 pub(crate) const PASSING: &str = "passing";
 pub(crate) const CRITICAL: &str = "critical";
@@ -16,9 +16,14 @@ const NO_SERVICE_REASON: &str =
 const NO_NODE_REASON: &str =
     "Maintenance mode is enabled for this node, but no reason was provided. This is a default message.";
 
+/// Returns the reason of the maintenance of a member, empty if none was given. `None` without maintenance.
+pub(crate) fn maintenance_of(member: &Member) -> Option<&str> {
+    member.drained().then(|| member.maintenance().map_or("", Maintenance::reason))
+}
+
 /// Returns the checks of a node, by id: whether it is reachable, and whether it is drained.
 pub(crate) fn of_node(node: &NodeRow) -> Vec<CheckRow> {
-    let NodeKind::Own { up, drained } = node.kind else { return Vec::new() };
+    let NodeKind::Own { up, maintenance } = &node.kind else { return Vec::new() };
     let check = |id: &str, name: &str, status, notes: &str, output: &str, kind| CheckRow {
         node: node.shown.node.clone(),
         check_id: id.to_owned(),
@@ -35,11 +40,12 @@ pub(crate) fn of_node(node: &NodeRow) -> Vec<CheckRow> {
         modify_index: node.shown.modify_index,
     };
     let mut found = Vec::new();
-    if drained {
-        found.push(check(NODE_MAINTENANCE, "Node Maintenance Mode", CRITICAL, NO_NODE_REASON, "", "maintenance"));
+    if let Some(reason) = maintenance {
+        let notes = if reason.is_empty() { NO_NODE_REASON } else { reason };
+        found.push(check(NODE_MAINTENANCE, "Node Maintenance Mode", CRITICAL, notes, "", "maintenance"));
     }
     let (status, output) =
-        if up { (PASSING, "Agent alive and reachable") } else { (CRITICAL, "Agent not live or unreachable") };
+        if *up { (PASSING, "Agent alive and reachable") } else { (CRITICAL, "Agent not live or unreachable") };
     found.push(check("serfHealth", "Serf Health Status", status, "", output, ""));
     found
 }
@@ -68,9 +74,9 @@ pub(crate) fn of_service(row: &Row) -> Vec<CheckRow> {
     if super::registry::is_node(member) {
         return found;
     }
-    if member.drained() {
+    if let Some(reason) = maintenance_of(member) {
         let id = format!("{SERVICE_MAINTENANCE}{}", instance.id);
-        let notes = if instance.more.maintenance.is_empty() { NO_SERVICE_REASON } else { &instance.more.maintenance };
+        let notes = if reason.is_empty() { NO_SERVICE_REASON } else { reason };
         found.push(check(id, "Service Maintenance Mode", CRITICAL, notes, "", "maintenance"));
     }
     if !member.is_agentless() {

@@ -38,10 +38,10 @@ pub(crate) struct NodeRow {
     pub(crate) kind: NodeKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
-    /// A node of Convoke: whether it is up, and whether it is drained.
-    Own { up: bool, drained: bool },
+    /// A node of Convoke: whether it is up, and the reason of its maintenance.
+    Own { up: bool, maintenance: Option<String> },
     /// Registered with `catalog/register`.
     Recorded,
     /// Only named by instances.
@@ -182,7 +182,8 @@ impl Registry<'_> {
             create_index,
             modify_index,
         };
-        let kind = NodeKind::Own { up: member.status() == Status::Up, drained: member.drained() };
+        let maintenance = super::checks::maintenance_of(member).map(ToOwned::to_owned);
+        let kind = NodeKind::Own { up: member.status() == Status::Up, maintenance };
         NodeRow { shown, newest_ms: written_ms(member), kind }
     }
 
