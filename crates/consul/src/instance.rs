@@ -227,7 +227,7 @@ fn host_port(host: &str, port: u16) -> String {
 }
 
 /// Splits `host:port`; IPv6 addresses are returned without brackets.
-pub(crate) fn split_host_port(address: &str) -> (&str, u16) {
+pub fn split_host_port(address: &str) -> (&str, u16) {
     let Some((host, port)) = address.rsplit_once(':') else { return (address, 0) };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     (host, port.parse().unwrap_or(0))

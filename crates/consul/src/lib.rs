@@ -2,6 +2,7 @@
 //! instance, and filters. Pure: the modules of the server that answer requests use it.
 
 mod duration;
+mod event;
 mod fields;
 mod filter;
 mod flag;
@@ -12,12 +13,14 @@ mod session;
 pub mod show;
 
 pub use duration::{InvalidDuration, format_duration, parse_duration};
+pub use event::{EVENTS, EVENTS_MAX, UserEvent, events_index, next_event};
 pub use fields::Fields;
 pub use filter::{Expression, FILTER_BYTES_MAX};
 pub use flag::parse_bool;
 pub use index::{index_of, index_of_bytes};
 pub use instance::{
-    AGENTLESS_NODE, Instance, InvalidInstance, NODE_KEY, NODE_RECORDS, NodeRecord, Weights, member_id, split_member_id,
+    AGENTLESS_NODE, Instance, InvalidInstance, NODE_KEY, NODE_RECORDS, NodeRecord, Weights, member_id, split_host_port,
+    split_member_id,
 };
 pub use kv::{
     Blocked, KvOp, OpError, OpOutcome, Pair, PairView, Plan, TXN_OPERATIONS_MAX, TxnEntry, TxnError, TxnInput, Verb,

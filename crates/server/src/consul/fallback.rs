@@ -22,8 +22,6 @@ const MISSING: &[(&str, &str)] = &[
     ("config", "configuration entries"),
     ("acl/", "Consul's ACLs: see docs/access-control.md; tokens are issued by `convoke token issue`"),
     ("query", "prepared queries"),
-    ("event/", "user events: watch a key instead (docs/consul-kv.md)"),
-    ("snapshot", "Consul's snapshots: use `convoke log backup` and `convoke log restore`"),
     ("coordinate/", "network coordinates"),
     ("peering", "cluster peering"),
     ("namespace", "namespaces"),

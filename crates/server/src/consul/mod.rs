@@ -4,6 +4,7 @@
 mod agent;
 mod agent_checks;
 mod answer;
+mod archive;
 mod blocking;
 mod body;
 mod catalog;
@@ -12,6 +13,7 @@ mod changes;
 mod check_definition;
 mod checks;
 mod definition;
+mod events;
 mod failure;
 mod fallback;
 mod health;
@@ -22,6 +24,7 @@ mod params;
 mod reads;
 mod registry;
 mod session;
+mod snapshot;
 mod status;
 mod token;
 mod txn;
@@ -57,6 +60,7 @@ pub(crate) fn routes() -> Vec<Route> {
         PUT "/v1/agent/check/fail/{id}" [Register Service] with query takes nothing as renewal => agent_checks::fail,
         PUT "/v1/agent/check/update/{id}" [Register Service] with query takes raw as renewal => agent_checks::update,
         GET "/v1/operator/raft/configuration" [Observe Log] with query => operator::raft,
+        GET "/v1/operator/autopilot/configuration" [Observe Log] with query => operator::autopilot,
         PUT "/v1/catalog/register" [Register Service] with query takes raw => catalog_changes::register,
         PUT "/v1/catalog/deregister" [Register Service] with query takes raw => catalog_changes::deregister,
         GET "/v1/catalog/datacenters" [Read Service] with query => catalog::datacenters,
