@@ -50,7 +50,8 @@ async fn ask(address: SocketAddr, pause: Duration) -> Vec<Value> {
         if method == "PUT" {
             // A real agent tells its server about a change a moment later. Convoke writes results of the checks of a member at
             // most once a second.
-            let written = if path.starts_with("/v1/agent/check/") { Duration::from_millis(1_500) } else { pause };
+            let reports = path.starts_with("/v1/agent/check/") || body.contains("\"Check");
+            let written = if reports { Duration::from_millis(1_500) } else { pause };
             tokio::time::sleep(written).await;
         }
         let headers = HEADERS.into_iter().filter_map(|name| {

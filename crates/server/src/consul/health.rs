@@ -8,6 +8,7 @@ use super::registry::{Registry, has_node_meta, indexes, sort_near, written_ms};
 use crate::http::Segments;
 use axum::response::Response;
 use convoke_consul::show::{CheckRow, Healthy, NodeService};
+use std::collections::BTreeSet;
 
 const HEALTHY_FIELDS: [&str; 3] = ["Node", "Service", "Checks"];
 const CHECK_FIELDS: [&str; 10] =
@@ -20,6 +21,7 @@ pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Res
     let passing = read.params.flag("passing")?;
     let find = |registry: &Registry<'_>| {
         let nodes = registry.known_nodes()?;
+        let failing = if passing { registry.failing_nodes()? } else { BTreeSet::new() };
         let (mut newest_ms, mut shown) = (0, Vec::new());
         for row in registry.service(&name)? {
             let node = registry.node_of(&nodes, &row);
@@ -28,7 +30,8 @@ pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Res
             }
             let mut checks = checks::of_node(&node);
             checks.extend(checks::of_service(&row));
-            if passing && checks.iter().any(|check| check.status != checks::PASSING) {
+            let fails = |check: &CheckRow| check.status != checks::PASSING;
+            if passing && (failing.contains(&node.shown.node) || checks.iter().any(fails)) {
                 continue;
             }
             newest_ms = newest_ms.max(written_ms(&row.member)).max(node.newest_ms);

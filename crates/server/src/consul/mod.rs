@@ -11,6 +11,7 @@ mod catalog;
 mod catalog_changes;
 mod changes;
 mod check_definition;
+mod check_results;
 mod checks;
 mod definition;
 mod events;

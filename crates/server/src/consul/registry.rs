@@ -5,10 +5,10 @@ use super::params::{Mode, Params};
 use crate::access::Caller;
 use crate::error::rejected;
 use crate::surface::Surface;
-use convoke_consul::{AGENTLESS_NODE, Instance, NODE_KEY, NODE_RECORDS, NodeRecord, index_of, show};
-use convoke_core::filter::Filter;
+use convoke_consul::{AGENTLESS_NODE, Instance, NODE_KEY, NODE_RECORDS, NodeRecord, index_of, show, split_host_port};
+use convoke_core::filter::{Filter, Health};
 use convoke_core::member::{Member, NODE_ID_PREFIX, NODE_SERVICE, Status};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Members read from the view at once.
 const PAGE: usize = 256;
@@ -36,6 +36,8 @@ pub(crate) struct NodeRow {
     pub(crate) shown: show::Node,
     pub(crate) newest_ms: u64,
     pub(crate) kind: NodeKind,
+    /// The member that stands for the node and has its checks.
+    pub(crate) record: Option<Member>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,12 +60,11 @@ pub(crate) fn datacenter(surface: &Surface) -> String {
 
 /// The host of `host:port`, without brackets.
 pub(crate) fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    split_host_port(address).0
 }
 
 pub(crate) fn port_of(address: &str) -> u16 {
-    address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0)
+    split_host_port(address).1
 }
 
 /// When the record of a member was written (UNIX ms).
@@ -129,10 +130,30 @@ impl Registry<'_> {
     pub(crate) fn known_nodes(&self) -> Result<Nodes, Failure> {
         let own = self.members(Filter::service(NODE_SERVICE))?;
         let recorded = self.members(Filter::service(NODE_RECORDS))?;
-        let own = own.iter().map(|member| self.own_node(member));
-        let recorded = recorded.iter().filter_map(|member| self.recorded_node(member));
-        // A node of Convoke is not replaced by a record with its name.
-        Ok(recorded.chain(own).map(|row| (row.shown.node.clone(), row)).collect())
+        let recorded = recorded.into_iter().filter_map(|member| self.recorded_node(member));
+        let mut nodes: Nodes = recorded.map(|row| (row.shown.node.clone(), row)).collect();
+        for member in &own {
+            let row = self.own_node(member);
+            // A node of Convoke is not replaced by a record with its name, which has its checks only.
+            let record = nodes.remove(&row.shown.node).and_then(|row| row.record);
+            let newest_ms = record.as_ref().map_or(0, written_ms).max(row.newest_ms);
+            nodes.insert(row.shown.node.clone(), NodeRow { newest_ms, record, ..row });
+        }
+        Ok(nodes)
+    }
+
+    /// Returns the nodes with a check that does not pass. They are the same for every caller: whether an instance passes must
+    /// not depend on who asks.
+    pub(crate) fn failing_nodes(&self) -> Result<BTreeSet<String>, Failure> {
+        let caller = &Caller::unrestricted();
+        let mut records = Registry { surface: self.surface, caller, mode: self.mode }.node_records()?;
+        records.retain(|row| row.member.health() != Health::Passing);
+        Ok(records.into_iter().map(|row| row.instance.node).collect())
+    }
+
+    /// Returns the members that stand for nodes.
+    pub(crate) fn node_records(&self) -> Result<Vec<Row>, Failure> {
+        Ok(self.members(Filter::service(NODE_RECORDS))?.into_iter().map(row).collect())
     }
 
     /// Returns all nodes, with those that only instances name.
@@ -163,7 +184,7 @@ impl Registry<'_> {
             create_index: created,
             modify_index: modified,
         };
-        NodeRow { shown, newest_ms: written_ms(&row.member), kind: NodeKind::Named }
+        NodeRow { shown, newest_ms: written_ms(&row.member), kind: NodeKind::Named, record: None }
     }
 
     fn own_node(&self, member: &Member) -> NodeRow {
@@ -184,12 +205,12 @@ impl Registry<'_> {
         };
         let maintenance = super::checks::maintenance_of(member).map(ToOwned::to_owned);
         let kind = NodeKind::Own { up: member.status() == Status::Up, maintenance };
-        NodeRow { shown, newest_ms: written_ms(member), kind }
+        NodeRow { shown, newest_ms: written_ms(member), kind, record: None }
     }
 
-    fn recorded_node(&self, member: &Member) -> Option<NodeRow> {
-        let NodeRecord { name, id, address, tagged_addresses, meta } = NodeRecord::of_member(member)?;
-        let (create_index, modify_index) = indexes(member);
+    fn recorded_node(&self, member: Member) -> Option<NodeRow> {
+        let NodeRecord { name, id, address, tagged_addresses, meta } = NodeRecord::of_member(&member)?;
+        let (create_index, modify_index) = indexes(&member);
         let shown = show::Node {
             id,
             node: name,
@@ -200,7 +221,7 @@ impl Registry<'_> {
             create_index,
             modify_index,
         };
-        Some(NodeRow { shown, newest_ms: written_ms(member), kind: NodeKind::Recorded })
+        Some(NodeRow { shown, newest_ms: written_ms(&member), kind: NodeKind::Recorded, record: Some(member) })
     }
 }
 
