@@ -36,7 +36,7 @@ type Answer = Result<Response, Failure>;
 /// Where the state comes from.
 enum Origin {
     /// The replica of this node.
-    Here(Backup),
+    Here(Box<Backup>),
     /// The leader, because this node has no replica or cannot confirm its state: the first part, and the others.
     Leader(Bytes, Box<tonic::Streaming<v1::BackupResponse>>),
 }
@@ -49,7 +49,7 @@ pub(crate) async fn save(State(surface): Shared, params: Params, _: NamedLog) ->
     let (origin, index) = match log.handle.backup().await {
         Ok(backup) => {
             let index = backup.applied().index;
-            (Origin::Here(backup), index)
+            (Origin::Here(Box::new(backup)), index)
         }
         Err(_) => of_leader(&surface).await?,
     };

@@ -75,6 +75,8 @@ fn verify(file: &File) -> std::result::Result<(u64, u64), Refused> {
             _ => {}
         }
     }
+    // The end of the compressed data has a checksum of its own.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
     let expected: BTreeMap<String, String> = listed
         .lines()
         .filter_map(|line| line.split_once("  "))
@@ -141,8 +143,10 @@ mod tests {
         open(&path).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, state);
         let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        assert!(open(&path).err().unwrap().message.contains("incomplete or damaged"));
+        for length in [whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert!(open(&path).err().unwrap().message.contains("incomplete or damaged"), "{length}");
+        }
         std::fs::write(&path, "a backup").unwrap();
         let mut text = String::new();
         open(&path).unwrap().read_to_string(&mut text).unwrap();
