@@ -79,7 +79,8 @@ async fn ask(address: SocketAddr, pause: Duration) -> Vec<Value> {
     answers
 }
 
-/// Replaces what is different each time: indexes, hashes and generated ids. The order of tags in `catalog/services` is random.
+/// Replaces what is different each time: indexes, hashes and generated ids. The order of tags in
+/// `catalog/services` and of instances at an agent is random.
 fn normalise(value: &mut Value, path: &str) {
     match value {
         Value::Object(map) => {
@@ -97,6 +98,9 @@ fn normalise(value: &mut Value, path: &str) {
             list.iter_mut().for_each(|value| normalise(value, path));
             if path.starts_with("/v1/catalog/services") {
                 list.sort_by_key(ToString::to_string);
+            }
+            if path.starts_with("/v1/agent/health/service/name/") {
+                list.sort_by_key(|row| row["Service"]["ID"].to_string());
             }
         }
         _ => {}

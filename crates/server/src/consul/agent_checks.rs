@@ -53,14 +53,14 @@ pub(crate) async fn register(State(surface): Shared, caller: Caller, RawBody(bod
             result.as_ref().filter(|_| !held.iter().any(is_known)).map_or(check.initial, |held| held.status);
     }
     let is_reported = added.iter().all(|check| check.probe.ttl_ms().is_some());
-    for row in held.iter().filter(|row| target.as_ref().is_none_or(|target| target.member.id() != row.member.id())) {
-        remove(&changes, row, &id).await?;
-    }
     let kept = target.as_ref().map(|row| definitions(&row.member)).unwrap_or_default();
     let checks = merged(kept, added);
     match &target {
         Some(row) => changes.set_checks(row, checks).await?,
         None => changes.set_node_checks(changes.agent(), checks).await?,
+    }
+    for row in held.iter().filter(|row| target.as_ref().is_none_or(|target| target.member.id() != row.member.id())) {
+        remove(&changes, row, &id).await?;
     }
     if let Some(result) = result.filter(|result| is_reported && !result.output.is_empty()) {
         let member = target.map_or_else(|| member_id(changes.agent(), ""), |row| row.member.id().to_owned());
