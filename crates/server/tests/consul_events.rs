@@ -233,6 +233,9 @@ async fn the_consul_program_shows_the_replicas() {
     assert!(listed && text.contains("n0") && text.contains("leader"), "{text}");
     let (shown, text) = run(&consul, cluster.served(0), &["operator", "autopilot", "get-config"]).await;
     assert!(shown && text.contains("CleanupDeadServers = false"), "{text}");
+    let health = cluster.served(0).get("/v1/operator/autopilot/health").await.ok();
+    assert_eq!((&health["Healthy"], &health["FailureTolerance"]), (&json!(true), &json!(0)), "{health}");
+    assert_eq!((&health["Servers"][0]["Name"], &health["Servers"][0]["Leader"]), (&json!("n0"), &json!(true)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

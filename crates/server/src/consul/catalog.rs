@@ -100,24 +100,55 @@ pub(crate) fn has_tags(params: &Params, tags: &[String]) -> bool {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct NodeServices {
+struct NodeServices<S> {
     node: Node,
-    services: BTreeMap<String, NodeService>,
+    services: S,
+}
+
+/// Without the node, both are `null`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct NodeServiceList {
+    node: Option<Node>,
+    services: Option<Vec<NodeService>>,
 }
 
 /// `GET /v1/catalog/node/{name}`: a node and its services; `null` if there is none.
 pub(crate) async fn node(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
+    let by_id = |services: Vec<NodeService>| -> BTreeMap<String, NodeService> {
+        services.into_iter().map(|service| (service.id.clone(), service)).collect()
+    };
+    let shown = |found: Option<(Node, Vec<NodeService>)>| {
+        found.map(|(node, services)| NodeServices { node, services: by_id(services) })
+    };
+    of_node(&name, &read, shown).await
+}
+
+/// `GET /v1/catalog/node-services/{name}`: the same with a list of the services.
+pub(crate) async fn node_services(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
+    let shown = |found: Option<(Node, Vec<NodeService>)>| {
+        let (node, services) = found.unzip();
+        NodeServiceList { node, services }
+    };
+    of_node(&name, &read, shown).await
+}
+
+/// Answers with a node and its services, in the form that `shown` gives them.
+async fn of_node<T: Serialize + Send>(
+    name: &str,
+    read: &Read,
+    shown: impl Fn(Option<(Node, Vec<NodeService>)>) -> T + Send + Sync,
+) -> Result<Response, Failure> {
     let filter = read.filter(&NODE_SERVICE_FIELDS)?;
     let find = |registry: &Registry<'_>| {
-        let rows = registry.at_node(&name)?;
+        let rows = registry.at_node(name)?;
         let nodes = registry.known_nodes()?;
-        let node = nodes.get(&name).cloned().or_else(|| rows.first().map(|row| registry.node_of(&nodes, row)));
+        let node = nodes.get(name).cloned().or_else(|| rows.first().map(|row| registry.node_of(&nodes, row)));
         let newest = rows.iter().map(|row| written_ms(&row.member)).chain(node.as_ref().map(|node| node.newest_ms));
         let newest_ms = newest.max().unwrap_or(0);
         let services = rows.iter().map(|row| NodeService::of(&row.instance, indexes(&row.member))).collect();
-        let services = filtered(services, filter.as_ref()).into_iter().map(|service| (service.id.clone(), service));
-        let services = services.collect();
-        Ok(Found { newest_ms, shown: node.map(|node| NodeServices { node: node.shown, services }) })
+        let services = filtered(services, filter.as_ref());
+        Ok(Found { newest_ms, shown: shown(node.map(|node| (node.shown, services))) })
     };
     read.answer(Part::All, find).await
 }

@@ -30,6 +30,9 @@ const MISSING: &[(&str, &str)] = &[
     ("agent/force-leave/", "force-leave: use `convoke nodes forget`"),
     ("agent/leave", "leaving: stop the process"),
     ("agent/reload", "reloading: restart the node"),
+    ("agent/metrics", "metrics of an agent: see /metrics (docs/metrics.md)"),
+    ("agent/monitor", "the log of an agent: see that of the process"),
+    ("agent/host", "descriptions of hosts"),
     ("agent/token/", "agent tokens: see docs/access-control.md"),
     ("operator/", "this operation: see docs/cli.md, `convoke log`"),
 ];
@@ -68,4 +71,19 @@ fn wrong_method(method: &Method, allow: HeaderValue) -> Response {
     };
     response.headers_mut().insert(header::ALLOW, allow);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the table calls missing is not offered, and the other way round. `operator/` is offered in part.
+    #[test]
+    fn no_route_is_called_missing() {
+        for route in super::super::routes() {
+            let path = route.path.strip_prefix(super::super::PREFIX).unwrap_or_default();
+            let missing = MISSING.iter().find(|(prefix, _)| path.starts_with(prefix) && *prefix != "operator/");
+            assert!(missing.is_none(), "{path}: {missing:?}");
+        }
+    }
 }
