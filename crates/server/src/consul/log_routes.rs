@@ -15,7 +15,7 @@ pub(super) fn routes() -> Vec<Route> {
         PUT "/v1/event/fire/{*name}" [Put Key] with query takes raw => events::fire,
         GET "/v1/event/list" [Read Key] with query as waiting => events::list,
         GET "/v1/snapshot" [Backup Log] with query as export => snapshot::save,
-        PUT "/v1/snapshot" [Backup Log] with query takes nothing => snapshot::restore,
+        PUT "/v1/snapshot" [Backup Log] with query takes raw => snapshot::restore,
         PUT "/v1/txn" [Put Key | Delete Key | Read Key] with query takes raw => txn::txn,
         PUT "/v1/session/create" [Lock LockName | Lock Election | Put Key] with query takes raw => session::create,
         PUT "/v1/session/destroy/{id}" [Lock LockName | Lock Election | Put Key | Resolve Log] with query takes raw => session::destroy,

@@ -10,13 +10,14 @@ use crate::http::NamedLog;
 use crate::surface::Surface;
 use ::http::StatusCode;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use convoke_consul::show::node_id;
 use convoke_proto::{Error, ErrorCode, v1};
 use convoke_replica::Backup;
 use futures_util::stream::poll_fn;
+use http_body_util::BodyExt;
 use std::io::{self, Read, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ const STALL: Duration = Duration::from_secs(60);
 /// Bytes of a part of the body, and parts that wait for the client.
 const PART_BYTES: usize = 64 * 1024;
 const PARTS_MAX: usize = 4;
+/// Bytes of a snapshot that are read and dropped before its restore is refused. The connection of a larger one is closed.
+const DROPPED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 type Shared = State<Arc<Surface>>;
 type Answer = Result<Response, Failure>;
@@ -77,7 +80,14 @@ pub(crate) async fn save(State(surface): Shared, params: Params, _: NamedLog) ->
 }
 
 /// `PUT /v1/snapshot`. A restore makes another log, so no running node executes it.
-pub(crate) async fn restore() -> Failure {
+pub(crate) async fn restore(request: Request) -> Failure {
+    // Clients read no answer before they have sent the whole snapshot.
+    let (mut body, mut dropped) = (request.into_body(), 0);
+    while dropped < DROPPED_BYTES_MAX
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        dropped += frame.data_ref().map_or(0, Bytes::len);
+    }
     let message = "Convoke restores no snapshots while it runs: stop the nodes and use `convoke log restore FILE`, which \
                    reads the archive; see docs/consul-kv.md";
     Failure::new(StatusCode::BAD_REQUEST, message)
