@@ -52,10 +52,8 @@ impl Fields {
     /// Refuses a field with a value that means something: Convoke has no equivalent.
     pub fn refuse(&mut self, name: &str, what: &str) -> Result<(), String> {
         match self.take(name) {
-            None | Some(Value::Bool(false)) => Ok(()),
-            Some(Value::String(text)) if text.is_empty() => Ok(()),
-            Some(Value::Object(map)) if map.is_empty() => Ok(()),
-            Some(Value::Array(list)) if list.is_empty() => Ok(()),
+            None => Ok(()),
+            Some(value) if is_unset(&value) => Ok(()),
             Some(_) => Err(format!("Convoke does not offer {what} (field {name}); see docs/consul.md")),
         }
     }
@@ -165,11 +163,24 @@ impl Fields {
     }
 }
 
+/// Whether a value is what Go writes for a field that nobody has set.
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "0s",
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_unset),
+    }
+}
+
 fn normal(name: &str) -> String {
     name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
-fn kind(value: &Value) -> &'static str {
+/// The name of a kind of values in messages of Go.
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -223,5 +234,10 @@ mod tests {
         let mut fields = Fields::parse(br#"{"Connect":{"Native":true},"Proxy":{}}"#).unwrap();
         assert!(fields.refuse("Connect", "service mesh").unwrap_err().contains("does not offer service mesh"));
         fields.refuse("Proxy", "service mesh").unwrap();
+        let zero =
+            br#"{"Definition":{"HTTP":"","Header":null,"TLSSkipVerify":false,"Interval":"0s","Timeout":0},"D":[0]}"#;
+        let mut fields = Fields::parse(zero).unwrap();
+        fields.refuse("Definition", "definitions").unwrap();
+        assert!(fields.refuse("D", "lists").is_err());
     }
 }

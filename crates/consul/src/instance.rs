@@ -55,9 +55,6 @@ pub struct More {
     pub tagged_addresses: BTreeMap<String, (String, u16)>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tag_override: bool,
-    /// Notes of the maintenance mode.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub maintenance: String,
 }
 
 /// Shares of traffic.
@@ -249,7 +246,7 @@ fn host_port(host: &str, port: u16) -> String {
 }
 
 /// Splits `host:port`; IPv6 addresses are returned without brackets.
-pub(crate) fn split_host_port(address: &str) -> (&str, u16) {
+pub fn split_host_port(address: &str) -> (&str, u16) {
     let Some((host, port)) = address.rsplit_once(':') else { return (address, 0) };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     (host, port.parse().unwrap_or(0))

@@ -3,6 +3,7 @@
 
 mod catalog;
 mod duration;
+mod event;
 mod fields;
 mod filter;
 mod flag;
@@ -14,6 +15,7 @@ pub mod show;
 
 pub use catalog::{CONSUL, datacenter_of, host_of, is_own_node, is_usable, own_node_id, port_of, recorded_node_id};
 pub use duration::{InvalidDuration, format_duration, parse_duration};
+pub use event::{EVENTS, EVENTS_MAX, UserEvent, events_index, next_event};
 pub use fields::Fields;
 pub use filter::{Expression, FILTER_BYTES_MAX};
 pub use flag::parse_bool;

@@ -103,7 +103,7 @@ pub struct CatalogService {
 }
 
 /// A check.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct CheckRow {
     pub node: String,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
-use support::http::request;
+use support::http::{raw, request};
 use support::three::Three;
 use support::{convoke, fails, failure, output, query, start, start_on};
 
@@ -241,6 +241,32 @@ fn a_killed_leader_a_backup_and_a_restored_log() {
     let node = TestNode::spawn(&mut start_on(&restored, ["0", port], &[])).ready();
     assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "2");
     assert_eq!(json(&["log", "status", "--json", "--addr", &node.clients])["node"], "r1");
+}
+
+/// An archive for Consul's programs is restored like a backup, and a damaged one is not.
+#[test]
+fn ck7_a_snapshot_for_consuls_programs_is_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let node =
+        TestNode::spawn(&mut convoke(&["dev", "--client-port", "0", "--peer-port", "0", "--dns-port", "0"])).ready();
+    eventually_output(&["kv", "put", "k", "1", "--addr", &node.clients]);
+    // Without chunks.
+    let answer = raw(&node.clients, b"GET /v1/snapshot HTTP/1.0\r\nhost: x\r\n\r\n");
+    let body = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    assert!(answer[..body].starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&answer[..body]));
+    drop(node);
+    let (file, restored) = (dir.path().join("snapshot.tgz"), dir.path().join("restored"));
+    let address = free_address();
+    let offline = ["--data-dir", restored.to_str().unwrap(), "--id", "r1", "--address", &address];
+    let restore = [&["log", "restore", file.to_str().unwrap()][..], &offline].concat();
+    std::fs::write(&file, &answer[body..answer.len() - 10]).unwrap();
+    let error = fails(&restore, 2);
+    assert!(error.contains("the archive is incomplete or damaged"), "{error}");
+    std::fs::write(&file, &answer[body..]).unwrap();
+    let text = output(&restore);
+    assert!(text.contains("r1 is the only replica of a new log") && text.contains("1 key"), "{text}");
+    let node = TestNode::spawn(&mut start_on(&restored, ["0", address.rsplit_once(':').unwrap().1], &[])).ready();
+    assert_eq!(eventually_output(&["kv", "get", "k", "--raw", "--addr", &node.clients]), "1");
 }
 
 /// SIGSTOP and SIGCONT: a leader that was replaced during its pause neither serves old state nor loses writes.

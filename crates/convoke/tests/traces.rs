@@ -71,8 +71,15 @@ fn http_requests_continue_the_callers_trace() {
     let path = format!("PUT /api/v1/sessions/{secret}/heartbeat");
     assert_eq!(traced(&node.clients, &path, &header, "").0, 200);
     collector.find("the heartbeat", |seen| seen.trace() == heartbeat);
+    // The token of Consul's clients may be a parameter.
+    let (consul, header) = caller(5);
+    let path = "GET /v1/catalog/services?token=a-secret-token&dc=convoke";
+    assert_eq!(traced(&node.clients, path, &header, "").0, 200);
+    let span = collector.find("the request of a client of Consul", |seen| seen.trace() == consul);
+    assert_eq!(span.span.name, "GET /v1/catalog/services");
     let spans = collector.spans();
     assert!(!format!("{spans:?}").contains(&secret));
+    assert!(!format!("{spans:?}").contains("a-secret-token"));
     assert!(spans.iter().all(|seen| seen.trace() != unsampled), "{spans:?}");
     assert!(metric(&node.clients, "convoke_trace_spans_exported_total") >= 3.0);
 }

@@ -13,17 +13,7 @@ use convoke_testkit::eventually;
 use http_body_util::{BodyExt, Full};
 use support::Served;
 use support::access::{Keys, restricted};
-use support::http::{Sse, answer, open, request};
-
-/// Fills the parameters of a path.
-fn concrete(path: &str) -> String {
-    let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
-    let path = path.replace("{id}", "nobody").replace("{*key}", "a/b").replace("{number}", "1");
-    path.replace("{check}", "nobody")
-        .replace("{resource}", "status")
-        .replace("{file}", "app.js")
-        .replace("{name}", "nobody")
-}
+use support::http::{Sse, answer, concrete, open, request};
 
 /// Sends a request and returns the status. The body of a stream is not read.
 async fn status(served: &Served, method: &str, path: &str, token: Option<&str>) -> u16 {
@@ -90,6 +80,24 @@ async fn without_grants_only_public_routes_answer() {
         }
     }
     assert_eq!(public, ["/", "/ui", "/ui/", "/ui/app.js", "/healthz", "/readyz"]);
+    for (method, path, needed) in convoke_server::consul_route_permissions() {
+        assert!(!needed.is_empty(), "{method} {path}");
+        let path = concrete(path);
+        for headers in [vec![], vec![("x-consul-token", nothing.as_str())]] {
+            let denied = served.send(&method, &path, &headers, "{}").await;
+            assert_eq!(
+                (u16::from(denied.status), &denied.body[..]),
+                (403, &b"Permission denied"[..]),
+                "{method} {path}"
+            );
+            assert_eq!(denied.headers["content-type"], "text/plain; charset=utf-8", "{method} {path}");
+        }
+    }
+    // Paths and methods without a route are denied in the same words.
+    for (method, path) in [("GET", "/v1/invented"), ("POST", "/v1/status/leader"), ("PUT", "/v1/acl/bootstrap")] {
+        let denied = served.send(method, path, &[("x-consul-token", &nothing)], "").await;
+        assert_eq!((u16::from(denied.status), &denied.body[..]), (403, &b"Permission denied"[..]), "{method} {path}");
+    }
     for (path, needed) in convoke_server::method_permissions() {
         assert!(!needed.is_empty(), "{path}");
         assert_eq!(code(&served, path, None).await, UNAUTHENTICATED, "{path}");
@@ -129,7 +137,8 @@ async fn one_grant_opens_exactly_its_routes() {
     for (verb, kind) in Verb::ALL.iter().flat_map(|verb| verb.kinds().iter().map(move |kind| (*verb, *kind))) {
         let grant = if kind.is_named() { format!("{verb} {kind}:*") } else { format!("{verb} {kind}") };
         let token = keys.token("alice", &[&grant]);
-        for (method, path, needed) in convoke_server::route_permissions() {
+        let consul = convoke_server::consul_route_permissions();
+        for (method, path, needed) in convoke_server::route_permissions().into_iter().chain(consul) {
             let opens = needed.is_empty() || needed.contains(&(verb, kind));
             let found = status(&served, &method, &concrete(path), Some(&token)).await;
             assert_eq!(found != 403, opens, "{grant}: {method} {path}: {found}");

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use support::Served;
 use support::access::Keys;
-use support::http::{open, request};
+use support::http::{concrete, open, request};
 use tempfile::TempDir;
 
 /// The file of an audit log.
@@ -53,12 +53,6 @@ impl Lines {
     }
 }
 
-fn concrete(path: &str) -> String {
-    let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
-    let path = path.replace("{id}", "nobody").replace("{*key}", "a/b").replace("{number}", "1");
-    path.replace("{resource}", "status").replace("{file}", "app.js").replace("{name}", "nobody")
-}
-
 /// The tables generate the calls, so that a new route or method cannot be forgotten.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_denial_of_every_route_and_method_is_recorded() {
@@ -77,7 +71,8 @@ async fn the_denial_of_every_route_and_method_is_recorded() {
         assert!(line["denied"].is_string() && line["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
     };
     let bearer = format!("Bearer {nothing}");
-    for (method, path, needed) in convoke_server::route_permissions() {
+    let consul = convoke_server::consul_route_permissions();
+    for (method, path, needed) in convoke_server::route_permissions().into_iter().chain(consul) {
         if !needed.is_empty() {
             let mut sender = open(served.address()).await;
             let headers = [("authorization", bearer.as_str())];
@@ -174,6 +169,48 @@ async fn changes_are_recorded_with_who_where_what_and_the_result() {
         metrics.contains(&format!("convoke_audit_records_written_total {}\n", lines.all().len()))
     })
     .await;
+}
+
+/// The token of Consul's clients may be a parameter. It is in no line, also if the request is denied or not valid.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_consuls_clients_are_recorded_without_their_tokens() {
+    let (keys, lines) = (Keys::new(), Lines::new());
+    let audit = Some(lines.config());
+    let cluster = keys.log_cluster_with(1, convoke_server::Config { audit, ..Default::default() }).await;
+    let served = cluster.served(0);
+    let grants = ["put key:config/", "register service:web", "drain service:web", "lock lock:*"];
+    let token = keys.token("alice", &[&grants[..], &["read key:config/", "read service:web"]].concat());
+    let send = async |method: &str, path: &str, body: &str| {
+        let joined = if path.contains('?') { '&' } else { '?' };
+        let answer = served.send(method, &format!("{path}{joined}token={token}"), &[], body.to_owned()).await;
+        (u16::from(answer.status), answer.body_text())
+    };
+    assert_eq!(send("PUT", "/v1/kv/config/a", "the value is a secret").await, (200, "true".to_owned()));
+    let put = lines.with(serde_json::json!({ "action": "PUT /v1/kv/{*key}", "result": "OK" })).await;
+    assert_eq!((&put["allowed"], &put["principal"]), (&serde_json::json!(["put key:config/a"]), &"token/alice".into()));
+    assert_eq!(put["parameters"], serde_json::json!({ "key": "config/a" }));
+    assert_eq!(send("PUT", "/v1/kv/other", "x").await.0, 403);
+    lines.with(serde_json::json!({ "action": "PUT /v1/kv/{*key}", "denied": "put key:other" })).await;
+    assert_eq!(send("PUT", "/v1/txn", r#"[{"KV":{"Verb":"set","Key":"b"}}]"#).await.0, 403);
+    lines.with(serde_json::json!({ "action": "PUT /v1/txn", "denied": "put key:b" })).await;
+    assert_eq!(send("PUT", "/v1/agent/service/register", r#"{"Name":"web"}"#).await.0, 200);
+    let register = lines.with(serde_json::json!({ "action": "PUT /v1/agent/service/register", "result": "OK" })).await;
+    assert_eq!(register["allowed"], serde_json::json!(["register service:web"]));
+    assert_eq!(register["parameters"], serde_json::json!({ "member": "n0:web" }));
+    assert_eq!(send("PUT", "/v1/agent/service/maintenance/web?enable=true", "").await.0, 200);
+    lines.with(serde_json::json!({ "result": "OK", "allowed": ["drain service:web"] })).await;
+    assert_eq!(send("PUT", "/v1/session/create", "{}").await.0, 200);
+    lines.with(serde_json::json!({ "action": "PUT /v1/session/create", "result": "OK" })).await;
+    assert_eq!(send("PUT", "/v1/agent/service/deregister/web", "").await.0, 200);
+    let deregister = serde_json::json!({ "action": "PUT /v1/agent/service/deregister/{id}", "result": "OK" });
+    assert_eq!(lines.with(deregister).await["parameters"]["id"], "web");
+    // Reads are not recorded.
+    send("GET", "/v1/catalog/services", "").await;
+    send("GET", "/v1/kv/other", "").await;
+    lines.with(serde_json::json!({ "denied": "read key:other" })).await;
+    let text = lines.text();
+    assert!(!text.contains(&token) && !text.contains("token=") && !text.contains("secret"), "{text}");
+    assert!(!text.contains("/v1/catalog/services"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

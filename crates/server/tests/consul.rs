@@ -4,13 +4,10 @@
 
 mod support;
 
+use convoke_testkit::eventually;
 use support::Served;
 use support::access::Keys;
-use support::http::{open, request};
-
-fn concrete(path: &str) -> String {
-    path.replace("{*key}", "a/b").replace(['{', '}'], "")
-}
+use support::http::{concrete, open, request};
 
 async fn status(served: &Served, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let answer = served.send(method, path, headers, "").await;
@@ -182,6 +179,153 @@ async fn native_members_are_services_of_their_node() {
     assert_eq!(member["metadata"]["k"], "v");
 }
 
+/// The reason of a maintenance mode is that of the drain, whichever interface set it, and at every node.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reason_of_a_maintenance_is_that_of_the_drain() {
+    let cluster = Served::cluster(2).await;
+    let notes = async |path: &str, id: &str| {
+        let checks = cluster[1].get(path).await.ok();
+        let check = checks.as_array().unwrap().iter().find(|check| check["CheckID"] == id).cloned();
+        check.map(|check| check["Notes"].as_str().unwrap().to_owned())
+    };
+    let (path, id) = ("/v1/health/checks/web", "_service_maintenance:web");
+    let shows = async |path: &str, id: &str, wanted: Option<&str>| {
+        let what = format!("{id} has the notes {wanted:?}");
+        eventually(&what, async || notes(path, id).await.as_deref() == wanted).await;
+    };
+    register(&cluster[0], r#"{"Name":"web"}"#).await;
+    shows(path, id, None).await;
+    let maintain = async |query: &str| {
+        let answer = cluster[0].put(&format!("/v1/agent/service/maintenance/web?{query}"), "").await;
+        (u16::from(answer.status), answer.body_text())
+    };
+    assert_eq!(maintain("enable=true&reason=new+disk").await, (200, String::new()));
+    shows(path, id, Some("new disk")).await;
+    let member = cluster[0].get("/api/v1/members/n0:web").await.ok();
+    assert_eq!(member["maintenance"]["reason"], "new disk");
+    assert_eq!(maintain("enable=false").await.0, 200);
+    shows(path, id, None).await;
+    // A drain with an end is replaced by one without.
+    let drained = cluster[0].post("/api/v1/members/n0:web/drain", r#"{"reason":"native","for_ms":600000}"#).await;
+    drained.ok();
+    shows(path, id, Some("native")).await;
+    assert_eq!(maintain("enable=true&reason=kernel").await.0, 200);
+    shows(path, id, Some("kernel")).await;
+    let member = cluster[0].get("/api/v1/members/n0:web").await.ok();
+    assert!(member["maintenance"].get("until").is_none(), "{member}");
+    let (status, text) = maintain(&format!("enable=false&reason={}", "x".repeat(257))).await;
+    assert_eq!((status, text.as_str()), (200, ""), "the end of a maintenance has no reason");
+    let (status, text) = maintain(&format!("enable=true&reason={}", "x".repeat(257))).await;
+    assert!(status == 400 && text.contains("256 bytes"), "{status} {text}");
+    let (path, id) = ("/v1/health/node/n0", "_node_maintenance");
+    cluster[0].put("/v1/agent/maintenance?enable=true&reason=kernel", "").await;
+    shows(path, id, Some("kernel")).await;
+    assert_eq!(cluster[0].node.member("convoke.n0").unwrap().maintenance().unwrap().reason(), "kernel");
+}
+
+async fn checks(served: &Served, path: &str) -> Vec<(String, String, String)> {
+    let found = served.get(path).await.ok();
+    let text = |check: &serde_json::Value, name: &str| check[name].as_str().unwrap().to_owned();
+    let shown = |check: &serde_json::Value| (text(check, "CheckID"), text(check, "Status"), text(check, "Output"));
+    found.as_array().unwrap().iter().map(shown).collect()
+}
+
+/// A check of a node belongs to a member of its own, which any node may own. It counts for every instance at the node, at
+/// every node, and for callers who may not read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_of_nodes_count_for_their_instances_everywhere() {
+    let keys = Keys::new();
+    let auth = keys.config(&["* *"]);
+    let start = async |id: &str, join: &[&Served]| {
+        Served::start(id, join, |_| {}, |server| server.auth = Some(auth.clone())).await
+    };
+    let first = start("n0", &[]).await;
+    let second = start("n1", &[&first]).await;
+    convoke_testkit::meshed([&first.node, &second.node].into_iter()).await;
+    let nodes = [&first, &second];
+    register(&first, r#"{"Name":"web"}"#).await;
+    register(&second, r#"{"Name":"web"}"#).await;
+    let disk = r#"{"Name":"disk","TTL":"10m","DeregisterCriticalServiceAfter":"1m"}"#;
+    assert_eq!(first.put("/v1/agent/check/register", disk).await.status, 200);
+    let reader = keys.token("reader", &["read service:web"]);
+    let passing = async |wanted: &[&str]| {
+        for served in nodes {
+            eventually(&format!("{wanted:?} pass"), async || {
+                let all = served.get("/v1/health/service/web?passing").await.ok();
+                let some = keys.send(served, &reader, "GET", "/v1/health/service/web?passing", "").await.ok();
+                let at = |rows: &serde_json::Value| -> Vec<String> {
+                    rows.as_array()
+                        .unwrap()
+                        .iter()
+                        .map(|row| row["Node"]["Node"].as_str().unwrap().to_owned())
+                        .collect()
+                };
+                at(&all) == wanted && at(&some) == wanted
+            })
+            .await;
+        }
+    };
+    passing(&["n1"]).await;
+    let hidden = keys.send(&second, &reader, "GET", "/v1/health/node/n0", "").await;
+    assert!(!hidden.body_text().contains("disk"), "{hidden:?}");
+    let state = keys.send(&first, &reader, "GET", "/v1/agent/health/service/id/web?format=text", "").await;
+    assert_eq!((u16::from(state.status), state.body_text().as_str()), (503, "critical"));
+    // The report works at the other node, too.
+    assert_eq!(second.put("/v1/agent/check/pass/disk?note=free", "").await.status, 200);
+    passing(&["n0", "n1"]).await;
+    for served in nodes {
+        let wanted = ("disk".to_owned(), "passing".to_owned(), "free".to_owned());
+        eventually("the output", async || checks(served, "/v1/health/node/n0").await.contains(&wanted)).await;
+    }
+    // Its member ends with its last check.
+    assert!(first.node.member("n0:").is_some());
+    assert_eq!(second.put("/v1/agent/check/deregister/disk", "").await.status, 200);
+    for served in nodes {
+        eventually("it is gone", async || served.node.member("n0:").is_none()).await;
+    }
+    // Results of a registrar that is no agent.
+    let result = |status: &str, output: &str| {
+        format!(
+            r#"{{"Node":"n0","Check":{{"CheckID":"fan","Status":"{status}","Output":"{output}"}},"SkipNodeUpdate":true}}"#
+        )
+    };
+    for (status, output) in [("critical", "stopped"), ("passing", ""), ("passing", "fast"), ("warning", "fast")] {
+        assert_eq!(second.put("/v1/catalog/register", &result(status, output)).await.status, 200);
+        passing(if status == "passing" { &["n0", "n1"] } else { &["n1"] }).await;
+        let wanted = ("fan".to_owned(), status.to_owned(), output.to_owned());
+        for served in nodes {
+            eventually(&format!("{wanted:?}"), async || checks(served, "/v1/health/node/n0").await.contains(&wanted))
+                .await;
+        }
+    }
+    let deregister = r#"{"Node":"n0","CheckID":"fan"}"#;
+    assert_eq!(first.put("/v1/catalog/deregister", deregister).await.status, 200);
+    passing(&["n0", "n1"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_of_nodes_need_the_grants_of_their_service() {
+    let keys = Keys::new();
+    let auth = keys.config(&[]);
+    let served = Served::start("n0", &[], |_| {}, |server| server.auth = Some(auth)).await;
+    let put = async |grants: &[&str], path: &str, body: &str| {
+        let token = keys.token("alice", grants);
+        u16::from(keys.send(&served, &token, "PUT", path, body).await.status)
+    };
+    let (path, body) = ("/v1/agent/check/register", r#"{"Name":"disk","TTL":"10m"}"#);
+    assert_eq!(put(&["register service:web", "check service:web"], path, body).await, 403);
+    assert_eq!(put(&["register service:consul.node"], path, body).await, 403, "checks need a verb of their own");
+    let both = ["register service:consul.node", "check service:consul.node"];
+    assert_eq!(put(&both, path, body).await, 200);
+    assert_eq!(
+        put(&["register service:web"], "/v1/agent/check/pass/disk", "").await,
+        500,
+        "it does not exist for others"
+    );
+    assert_eq!(put(&["register service:web", "read service:*"], "/v1/agent/check/pass/disk", "").await, 403);
+    assert_eq!(put(&both, "/v1/agent/check/pass/disk", "").await, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn its_own_listener_serves_nothing_else() {
     let consul = |config: &mut convoke_server::Config| config.consul = Some("127.0.0.1:0".into());
@@ -199,17 +343,60 @@ async fn rows_of_services_that_the_caller_may_not_read_are_left_out() {
     let keys = Keys::new();
     let auth = keys.config(&[]);
     let served = Served::start("n0", &[], |_| {}, |server| server.auth = Some(auth)).await;
-    let all = keys.token("admin", &["register service:*", "read service:*"]);
+    let all = keys.token("admin", &["register service:*", "read service:*", "check service:*"]);
     let some = keys.token("reader", &["read service:web"]);
     for name in ["web", "secret"] {
         keys.send(&served, &all, "PUT", REGISTER, &format!(r#"{{"Name":"{name}"}}"#)).await;
     }
     let shown = keys.send(&served, &some, "GET", "/v1/catalog/services", "").await.ok();
     assert_eq!(shown, serde_json::json!({"consul": [], "web": []}));
-    let checks = keys.send(&served, &some, "GET", "/v1/health/service/secret", "").await.ok();
-    assert_eq!(checks, serde_json::json!([]));
+    for part in ["catalog/service", "health/service", "health/checks"] {
+        let rows = keys.send(&served, &some, "GET", &format!("/v1/{part}/secret"), "").await.ok();
+        assert_eq!(rows, serde_json::json!([]), "{part}");
+    }
+    // Whether it exists does not show either.
+    for path in ["/v1/agent/service/", "/v1/agent/health/service/name/", "/v1/agent/health/service/id/"] {
+        let hidden = keys.send(&served, &some, "GET", &format!("{path}secret"), "").await;
+        let missing = keys.send(&served, &some, "GET", &format!("{path}nobody"), "").await;
+        assert_eq!((hidden.status, missing.status), (missing.status, 404.try_into().unwrap()), "{path}");
+        assert_eq!(hidden.body_text().replace("secret", "nobody"), missing.body_text(), "{path}");
+    }
+    // A change of a service that the caller may not read changes no answer and no index.
+    let all_reads = async || {
+        let mut answers = Vec::new();
+        for (method, path, _) in convoke_server::consul_route_permissions() {
+            if method == "GET" && ["agent", "catalog", "health"].contains(&path.split('/').nth(2).unwrap()) {
+                let path = path.replace("{name}", "web").replace("{state}", "any").replace("{node}", "n0");
+                let found = keys.send(&served, &some, "GET", &path.replace("{id}", "web"), "").await;
+                let shown = found.headers.get("x-consul-index").cloned();
+                answers.push((path, found.status, shown, found.body_text()));
+            }
+        }
+        answers
+    };
+    let before = all_reads().await;
+    assert!(before.len() > 20, "{}", before.len());
+    for (path, .., text) in &before {
+        assert!(!text.contains("secret"), "{path}: {text}");
+    }
+    let index = before.iter().find(|(path, ..)| path == "/v1/health/state/any").unwrap().2.clone().unwrap();
+    let waiting = format!("/v1/health/state/any?wait=300ms&index={}", index.to_str().unwrap());
+    let body = r#"{"Name":"secret","ID":"secret-2","Port":7,"Check":{"TTL":"10m"}}"#;
+    let (waited, changed) =
+        tokio::join!(keys.send(&served, &some, "GET", &waiting, ""), keys.send(&served, &all, "PUT", REGISTER, body));
+    assert_eq!(u16::from(changed.status), 200, "{changed:?}");
+    assert_eq!(waited.headers["x-consul-index"], index);
+    assert_eq!(all_reads().await, before);
     let refused = keys.send(&served, &some, "PUT", "/v1/agent/service/deregister/web", "").await;
     assert_eq!((u16::from(refused.status), refused.body_text().as_str()), (403, "Permission denied"));
+    // A registrar need not be a reader. Instances of others do not exist for it.
+    let registrar = keys.token("registrar", &["register service:web"]);
+    for (id, left) in [("secret", "secret"), ("web", "")] {
+        let path = format!("/v1/agent/service/deregister/{id}");
+        assert_eq!(keys.send(&served, &registrar, "PUT", &path, "").await.status, 200);
+        let shown = keys.send(&served, &all, "GET", &format!("/v1/catalog/service/{id}"), "").await.body_text();
+        assert_eq!(shown.contains(left), !left.is_empty() || shown == "[]", "{shown}");
+    }
 }
 
 /// A node answers again with what it has written before; no change of a service or of its node may be missed by that.

@@ -1,4 +1,4 @@
-//! Keys, sessions and transactions of Consul's HTTP API: the same requests as to a real Consul, whose answers are recorded
+//! Keys, sessions, transactions and events of Consul's HTTP API: the same requests as to a real Consul, whose answers are recorded
 //! in `consul/kv-1.8.7.json` by `consul/record_kv.py`.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
@@ -96,10 +96,23 @@ async fn replayed(cluster: &LogCluster, nodes: &[usize], steps: &[Step]) -> Vec<
         for (name, value) in saved.iter().filter(|(_, value)| value.len() == 36) {
             text = text.replace(value.as_str(), &format!("{{{name}}}"));
         }
+        text = without_event_numbers(&text);
         // The sessions of a request belong to the node that served it.
         answers.push(text.replace(r#""Node":"n1""#, r#""Node":"n0""#));
     }
     answers
+}
+
+/// Numbers of events are those of the log. Their order is that of the list.
+fn without_event_numbers(text: &str) -> String {
+    const NUMBER: &str = "\"LTime\":";
+    let mut parts = text.split(NUMBER);
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        let shown = if part.starts_with('0') { "0" } else { "1" };
+        format!("{text}{NUMBER}{shown}{rest}")
+    })
 }
 
 fn compare(steps: &[Step], answers: &[String]) {
@@ -120,6 +133,32 @@ async fn ck1_answers_are_those_of_a_real_consul() {
     let outside = cluster.outsider().await;
     send(&cluster, 0, "DELETE", "/v1/kv/?recurse", "").await;
     compare(&steps, &replayed(&cluster, &[outside, 0], &steps).await);
+}
+
+/// A change of a key that the caller may not read does not end its query.
+#[tokio::test(flavor = "multi_thread")]
+async fn ck3_hidden_changes_end_no_query() {
+    let keys = support::access::Keys::new();
+    let cluster = keys.log_cluster(1).await;
+    let served = cluster.served(0);
+    let (writer, reader) = (keys.token("writer", &["put key:*"]), keys.token("reader", &["read key:w/open/"]));
+    let put = async |key: &str, value: &str| {
+        let written = keys.send(served, &writer, "PUT", &format!("/v1/kv/{key}"), value).await;
+        assert_eq!(written.body_text(), "true");
+    };
+    put("w/open/a", "1").await;
+    put("w/hidden", "1").await;
+    let first = keys.send(served, &reader, "GET", "/v1/kv/w/?keys", "").await;
+    assert_eq!(first.body_text(), r#"["w/open/a"]"#);
+    let index = index_of(&first).await;
+    let waiting = |wait: &str| format!("/v1/kv/w/?keys&wait={wait}&index={index}");
+    let (short, long) = (waiting("1s"), waiting("600s"));
+    let (waited, ()) =
+        tokio::join!(keys.send(served, &reader, "GET", &short, ""), async { put("w/hidden", "2").await });
+    assert_eq!((index_of(&waited).await, waited.body_text()), (index, first.body_text()));
+    let (changed, ()) =
+        tokio::join!(keys.send(served, &reader, "GET", &long, ""), async { put("w/open/b", "2").await });
+    assert_eq!(changed.body_text(), r#"["w/open/a","w/open/b"]"#);
 }
 
 async fn index_of(answer: &Answer) -> u64 {

@@ -49,7 +49,8 @@ async fn ask(address: SocketAddr, pause: Duration) -> Vec<Value> {
         if method == "PUT" {
             // A real agent tells its server about a change a moment later. Convoke writes results of the checks of a member at
             // most once a second.
-            let written = if path.starts_with("/v1/agent/check/") { Duration::from_millis(1_500) } else { pause };
+            let reports = path.starts_with("/v1/agent/check/") || body.contains("\"Check");
+            let written = if reports { Duration::from_millis(1_500) } else { pause };
             tokio::time::sleep(written).await;
         }
         let headers = HEADERS.into_iter().filter_map(|name| {
@@ -77,7 +78,8 @@ async fn ask(address: SocketAddr, pause: Duration) -> Vec<Value> {
     answers
 }
 
-/// Replaces what is different each time: indexes, hashes and generated ids. The order of tags in `catalog/services` is random.
+/// Replaces what is different each time: indexes, hashes and generated ids. The order of tags in
+/// `catalog/services` and of instances at an agent is random.
 fn normalise(value: &mut Value, path: &str) {
     match value {
         Value::Object(map) => {
@@ -95,6 +97,9 @@ fn normalise(value: &mut Value, path: &str) {
             list.iter_mut().for_each(|value| normalise(value, path));
             if path.starts_with("/v1/catalog/services") {
                 list.sort_by_key(ToString::to_string);
+            }
+            if path.starts_with("/v1/agent/health/service/name/") {
+                list.sort_by_key(|row| row["Service"]["ID"].to_string());
             }
         }
         _ => {}

@@ -5,13 +5,7 @@
 mod support;
 
 use support::Served;
-use support::http::{Answer, answer, open};
-
-/// A route with concrete parameters.
-fn concrete(path: &str) -> String {
-    let path = path.replace("{id}", "nobody").replace("{session}", "1").replace("{*key}", "a/b");
-    path.replace("{number}", "1").replace("{resource}", "status").replace("{file}", "app.js")
-}
+use support::http::{Answer, answer, concrete, open};
 
 async fn send(served: &Served, method: &str, path: &str, host: &str, headers: &[(&str, &str)]) -> Answer {
     let mut request = http::Request::builder().method(method).uri(path).header("host", host);
@@ -58,6 +52,15 @@ async fn no_route_serves_pages_of_other_sites() {
         }
     }
     assert!(checked > 200, "{checked}");
+    for (method, path, _) in convoke_server::consul_route_permissions() {
+        for (host, headers) in FOREIGN {
+            let found = send(&served, &method, &concrete(path), host, headers).await;
+            assert_eq!(found.status, 403, "{method} {path} {host} {headers:?}");
+            // The text names the setting that allows a host.
+            let names = found.body_text().contains("allowed_hosts");
+            assert_eq!(names, host.starts_with("evil"), "{found:?}");
+        }
+    }
     for path in ["/nowhere", "/convoke.v1.Admin/Drain"] {
         send(&served, "POST", path, "evil.example", &[]).await.rejected(403, "PERMISSION_DENIED");
     }
@@ -66,7 +69,8 @@ async fn no_route_serves_pages_of_other_sites() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_forbids_to_guess_its_type_and_to_run_it() {
     let served = Served::alone().await;
-    let paths = convoke_server::routes().into_iter().map(|(method, path)| (method, concrete(path)));
+    let consul = convoke_server::consul_route_permissions().into_iter().map(|(method, path, _)| (method, path));
+    let paths = convoke_server::routes().into_iter().chain(consul).map(|(method, path)| (method, concrete(path)));
     for (method, path) in paths.chain([("GET".into(), "/nowhere".into()), ("POST".into(), "/healthz".into())]) {
         for host in ["localhost", "evil.example"] {
             let found = send(&served, &method, &path, host, &[]).await;
@@ -93,6 +97,10 @@ async fn bodies_of_forms_are_not_executed() {
                 assert_eq!(field.as_deref(), Some("content-type"));
             }
         }
+    }
+    // Consul's clients send no content type. No form and no page can send these methods either.
+    for (method, path, _) in convoke_server::consul_route_permissions() {
+        assert!(["GET", "PUT", "DELETE"].contains(&method.as_str()), "{method} {path}");
     }
     let preflight = send(&served, "OPTIONS", "/api/v1/sessions", "localhost", &[]).await;
     assert_eq!(preflight.status, 405);

@@ -1,6 +1,7 @@
 //! The body of `PUT /v1/txn`.
 
 use super::operation::{KvOp, TxnEntry, Verb};
+use crate::fields::kind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -108,15 +109,4 @@ fn mismatch(name: &str, found: &Value, wanted: &str) -> String {
 
 fn unknown(name: &str) -> String {
     format!("json: unknown field {name:?}")
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -254,7 +254,7 @@ pub(crate) enum LogCommand {
     },
     /// Start a new log from a backup with this node alone (offline)
     Restore {
-        /// Backup to read
+        /// Backup of `convoke log backup`, or snapshot of `consul snapshot save`
         file: PathBuf,
         #[command(flatten)]
         offline: Offline,

@@ -2,14 +2,15 @@
 
 use super::answer::done;
 use super::body::RawBody;
-use super::changes::Changes;
+use super::changes::{Changes, merged};
 use super::checks::{self, CRITICAL, PASSING};
-use super::definition::{NameField, definition};
+use super::definition::{Definition, NameField, definition};
 use super::failure::Failure;
 use super::params::Params;
 use super::reads::{Read, filtered};
 use super::registry::{Registry, Row, datacenter};
 use crate::access::Caller;
+use crate::draining;
 use crate::http::Segments;
 use crate::surface::Surface;
 use ::http::{HeaderName, HeaderValue, StatusCode};
@@ -17,8 +18,7 @@ use axum::extract::State;
 use axum::response::Response;
 use convoke_consul::show::{AgentService, CheckRow, node_id};
 use convoke_consul::{CONSUL, Fields, host_of, index_of, is_own_node, parse_bool, port_of};
-use convoke_core::member::Status;
-use convoke_node::NodeStatus;
+use convoke_core::member::{Drain, Status};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const CHECK_FIELDS: [&str; 9] =
 pub(crate) async fn this(read: Read) -> Answer {
     let surface = &read.surface;
     let (node, name) = (&surface.node, surface.node.id().as_str());
-    let status = node.status().await.map_err(crate::error::rejected)?;
+    let services = own(&read)?.len();
     let members = members_of(&read)?;
     let member = members.into_iter().find(|member| member["Name"] == name);
     Ok(read.plain(&json!({
@@ -53,18 +53,18 @@ pub(crate) async fn this(read: Read) -> Answer {
         "DebugConfig": {},
         "Coord": null,
         "Member": member,
-        "Stats": stats(surface, &status),
+        "Stats": stats(surface, services),
         "Meta": { "consul-network-segment": "" },
     })))
 }
 
 /// What `consul info` prints.
-fn stats(surface: &Surface, status: &NodeStatus) -> Value {
+fn stats(surface: &Surface, services: usize) -> Value {
     let log = surface.log_status().ok();
     let leader = log.as_ref().is_some_and(|log| log.leader == surface.node.id().as_str());
     json!({
         "agent": {
-            "services": status.sizes.members.to_string(),
+            "services": services.to_string(),
         },
         "build": { "version": CONSUL_VERSION, "convoke": env!("CARGO_PKG_VERSION") },
         "consul": {
@@ -150,23 +150,20 @@ pub(crate) async fn service(Segments(id): Segments<String>, read: Read) -> Answe
 pub(crate) async fn checks(read: Read) -> Answer {
     let filter = read.filter(&CHECK_FIELDS)?;
     let mut found: Vec<CheckRow> = own(&read)?.iter().flat_map(checks::of_service).collect();
-    // Consul shows what is registered at the agent: its maintenance, and not whether others reach it.
-    let nodes = read.registry().known_nodes()?;
-    let node = nodes.get(read.surface.node.id().as_str());
-    let of_node = node.map(checks::of_node).unwrap_or_default();
-    found.extend(of_node.into_iter().filter(|check| check.check_id == checks::NODE_MAINTENANCE));
+    found.extend(node_checks(&read.registry())?);
     let local = |check: CheckRow| CheckRow { create_index: 0, modify_index: 0, ..check };
     let found = filtered(found.into_iter().map(local).collect(), filter.as_ref());
     Ok(read.plain(&found.into_iter().map(|check| (check.check_id.clone(), check)).collect::<BTreeMap<_, _>>()))
 }
 
 /// `PUT /v1/agent/service/register`
-pub(crate) async fn register(State(surface): Shared, caller: Caller, RawBody(body): RawBody) -> Answer {
+pub(crate) async fn register(State(surface): Shared, caller: Caller, params: Params, RawBody(body): RawBody) -> Answer {
     let changes = Changes { surface: &surface, caller: &caller };
     let fields = Fields::parse(&body).map_err(Failure::bad)?;
-    let definition = definition(fields, changes.agent(), NameField::Name)?;
+    let Definition { instance, checks } = definition(fields, changes.agent(), NameField::Name)?;
     let address = changes.own_address(changes.agent()).unwrap_or_default();
-    changes.register_instance(&definition.instance, &address, definition.checks).await?;
+    let kept = if params.has("replace-existing-checks") { Vec::new() } else { changes.checks_of(&instance) };
+    changes.register_instance(&instance, &address, merged(kept, checks)).await?;
     Ok(done())
 }
 
@@ -190,6 +187,11 @@ fn enable(params: &Params) -> Result<bool, Failure> {
     parse_bool(text).ok_or_else(|| Failure::bad(format!("Invalid value for enable: {text:?}")))
 }
 
+/// Returns the drain that a request asks for; `None` ends it.
+fn wanted(enable: bool, params: &Params) -> Option<Drain> {
+    enable.then(|| draining::wanted(None, params.get("reason").unwrap_or_default().to_owned()))
+}
+
 /// `PUT /v1/agent/service/maintenance/{id}`
 pub(crate) async fn maintain_service(
     State(surface): Shared,
@@ -202,7 +204,7 @@ pub(crate) async fn maintain_service(
     let Some(row) = changes.instance(&id)? else {
         return Err(Failure::new(StatusCode::NOT_FOUND, format!("No service registered with ID {id:?}")));
     };
-    changes.maintain(&row, enable).await?;
+    changes.maintain(&row, wanted(enable, &params)).await?;
     Ok(done())
 }
 
@@ -213,9 +215,8 @@ pub(crate) async fn no_maintenance() -> Failure {
 /// `PUT /v1/agent/maintenance`: drains this node.
 pub(crate) async fn maintain_node(State(surface): Shared, caller: Caller, params: Params) -> Answer {
     let enable = enable(&params)?;
-    let id = surface.node.id().as_str();
-    caller.check(convoke_access::Verb::Drain, convoke_access::Resource::Node(id))?;
-    surface.node.drain_node(enable).await.map_err(crate::error::rejected)?;
+    let changes = Changes { surface: &surface, caller: &caller };
+    changes.maintain_node(wanted(enable, &params)).await?;
     Ok(done())
 }
 
@@ -225,8 +226,8 @@ pub(crate) async fn health_by_name(Segments(name): Segments<String>, read: Read)
     if rows.is_empty() {
         return Ok(health(&read, StatusCode::NOT_FOUND, &format!("ServiceName {name} Not Found"), &json!([])));
     }
-    let node = node_checks(&read)?;
-    let states: Vec<&str> = rows.iter().map(|row| state(row, &node)).collect();
+    let (node, counted) = (node_checks(&read.registry())?, counted_checks(&read)?);
+    let states: Vec<&str> = rows.iter().map(|row| state(row, &counted)).collect();
     let shown: Vec<Value> = rows.iter().zip(&states).map(|(row, state)| with_checks(row, state, &node)).collect();
     let worst = worst(&states);
     Ok(health(&read, code(worst), worst, &json!(shown)))
@@ -239,16 +240,23 @@ pub(crate) async fn health_by_id(Segments(id): Segments<String>, read: Read) -> 
         let shown = json!({"AggregatedStatus": CRITICAL, "Service": null, "Checks": null});
         return Ok(health(&read, StatusCode::NOT_FOUND, &format!("ServiceId {id} not found"), &shown));
     };
-    let node = node_checks(&read)?;
-    let state = state(row, &node);
+    let node = node_checks(&read.registry())?;
+    let state = state(row, &counted_checks(&read)?);
     Ok(health(&read, code(state), state, &with_checks(row, state, &node)))
 }
 
-/// The checks of this node that Consul counts for its services: its maintenance.
-fn node_checks(read: &Read) -> Result<Vec<CheckRow>, Failure> {
-    let nodes = read.registry().known_nodes()?;
-    let checks = nodes.get(read.surface.node.id().as_str()).map(checks::of_node).unwrap_or_default();
-    Ok(checks.into_iter().filter(|check| check.check_id == checks::NODE_MAINTENANCE).collect())
+/// The checks of this node that Consul's agent has: those that were registered, its maintenance, and not whether others reach
+/// it.
+fn node_checks(registry: &Registry<'_>) -> Result<Vec<CheckRow>, Failure> {
+    let nodes = registry.known_nodes()?;
+    let checks = nodes.get(registry.surface.node.id().as_str()).map(checks::of_node).unwrap_or_default();
+    Ok(checks.into_iter().filter(|check| check.check_id != checks::SERF_HEALTH).collect())
+}
+
+/// The same, to decide about the state of an instance. It does not depend on what the caller may read.
+fn counted_checks(read: &Read) -> Result<Vec<CheckRow>, Failure> {
+    let caller = &Caller::unrestricted();
+    node_checks(&Registry { caller, ..read.registry() })
 }
 
 fn state(row: &Row, node: &[CheckRow]) -> &'static str {

@@ -1,8 +1,8 @@
-//! `/v1/agent/check`: checks of service instances, and what applications report about them.
+//! `/v1/agent/check`: checks of service instances and of this node, and what applications report about them.
 
 use super::answer::done;
 use super::body::RawBody;
-use super::changes::Changes;
+use super::changes::{Changes, definitions, merged};
 use super::check_definition::{check_definition, named};
 use super::failure::Failure;
 use super::params::Params;
@@ -12,40 +12,74 @@ use crate::http::Segments;
 use crate::surface::Surface;
 use axum::extract::State;
 use axum::response::Response;
-use convoke_consul::Fields;
+use convoke_consul::{Fields, member_id};
 use convoke_core::filter::Health;
-use convoke_core::member::{Check, Probe};
+use convoke_core::member::{CheckResult, Probe};
 use convoke_core::node::CheckReport;
 use std::sync::Arc;
 
 type Shared = State<Arc<Surface>>;
 type Answer = Result<Response, Failure>;
 
-/// `PUT /v1/agent/check/register`: adds a check to a service instance.
+/// `PUT /v1/agent/check/register`: adds a check to a service instance, or to this node.
 pub(crate) async fn register(State(surface): Shared, caller: Caller, RawBody(body): RawBody) -> Answer {
     let fields = Fields::parse(&body).map_err(Failure::bad)?;
     let definition = check_definition(fields)?;
     if definition.name.is_empty() {
         return Err(Failure::bad("Missing check name"));
     }
-    if definition.service_id.is_empty() {
-        let message =
-            "Convoke does not offer checks of nodes: name a service instance in ServiceID; see docs/consul.md";
-        return Err(Failure::server(message));
-    }
     let changes = Changes { surface: &surface, caller: &caller };
-    let Some(row) = changes.instance(&definition.service_id)? else {
+    let of_node = definition.service_id.is_empty();
+    let target = if of_node { changes.recorded(changes.agent()) } else { changes.instance(&definition.service_id)? };
+    if target.is_none() && !of_node {
         return Err(Failure::server(format!("ServiceID {:?} does not exist", definition.service_id)));
-    };
+    }
     // Consul's default is the name.
     let id = if definition.id.is_empty() { definition.name.clone() } else { definition.id.clone() };
-    let mut added = named(vec![definition], &row.instance.service, &row.instance.id);
-    added.iter_mut().for_each(|check| check.id.clone_from(&id));
-    let mut checks = definitions(&row);
-    checks.retain(|check| check.id != id);
-    checks.extend(added);
-    changes.register_again(&row, checks).await?;
+    let (service, service_id) = target.as_ref().map_or(("", ""), |row| (&row.instance.service, &row.instance.id));
+    let mut added = named(vec![definition], service, service_id);
+    // A check id is unique at an agent. A check that is registered again keeps its result, for something else as well.
+    let mut held = all_with(&changes, &id)?;
+    held.retain(|row| row.instance.node == changes.agent());
+    let result = held.first().and_then(|row| result_of(row, &id));
+    for check in &mut added {
+        check.id.clone_from(&id);
+        if of_node {
+            // In Consul as well, it ends services only.
+            check.deregister_critical_after_ms = 0;
+        }
+        let is_known = |row: &Row| definitions(&row.member).iter().any(|known| known == check);
+        check.initial =
+            result.as_ref().filter(|_| !held.iter().any(is_known)).map_or(check.initial, |held| held.status);
+    }
+    let is_reported = added.iter().all(|check| check.probe.ttl_ms().is_some());
+    let kept = target.as_ref().map(|row| definitions(&row.member)).unwrap_or_default();
+    let checks = merged(kept, added);
+    match &target {
+        Some(row) => changes.set_checks(row, checks).await?,
+        None => changes.set_node_checks(changes.agent(), checks).await?,
+    }
+    for row in held.iter().filter(|row| target.as_ref().is_none_or(|target| target.member.id() != row.member.id())) {
+        remove(&changes, row, &id).await?;
+    }
+    if let Some(result) = result.filter(|result| is_reported && !result.output.is_empty()) {
+        let member = target.map_or_else(|| member_id(changes.agent(), ""), |row| row.member.id().to_owned());
+        changes.report(member, &id, (result.status, &result.output)).await?;
+    }
     Ok(done())
+}
+
+/// Returns the last result of a check.
+fn result_of(row: &Row, id: &str) -> Option<CheckResult> {
+    let mut checks = row.member.checks()?.iter();
+    checks.find(|(check, _)| check.id == id).map(|(_, result)| result.clone())
+}
+
+/// Removes a check from what it belongs to.
+pub(super) async fn remove(changes: &Changes<'_>, row: &Row, id: &str) -> Result<(), Failure> {
+    let mut checks = definitions(&row.member);
+    checks.retain(|check| check.id != id);
+    changes.set_checks(row, checks).await
 }
 
 /// `PUT /v1/agent/check/deregister/{id}`
@@ -53,9 +87,7 @@ pub(crate) async fn deregister(State(surface): Shared, caller: Caller, Segments(
     let changes = Changes { surface: &surface, caller: &caller };
     // As in Consul, it is no error if there is none.
     if let Some(row) = with_check(&changes, &id)? {
-        let mut checks = definitions(&row);
-        checks.retain(|check| check.id != id);
-        changes.register_again(&row, checks).await?;
+        remove(&changes, &row, &id).await?;
     }
     Ok(done())
 }
@@ -107,8 +139,9 @@ pub(crate) async fn update(
 
 async fn report(surface: &Arc<Surface>, caller: &Caller, id: &str, status: Health, output: &str) -> Answer {
     let changes = Changes { surface, caller };
-    let is_ttl =
-        |row: &Row| definitions(row).iter().any(|check| check.id == id && matches!(check.probe, Probe::Ttl { .. }));
+    let is_ttl = |row: &Row| {
+        definitions(&row.member).iter().any(|check| check.id == id && matches!(check.probe, Probe::Ttl { .. }))
+    };
     let Some(row) = with_check(&changes, id)?.filter(is_ttl) else {
         return Err(Failure::server(format!("CheckID {id:?} does not have associated TTL")));
     };
@@ -117,15 +150,14 @@ async fn report(surface: &Arc<Surface>, caller: &Caller, id: &str, status: Healt
     Ok(done())
 }
 
-/// Returns the instance with a check: one of this agent first, else the only one, else an error that lists them.
+/// Returns what has a check: an instance or node of this agent first, else the only one, else an error that lists them.
 fn with_check(changes: &Changes<'_>, id: &str) -> Result<Option<Row>, Failure> {
-    let has_check = |row: &Row| definitions(row).iter().any(|check| check.id == id);
+    let has_check = |row: &Row| definitions(&row.member).iter().any(|check| check.id == id);
     // Applications report often, mostly to a check whose id is made of that of their instance at this agent.
     if let Some(row) = of_default_id(id).find_map(|service_id| changes.own_instance(service_id).filter(has_check)) {
         return Ok(Some(row));
     }
-    let mut found = changes.registry().all()?;
-    found.retain(has_check);
+    let mut found = all_with(changes, id)?;
     if let Some(own) = found.iter().position(|row| row.instance.node == changes.agent()) {
         return Ok(Some(found.swap_remove(own)));
     }
@@ -144,6 +176,10 @@ fn of_default_id(id: &str) -> impl Iterator<Item = &str> {
     whole.into_iter().chain(numbered)
 }
 
-fn definitions(row: &Row) -> Vec<Check> {
-    row.member.checks().map(|checks| checks.definitions().to_vec()).unwrap_or_default()
+/// Returns the instances and nodes with a check.
+pub(super) fn all_with(changes: &Changes<'_>, id: &str) -> Result<Vec<Row>, Failure> {
+    let mut found = changes.all()?;
+    found.extend(changes.node_records()?);
+    found.retain(|row| definitions(&row.member).iter().any(|check| check.id == id));
+    Ok(found)
 }

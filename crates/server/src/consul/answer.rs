@@ -49,7 +49,7 @@ pub(crate) fn json_text(pretty: bool, value: &impl Serialize) -> Vec<u8> {
     text
 }
 
-fn with_type(kind: &'static str, body: Body) -> Response {
+pub(crate) fn with_type(kind: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -61,6 +61,12 @@ pub(crate) fn knows_leader(surface: &Surface) -> bool {
     surface.consul.leader.get(|| surface.log_status().is_ok_and(|status| !status.leader.is_empty()))
 }
 
+/// Adds the index alone.
+pub(crate) fn index_header(mut response: Response, index: u64) -> Response {
+    response.headers_mut().insert(INDEX, index.max(1).into());
+    response
+}
+
 /// Adds the headers of reads. `X-Consul-KnownLeader` speaks of the log: the registry has no leader.
 pub(crate) fn with_index(mut response: Response, surface: &Surface, options: &ReadOptions, index: u64) -> Response {
     let known = knows_leader(surface);
@@ -69,8 +75,8 @@ pub(crate) fn with_index(mut response: Response, surface: &Surface, options: &Re
         Mode::Consistent => "consistent",
         Mode::Stale => "stale",
     };
+    response = index_header(response, index);
     let headers = response.headers_mut();
-    headers.insert(INDEX, index.max(1).into());
     headers.insert(KNOWN_LEADER, HeaderValue::from_static(if known { "true" } else { "false" }));
     headers.insert(LAST_CONTACT, HeaderValue::from_static("0"));
     headers.insert(CONSISTENCY, HeaderValue::from_static(consistency));

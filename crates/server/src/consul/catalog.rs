@@ -2,8 +2,8 @@
 
 use super::failure::Failure;
 use super::params::Params;
-use super::reads::{Found, Part, Read, filtered};
-use super::registry::{Nodes, Registry, Row, datacenter, has_node_meta, indexes, sort_near, written_ms};
+use super::reads::{Found, NodesOfService, Part, Read, filtered};
+use super::registry::{Registry, Row, datacenter, has_node_meta, indexes, sort_near, written_ms};
 use crate::http::Segments;
 use axum::response::Response;
 use convoke_consul::show::{CatalogService, Node, NodeService};
@@ -71,10 +71,10 @@ pub(crate) async fn services(read: Read) -> Result<Response, Failure> {
 /// `GET /v1/catalog/service/{name}`
 pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
     let filter = read.filter(&SERVICE_FIELDS)?;
-    let find = |registry: &Registry<'_>, rows: Vec<Row>, nodes: &Nodes| {
+    let find = |registry: &Registry<'_>, rows: Vec<Row>, nodes: &NodesOfService| {
         let (mut newest_ms, mut shown) = (0, Vec::new());
         for row in rows {
-            let node = registry.node_of(nodes, &row);
+            let node = registry.node_of(&nodes.known, &row);
             if has_tags(&read.params, &row.instance.tags) && has_node_meta(&node, &read.params) {
                 newest_ms = newest_ms.max(written_ms(&row.member)).max(node.newest_ms);
                 shown.push(CatalogService::of(&node.shown, &row.instance, indexes(&row.member)));
@@ -99,24 +99,55 @@ pub(crate) fn has_tags(params: &Params, tags: &[String]) -> bool {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct NodeServices {
+struct NodeServices<S> {
     node: Node,
-    services: BTreeMap<String, NodeService>,
+    services: S,
+}
+
+/// Without the node, both are `null`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct NodeServiceList {
+    node: Option<Node>,
+    services: Option<Vec<NodeService>>,
 }
 
 /// `GET /v1/catalog/node/{name}`: a node and its services; `null` if there is none.
 pub(crate) async fn node(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
+    let by_id = |services: Vec<NodeService>| -> BTreeMap<String, NodeService> {
+        services.into_iter().map(|service| (service.id.clone(), service)).collect()
+    };
+    let shown = |found: Option<(Node, Vec<NodeService>)>| {
+        found.map(|(node, services)| NodeServices { node, services: by_id(services) })
+    };
+    of_node(&name, &read, shown).await
+}
+
+/// `GET /v1/catalog/node-services/{name}`: the same with a list of the services.
+pub(crate) async fn node_services(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
+    let shown = |found: Option<(Node, Vec<NodeService>)>| {
+        let (node, services) = found.unzip();
+        NodeServiceList { node, services }
+    };
+    of_node(&name, &read, shown).await
+}
+
+/// Answers with a node and its services, in the form that `shown` gives them.
+async fn of_node<T: Serialize + Send>(
+    name: &str,
+    read: &Read,
+    shown: impl Fn(Option<(Node, Vec<NodeService>)>) -> T + Send + Sync,
+) -> Result<Response, Failure> {
     let filter = read.filter(&NODE_SERVICE_FIELDS)?;
     let find = |registry: &Registry<'_>| {
-        let rows = registry.at_node(&name)?;
+        let rows = registry.at_node(name)?;
         let nodes = registry.known_nodes()?;
-        let node = nodes.get(&name).cloned().or_else(|| rows.first().map(|row| registry.node_of(&nodes, row)));
+        let node = nodes.get(name).cloned().or_else(|| rows.first().map(|row| registry.node_of(&nodes, row)));
         let newest = rows.iter().map(|row| written_ms(&row.member)).chain(node.as_ref().map(|node| node.newest_ms));
         let newest_ms = newest.max().unwrap_or(0);
         let services = rows.iter().map(|row| NodeService::of(&row.instance, indexes(&row.member))).collect();
-        let services = filtered(services, filter.as_ref()).into_iter().map(|service| (service.id.clone(), service));
-        let services = services.collect();
-        Ok(Found { newest_ms, shown: node.map(|node| NodeServices { node: node.shown, services }) })
+        let services = filtered(services, filter.as_ref());
+        Ok(Found { newest_ms, shown: shown(node.map(|node| (node.shown, services))) })
     };
     read.answer(Part::All, find).await
 }

@@ -25,7 +25,8 @@ pub(crate) struct CheckDefinition {
 
 /// Reads a check.
 pub(crate) fn check_definition(fields: Fields) -> Result<CheckDefinition, Failure> {
-    read(fields).map_err(Failure::bad)
+    // Consul refuses scripts with another status than what it does not understand.
+    read(fields).map_err(|why| if why == NO_SCRIPTS { Failure::server(why) } else { Failure::bad(why) })
 }
 
 fn read(mut fields: Fields) -> Result<CheckDefinition, String> {

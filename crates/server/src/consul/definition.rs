@@ -59,18 +59,6 @@ pub(crate) fn definition(mut fields: Fields, node: &str, name: NameField) -> Res
     Ok(Definition { instance, checks })
 }
 
-/// Refuses checks next to a service in the catalog.
-pub(crate) fn no_check_fields(fields: &mut Fields) -> Result<(), Failure> {
-    let one = fields.object("Check").map_err(Failure::bad)?;
-    let many = fields.objects("Checks").map_err(Failure::bad)?;
-    if one.is_none() && many.is_empty() {
-        return Ok(());
-    }
-    let message = "Convoke does not offer results of checks in catalog/register: name checks in Service.Checks, or use \
-                   agent/check/register; see docs/consul.md";
-    Err(Failure::server(message))
-}
-
 fn check(instance: &mut Instance, name: NameField) -> Result<(), Failure> {
     if instance.service.is_empty() {
         return Err(match name {

@@ -44,6 +44,13 @@ impl Failure {
         Failure::new(StatusCode::FORBIDDEN, DENIED)
     }
 
+    /// An error whose message the client must see, also if it is a denial.
+    pub(crate) fn with_reason(error: HttpError) -> Failure {
+        let status = error.status();
+        let Error { code, message, .. } = error.into_error();
+        Failure { status, text: message, code }
+    }
+
     #[cfg(test)]
     pub(crate) fn parts(&self) -> (u16, &str) {
         (self.status.as_u16(), &self.text)

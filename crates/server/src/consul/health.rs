@@ -3,8 +3,8 @@
 use super::catalog::has_tags;
 use super::checks;
 use super::failure::Failure;
-use super::reads::{Found, Part, Read, filtered};
-use super::registry::{Nodes, Registry, Row, has_node_meta, indexes, sort_near, written_ms};
+use super::reads::{Found, NodesOfService, Part, Read, filtered};
+use super::registry::{Registry, Row, has_node_meta, indexes, sort_near, written_ms};
 use crate::http::Segments;
 use axum::response::Response;
 use convoke_consul::show::{CheckRow, Healthy, NodeService};
@@ -18,16 +18,17 @@ const CHECK_FIELDS: [&str; 10] =
 pub(crate) async fn service(Segments(name): Segments<String>, read: Read) -> Result<Response, Failure> {
     let filter = read.filter(&HEALTHY_FIELDS)?;
     let passing = read.params.flag("passing")?;
-    let find = |registry: &Registry<'_>, rows: Vec<Row>, nodes: &Nodes| {
+    let find = |registry: &Registry<'_>, rows: Vec<Row>, nodes: &NodesOfService| {
         let (mut newest_ms, mut shown) = (0, Vec::new());
         for row in rows {
-            let node = registry.node_of(nodes, &row);
+            let node = registry.node_of(&nodes.known, &row);
             if !has_tags(&read.params, &row.instance.tags) || !has_node_meta(&node, &read.params) {
                 continue;
             }
             let mut checks = checks::of_node(&node);
             checks.extend(checks::of_service(&row));
-            if passing && checks.iter().any(|check| check.status != checks::PASSING) {
+            let fails = |check: &CheckRow| check.status != checks::PASSING;
+            if passing && (nodes.failing.contains(&node.shown.node) || checks.iter().any(fails)) {
                 continue;
             }
             newest_ms = newest_ms.max(written_ms(&row.member)).max(node.newest_ms);

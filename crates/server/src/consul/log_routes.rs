@@ -1,6 +1,6 @@
-//! The routes of keys, transactions and sessions: what Consul keeps in its log, and Convoke too.
+//! The routes of keys, transactions, sessions and events: what Consul keeps in its log, and Convoke too.
 
-use super::{kv, session, txn};
+use super::{events, kv, session, snapshot, txn};
 use crate::http::{Route, route_table};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -11,6 +11,11 @@ pub(super) fn routes() -> Vec<Route> {
         GET "/v1/kv/{*key}" [Read Key] with query as waiting => kv::get,
         PUT "/v1/kv/{*key}" [Put Key] with query takes raw => kv::put,
         DELETE "/v1/kv/{*key}" [Delete Key] with query => kv::delete,
+        PUT "/v1/event/fire/" [Put Key] with query takes raw => events::no_name,
+        PUT "/v1/event/fire/{*name}" [Put Key] with query takes raw => events::fire,
+        GET "/v1/event/list" [Read Key] with query as waiting => events::list,
+        GET "/v1/snapshot" [Backup Log] with query as export => snapshot::save,
+        PUT "/v1/snapshot" [Backup Log] with query takes raw => snapshot::restore,
         PUT "/v1/txn" [Put Key | Delete Key | Read Key] with query takes raw => txn::txn,
         PUT "/v1/session/create" [Lock LockName | Lock Election | Put Key] with query takes raw => session::create,
         PUT "/v1/session/destroy/{id}" [Lock LockName | Lock Election | Put Key | Resolve Log] with query takes raw => session::destroy,

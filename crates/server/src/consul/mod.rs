@@ -4,14 +4,17 @@
 mod agent;
 mod agent_checks;
 mod answer;
+mod archive;
 mod blocking;
 mod body;
 mod catalog;
 mod catalog_changes;
 mod changes;
 mod check_definition;
+mod check_results;
 mod checks;
 mod definition;
+mod events;
 mod failure;
 mod fallback;
 mod health;
@@ -24,6 +27,7 @@ mod reads;
 mod registry;
 mod rendered;
 mod session;
+mod snapshot;
 mod status;
 mod token;
 mod txn;
@@ -74,6 +78,8 @@ pub(crate) fn routes() -> Vec<Route> {
         PUT "/v1/agent/check/fail/{id}" [Register Service] with query takes nothing as renewal => agent_checks::fail,
         PUT "/v1/agent/check/update/{id}" [Register Service] with query takes raw as renewal => agent_checks::update,
         GET "/v1/operator/raft/configuration" [Observe Log] with query => operator::raft,
+        GET "/v1/operator/autopilot/health" [Observe Log] with query => operator::health,
+        GET "/v1/operator/autopilot/configuration" [Observe Log] with query => operator::autopilot,
         PUT "/v1/catalog/register" [Register Service] with query takes raw => catalog_changes::register,
         PUT "/v1/catalog/deregister" [Register Service] with query takes raw => catalog_changes::deregister,
         GET "/v1/catalog/datacenters" [Read Service] with query => catalog::datacenters,
@@ -83,6 +89,8 @@ pub(crate) fn routes() -> Vec<Route> {
         GET "/v1/catalog/service/{name}" [Read Service] with query as waiting => catalog::service,
         GET "/v1/catalog/node/" [Read Service] with query => catalog::no_node,
         GET "/v1/catalog/node/{name}" [Read Service] with query as waiting => catalog::node,
+        GET "/v1/catalog/node-services/" [Read Service] with query => catalog::no_node,
+        GET "/v1/catalog/node-services/{name}" [Read Service] with query as waiting => catalog::node_services,
         GET "/v1/health/service/" [Read Service] with query => catalog::no_service,
         GET "/v1/health/service/{name}" [Read Service] with query as waiting => health::service,
         GET "/v1/health/checks/" [Read Service] with query => catalog::no_service,

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use convoke_consul::{Expression, NODE_RECORDS, index_of_bytes};
 use convoke_core::member::NODE_SERVICE;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -40,6 +41,14 @@ pub(crate) enum Part {
 pub(crate) struct Found<T> {
     pub(crate) newest_ms: u64,
     pub(crate) shown: T,
+}
+
+/// The nodes of the instances of a service.
+#[derive(Debug)]
+pub(crate) struct NodesOfService {
+    pub(crate) known: Nodes,
+    /// Names of those with a check that does not pass.
+    pub(crate) failing: BTreeSet<String>,
 }
 
 impl FromRequestParts<Arc<Surface>> for Read {
@@ -99,18 +108,20 @@ impl Read {
         &self,
         route: &str,
         service: &str,
-        find: impl Fn(&Registry<'_>, Vec<Row>, &Nodes) -> Result<Found<T>, Failure> + Send + Sync,
+        find: impl Fn(&Registry<'_>, Vec<Row>, &NodesOfService) -> Result<Found<T>, Failure> + Send + Sync,
     ) -> Result<Response, Failure> {
         let rendered = &self.surface.consul.rendered;
         let key = self.params.of_result(format!("{route} {service}"));
         let write = |registry: &Registry<'_>| {
             let members = registry.members_of(service)?;
-            if let Some(answer) = rendered.get(&key, &members, |name| registry.node_member(name)) {
+            if let Some(answer) = rendered.get(&key, &members, |name| registry.node_members(name)) {
                 return Ok(answer);
             }
             let rows = rows(members.clone());
             let nodes = registry.nodes_of(&rows);
-            let (index, text) = self.write(&find(registry, rows, &registry.known_of(&nodes))?);
+            let failing = nodes.iter().filter(|(_, node)| node.failing).map(|(name, _)| name.clone()).collect();
+            let of_service = NodesOfService { known: registry.known_of(&nodes), failing };
+            let (index, text) = self.write(&find(registry, rows, &of_service)?);
             rendered.keep(key.clone(), Origin { members, nodes }, index, text.clone());
             Ok((index, text))
         };

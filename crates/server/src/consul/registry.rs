@@ -1,5 +1,6 @@
 //! The registry as Consul's clients see it: nodes, and instances of services at nodes.
 
+use super::checks::maintenance_of;
 use super::failure::Failure;
 use super::params::{Mode, Params};
 use crate::access::Caller;
@@ -8,9 +9,9 @@ use crate::surface::Surface;
 use convoke_consul::{
     CONSUL, Instance, NODE_RECORDS, NodeRecord, datacenter_of, index_of, node_name, own_node_id, recorded_node_id, show,
 };
-use convoke_core::filter::Filter;
+use convoke_core::filter::{Filter, Health};
 use convoke_core::member::{Member, NODE_SERVICE, Status};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Members read from the view at once.
 const PAGE: usize = 256;
@@ -36,20 +37,31 @@ pub(crate) struct NodeRow {
     pub(crate) shown: show::Node,
     pub(crate) newest_ms: u64,
     pub(crate) kind: NodeKind,
+    /// The member that was registered for the node and has its checks.
+    pub(crate) record: Option<Member>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
-    /// A node of Convoke: whether it is up, and whether it is drained.
-    Own { up: bool, drained: bool },
+    /// A node of Convoke: whether it is up, and the reason of its maintenance.
+    Own { up: bool, maintenance: Option<String> },
     /// Registered with `catalog/register`.
     Recorded,
     /// Only named by instances.
     Named,
 }
 
-/// Names of nodes, and the members that stand for them; none for a node that only instances name.
-pub(crate) type NodeMembers = Vec<(String, Option<Member>)>;
+/// The members that stand for a node; none for a node that only instances name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NodeMembers {
+    /// That of a node of Convoke.
+    own: Option<Member>,
+    /// That which was registered, with the checks of the node.
+    record: Option<Member>,
+    /// Whether a check of the node does not pass. It is the same for every caller: whether an instance passes must not depend on
+    /// who asks.
+    pub(crate) failing: bool,
+}
 
 /// The nodes by name.
 pub(crate) type Nodes = BTreeMap<String, NodeRow>;
@@ -126,41 +138,55 @@ impl Registry<'_> {
     /// Returns the nodes of Convoke and those that were registered.
     pub(crate) fn known_nodes(&self) -> Result<Nodes, Failure> {
         let own = self.members(Filter::service(NODE_SERVICE))?;
-        let recorded = self.members(Filter::service(NODE_RECORDS))?;
-        let own = own.iter().map(|member| self.own_node(member));
-        let recorded = recorded.iter().filter_map(|member| self.recorded_node(member));
-        // A node of Convoke is not replaced by a record with its name.
-        Ok(recorded.chain(own).map(|row| (row.shown.node.clone(), row)).collect())
-    }
-
-    /// Returns the nodes of these instances. Reading all nodes would make each lookup as expensive as their number.
-    pub(crate) fn nodes_of(&self, rows: &[Row]) -> NodeMembers {
-        let mut nodes = NodeMembers::new();
-        for name in rows.iter().map(|row| row.instance.node.as_str()) {
-            if !nodes.iter().any(|(known, _)| known == name) {
-                nodes.push((name.to_owned(), self.node_member(name)));
+        let records = self.members(Filter::service(NODE_RECORDS))?;
+        let mut nodes: BTreeMap<String, NodeMembers> = BTreeMap::new();
+        for record in records {
+            if let Some(NodeRecord { name, .. }) = NodeRecord::of_member(&record) {
+                nodes.entry(name).or_default().record = Some(record);
             }
         }
-        nodes
+        for member in own {
+            let NodeRecord { name, .. } = NodeRecord::of_own(&member, self.surface.node.cluster());
+            nodes.entry(name).or_default().own = Some(member);
+        }
+        Ok(self.known_of(nodes.iter()))
     }
 
-    /// Returns the member that stands for a node. A node of Convoke is not replaced by a record with its name.
-    pub(crate) fn node_member(&self, name: &str) -> Option<Member> {
+    /// Returns the members that stand for nodes and were registered.
+    pub(crate) fn node_records(&self) -> Result<Vec<Row>, Failure> {
+        Ok(self.members(Filter::service(NODE_RECORDS))?.into_iter().map(row).collect())
+    }
+
+    /// Returns what stands for the nodes of these instances. Reading all nodes would make each lookup as expensive as their
+    /// number.
+    pub(crate) fn nodes_of(&self, rows: &[Row]) -> BTreeMap<String, NodeMembers> {
+        let names: BTreeSet<&str> = rows.iter().map(|row| row.instance.node.as_str()).collect();
+        names.into_iter().map(|name| (name.to_owned(), self.node_members(name))).collect()
+    }
+
+    pub(crate) fn node_members(&self, name: &str) -> NodeMembers {
         let member = |id: &str, service: &str| {
-            let found = self.caller.visible(self.surface.node.member(id));
+            let found = self.surface.node.member(id);
             found.filter(|member| member.service() == service)
         };
-        let own = member(&own_node_id(name), NODE_SERVICE);
-        own.or_else(|| member(&recorded_node_id(name), NODE_RECORDS))
+        let (own, record) = (member(&own_node_id(name), NODE_SERVICE), member(&recorded_node_id(name), NODE_RECORDS));
+        let failing = record.as_ref().is_some_and(|record| record.health() != Health::Passing);
+        NodeMembers { own: self.caller.visible(own), record: self.caller.visible(record), failing }
     }
 
     /// Returns the nodes that these members stand for.
-    pub(crate) fn known_of(&self, members: &NodeMembers) -> Nodes {
-        let row = |member: &Member| match member.service() == NODE_SERVICE {
-            true => Some(self.own_node(member)),
-            false => self.recorded_node(member),
-        };
-        members.iter().filter_map(|(name, member)| Some((name.clone(), row(member.as_ref()?)?))).collect()
+    pub(crate) fn known_of<'b>(&self, members: impl IntoIterator<Item = (&'b String, &'b NodeMembers)>) -> Nodes {
+        let known = members.into_iter().filter_map(|(name, members)| Some((name.clone(), self.known_node(members)?)));
+        known.collect()
+    }
+
+    /// A node of Convoke is not replaced by a record with its name, which has its checks only.
+    fn known_node(&self, members: &NodeMembers) -> Option<NodeRow> {
+        let NodeMembers { own, record, .. } = members;
+        let Some(own) = own else { return self.recorded_node(record.as_ref()?) };
+        let row = self.own_node(own);
+        let newest_ms = record.as_ref().map_or(0, written_ms).max(row.newest_ms);
+        Some(NodeRow { newest_ms, record: record.clone(), ..row })
     }
 
     /// Returns all nodes, with those that only instances name.
@@ -184,12 +210,14 @@ impl Registry<'_> {
     }
 
     fn own_node(&self, member: &Member) -> NodeRow {
-        let kind = NodeKind::Own { up: member.status() == Status::Up, drained: member.drained() };
+        let maintenance = maintenance_of(member).map(ToOwned::to_owned);
+        let kind = NodeKind::Own { up: member.status() == Status::Up, maintenance };
         self.node_row(NodeRecord::of_own(member, self.surface.node.cluster()), member, kind)
     }
 
     fn recorded_node(&self, member: &Member) -> Option<NodeRow> {
-        Some(self.node_row(NodeRecord::of_member(member)?, member, NodeKind::Recorded))
+        let row = self.node_row(NodeRecord::of_member(member)?, member, NodeKind::Recorded);
+        Some(NodeRow { record: Some(member.clone()), ..row })
     }
 
     fn node_row(&self, record: NodeRecord, member: &Member, kind: NodeKind) -> NodeRow {
@@ -205,7 +233,7 @@ impl Registry<'_> {
             create_index,
             modify_index,
         };
-        NodeRow { shown, newest_ms: written_ms(member), kind }
+        NodeRow { shown, newest_ms: written_ms(member), kind, record: None }
     }
 }
 

@@ -7,7 +7,7 @@
 use super::registry::NodeMembers;
 use bytes::Bytes;
 use convoke_core::member::Member;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Answers above this size are not kept.
@@ -32,7 +32,7 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) members: Vec<Member>,
-    pub(crate) nodes: NodeMembers,
+    pub(crate) nodes: BTreeMap<String, NodeMembers>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Rendered {
         &self,
         key: &str,
         members: &[Member],
-        node: impl Fn(&str) -> Option<Member>,
+        node: impl Fn(&str) -> NodeMembers,
     ) -> Option<(u64, Bytes)> {
         let answer = self.kept.read().unwrap_or_else(PoisonError::into_inner).answers.get(key)?.clone();
         let Origin { members: made_of, nodes } = &answer.origin;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn none() -> Origin {
-        Origin { members: Vec::new(), nodes: Vec::new() }
+        Origin { members: Vec::new(), nodes: BTreeMap::new() }
     }
 
     #[test]
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn an_answer_is_used_only_for_what_it_was_made_of() {
         let rendered = Rendered::default();
-        let origin = Origin { members: Vec::new(), nodes: vec![("n1".to_owned(), None)] };
+        let origin = Origin { members: Vec::new(), nodes: [("n1".to_owned(), NodeMembers::default())].into() };
         rendered.keep("key".to_owned(), origin, 7, Bytes::from_static(b"text"));
-        assert_eq!(rendered.get("key", &[], |_| None), Some((7, Bytes::from_static(b"text"))));
-        assert_eq!(rendered.get("other", &[], |_| None), None);
+        assert_eq!(rendered.get("key", &[], |_| NodeMembers::default()), Some((7, Bytes::from_static(b"text"))));
+        assert_eq!(rendered.get("other", &[], |_| NodeMembers::default()), None);
     }
 }

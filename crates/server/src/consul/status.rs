@@ -27,7 +27,7 @@ pub(crate) async fn peers(State(surface): Shared, params: Params) -> Response {
     plain(&params, &addresses)
 }
 
-fn peer_address(surface: &Surface, node: &str) -> Option<String> {
+pub(crate) fn peer_address(surface: &Surface, node: &str) -> Option<String> {
     let member = surface.node.member(&format!("{NODE_ID_PREFIX}{node}"))?;
     member.metadata().get("peer_address").map(ToOwned::to_owned)
 }

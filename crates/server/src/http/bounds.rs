@@ -68,16 +68,17 @@ where
         let Bounds { surface, route } = self.bounds.clone();
         let span = traces::http(request.method(), route.map(|route| route.path), request.headers());
         let reading = request.method() == Method::GET || request.method() == Method::HEAD;
+        let dialect = dialect(route, &request);
         let recording = record(&surface, route, &mut request);
-        let answering = check(&surface, route, &request).map(|()| self.inner.call(request));
+        let answering = check(&surface, route, dialect, &request).map(|()| self.inner.call(request));
         Box::pin(async move {
             let mut response = match answering {
                 Ok(answering) if route.is_some_and(|route| route.waits) => {
                     let Ok(response) = answering.instrument(span.clone()).await;
                     response.into_response()
                 }
-                Ok(answering) => in_time(&surface, route, reading, answering).instrument(span.clone()).await,
-                Err(failure) => refusal(route, failure),
+                Ok(answering) => in_time(&surface, dialect, reading, answering).instrument(span.clone()).await,
+                Err(refused) => *refused,
             };
             // A browser must not guess that data is a script or a page.
             let headers = response.headers_mut();
@@ -105,7 +106,7 @@ fn record(surface: &Surface, route: Option<RouteInfo>, request: &mut Request) ->
 
 async fn in_time<R: IntoResponse>(
     surface: &Surface,
-    route: Option<RouteInfo>,
+    dialect: Dialect,
     reading: bool,
     answering: impl Future<Output = Result<R, Infallible>>,
 ) -> Response {
@@ -119,18 +120,50 @@ async fn in_time<R: IntoResponse>(
             Error::new(ErrorCode::OutcomeUnknown, message)
         }
     };
-    refusal(route, error.into())
+    refusal(dialect, error.into())
 }
 
-/// Writes an error of these layers as the interface of the route does.
-fn refusal(route: Option<RouteInfo>, error: HttpError) -> Response {
-    match route.map(|route| route.dialect) {
-        Some(Dialect::Consul) => Failure::from(error).into_response(),
-        Some(Dialect::Native) | None => error.into_response(),
+/// The interface that a request uses. A path without a route belongs to one as well.
+fn dialect(route: Option<RouteInfo>, request: &Request) -> Dialect {
+    match route {
+        Some(route) => route.dialect,
+        None if request.uri().path().starts_with(crate::consul::PREFIX) => Dialect::Consul,
+        None => Dialect::Native,
     }
 }
 
-fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Result<(), HttpError> {
+/// Writes an error of these layers as the interface of the request does.
+fn refusal(dialect: Dialect, error: HttpError) -> Response {
+    match dialect {
+        Dialect::Consul => Failure::from(error).into_response(),
+        Dialect::Native => error.into_response(),
+    }
+}
+
+/// Returns the response to a request that is not executed.
+fn check(
+    surface: &Surface,
+    route: Option<RouteInfo>,
+    dialect: Dialect,
+    request: &Request,
+) -> Result<(), Box<Response>> {
+    let refused = |error| Box::new(refusal(dialect, error));
+    check_sizes(surface, request).map_err(refused)?;
+    // Who uses a name that the node does not accept must learn how to allow it, with Consul's programs as well.
+    site::check(&surface.hosts, route, request.method(), request.uri(), request.headers()).map_err(|error| {
+        Box::new(match dialect {
+            Dialect::Consul => Failure::with_reason(error).into_response(),
+            Dialect::Native => error.into_response(),
+        })
+    })?;
+    authorize(route, request).map_err(refused)?;
+    match (route, request.uri().query()) {
+        (Some(route), Some(query)) if !route.query => no_query(query).map_err(|error| refused(error.into())),
+        _ => Ok(()),
+    }
+}
+
+fn check_sizes(surface: &Surface, request: &Request) -> Result<(), HttpError> {
     let limits = &surface.config.limits;
     let uri = request.uri().path_and_query().map_or(0, |text| text.as_str().len());
     if uri > limits.uri_bytes {
@@ -141,12 +174,7 @@ fn check(surface: &Surface, route: Option<RouteInfo>, request: &Request) -> Resu
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(too_large(status, "headers", headers, limits.header_bytes));
     }
-    site::check(&surface.hosts, route, request.method(), request.uri(), request.headers())?;
-    authorize(route, request)?;
-    match (route, request.uri().query()) {
-        (Some(route), Some(query)) if !route.query => Ok(no_query(query)?),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks the credentials and the permission of the route. A path without a route shows whether it exists only to callers

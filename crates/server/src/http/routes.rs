@@ -75,8 +75,8 @@ impl Route {
 /// The permission after the path is mandatory: `[public]`, or what the caller needs, `[Put Key | Delete Key]`. `with
 /// query` means that the handler parses the query. A route that can have a body must name it: `takes json`, `takes raw` or
 /// `takes nothing`. Without it, the table does not compile. `probe` marks routes of load balancers, `waiting` those that
-/// may wait for long, and `renewal` those that only keep something alive. The audit log contains all calls of routes that
-/// can change something: all but GET and renewals.
+/// may wait for long, `renewal` those that only keep something alive, and `export` those that read everything. The audit
+/// log contains all calls of routes that can change something, all but GET and renewals, and of exports.
 macro_rules! route_table {
     ($($method:ident $path:literal [$($permission:tt)+] $(with $query:ident)? $(takes $body:ident)? $(as $kind:ident)? => $handler:path,)+) => {
         vec![$($crate::http::Route {
@@ -97,11 +97,14 @@ macro_rules! route_table {
     (@probe probe) => { true };
     (@probe waiting) => { false };
     (@probe renewal) => { false };
+    (@probe export) => { false };
     (@probe) => { false };
     (@waits waiting) => { true };
     (@waits probe) => { false };
     (@waits renewal) => { false };
+    (@waits export) => { false };
     (@waits) => { false };
+    (@recorded GET export) => { $crate::audit::Recorded::Calls };
     (@recorded GET $($kind:ident)?) => { $crate::audit::Recorded::Denials };
     (@recorded $method:ident renewal) => { $crate::audit::Recorded::Denials };
     (@recorded $method:ident $($kind:ident)?) => { $crate::audit::Recorded::Calls };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the answers of a real Consul to requests for keys, sessions and transactions.
+"""Records the answers of a real Consul to requests for keys, sessions, transactions and events.
 
 usage: record_kv.py http://127.0.0.1:8500 > kv-1.8.7.json
 
@@ -9,6 +9,7 @@ keys of the steps must not exist.
 """
 
 import json
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -201,13 +202,36 @@ def transactions():
     put("/v1/session/destroy/{S4}")
 
 
+def events():
+    get("/v1/event/list")
+    put("/v1/event/fire/deploy", "hello", save="E1")
+    put("/v1/event/fire/a/b", save="E2")
+    put("/v1/event/fire/deploy?node=n.*", "more", save="E3")
+    put("/v1/event/fire/deploy?node=other", save="E4")
+    put("/v1/event/fire/deploy?service=none&tag=x", save="E5")
+    get("/v1/event/list", wait=1000)
+    get("/v1/event/list?name=deploy")
+    get("/v1/event/list?name=none")
+    get("/v1/event/list?name=none&index=1&wait=100ms")
+    for query in ("index=x", "wait=x"):
+        get("/v1/event/list?" + query)
+    put("/v1/event/fire/")
+    put("/v1/event/fire/deploy?tag=x")
+    put("/v1/event/fire/deploy?dc=other")
+    put("/v1/event/fire/deploy?node=%5B", differs="the regular expressions have other messages")
+    put("/v1/event/fire/deploy", "x" * 600, differs="the text says how large the event is")
+    step("POST", "/v1/event/list")
+    step("GET", "/v1/event/fire/deploy")
+
+
 HEADERS = ("content-type", "x-consul-index", "x-consul-knownleader", "x-consul-lastcontact", "allow")
 
 
 def compact(text, kind):
     if "json" not in kind:
         return text
-    return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+    # Numbers of events: their order is that of the list.
+    return re.sub(r'"LTime":[1-9][0-9]*', '"LTime":1', json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False))
 
 
 def record(base):
@@ -243,6 +267,6 @@ def record(base):
 
 
 if __name__ == "__main__":
-    for sequence in (keys, errors, sessions, locks, transactions):
+    for sequence in (keys, errors, sessions, locks, transactions, events):
         sequence()
     record(sys.argv[1].rstrip("/"))

@@ -55,6 +55,16 @@ impl Answer {
     }
 }
 
+/// Fills the parameters of a path of the tables of routes.
+pub fn concrete(path: &str) -> String {
+    let path = path.replace("/sessions/{session}", "/sessions/nobody").replace("{session}", "1");
+    let path = path.replace("{*key}", "a/b").replace("{*name}", "nobody").replace("{number}", "1");
+    let path = path.replace("{resource}", "status").replace("{file}", "app.js");
+    ["{id}", "{check}", "{name}", "{node}", "{state}", "{service}"]
+        .iter()
+        .fold(path, |path, name| path.replace(name, "nobody"))
+}
+
 pub async fn open(address: SocketAddr) -> http1::SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();

@@ -1,5 +1,6 @@
 //! `convoke kv` and `convoke log`.
 
+mod archive;
 mod backup;
 mod check;
 mod keys;

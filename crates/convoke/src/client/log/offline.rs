@@ -9,10 +9,9 @@ use std::path::Path;
 
 pub(super) async fn restore(offline: &Offline, backup: &Path, json: bool) -> Result {
     let id = id(offline)?;
-    let mut file = std::fs::File::open(backup)
-        .map_err(|error| CommandError::usage(format!("cannot read {}: {error}", backup.display())))?;
+    let mut state = super::archive::open(backup)?;
     let directory = offline.data_dir.join(crate::config::LOG_DIRECTORY);
-    let done = offline::restore(&directory, &id, &offline.address, &mut file).await;
+    let done = offline::restore(&directory, &id, &offline.address, &mut *state).await;
     print_report(&id, &done.map_err(|error| failed(&error))?, json)
 }
 

@@ -4,14 +4,17 @@
 use super::super::blocking::{Source, Waiter, blocking};
 use super::super::params::{Mode, ReadOptions};
 use super::{Read, consistency, read};
+use crate::access::Caller;
 use crate::consul::Failure;
 use crate::log::{self, Feed, WantedWatch};
 use crate::surface::Surface;
+use convoke_access::{Resource, Verb};
 use convoke_client::log::Query;
 use convoke_log::history::{EventPosition, WatchFilter};
 use convoke_log::keys::Selection;
-use convoke_proto::Error;
+use convoke_proto::v1::key_event::Change;
 use convoke_proto::v1::key_watch_response::Message;
+use convoke_proto::{Error, v1};
 use std::time::Duration;
 
 /// The only watch of its feed.
@@ -55,27 +58,46 @@ impl Keys<'_> {
         Ok((if index == 0 { BEFORE_FIRST } else { index }, found))
     }
 
-    /// Returns after the first change above the index of the client, or if the log does not know it: history no longer
-    /// contains the index, or the client got it from another log.
     async fn change(&self) -> Result<(), Error> {
-        let Keys { surface, waiter, options, selection, .. } = self;
-        let log = surface.log()?;
-        let stale = options.consistency == Mode::Stale;
-        let seen = if options.index == BEFORE_FIRST { 0 } else { options.index };
-        let from = Some(EventPosition::start_of(seen.saturating_add(1)));
-        let wanted = WantedWatch { id: ID, filter: WatchFilter::keys(selection.clone()), from, previous: false };
-        let wanted = vec![wanted];
-        let source = log::Source::of(&log.service, Some(&log.feeds), stale, &wanted).await?;
-        let connection = waiter.connection.0.as_ref();
-        let mut feed = Feed::open(&log.service, source, wanted, Duration::ZERO, connection).await?;
-        loop {
-            match feed.next().await? {
-                Message::Events(page) if !page.events.is_empty() => return Ok(()),
-                Message::Compacted(_) => return Ok(()),
-                Message::Events(_) | Message::Progress(_) | Message::Started(_) => {}
-            }
+        let is_stale = self.options.consistency == Mode::Stale;
+        let seen = if self.options.index == BEFORE_FIRST { 0 } else { self.options.index };
+        changed_after(self.surface, self.waiter, self.selection.clone(), seen, is_stale).await
+    }
+}
+
+/// Returns after the first change of the selected keys above a revision, or if the log does not know it: history no longer
+/// contains the revision, or the client got it from another log.
+pub(in crate::consul) async fn changed_after(
+    surface: &Surface,
+    waiter: &Waiter,
+    selection: Selection,
+    revision: u64,
+    is_stale: bool,
+) -> Result<(), Error> {
+    let log = surface.log()?;
+    let from = Some(EventPosition::start_of(revision.saturating_add(1)));
+    let wanted = vec![WantedWatch { id: ID, filter: WatchFilter::keys(selection), from, previous: false }];
+    let source = log::Source::of(&log.service, Some(&log.feeds), is_stale, &wanted).await?;
+    let connection = waiter.connection.0.as_ref();
+    let mut feed = Feed::open(&log.service, source, wanted, Duration::ZERO, connection).await?;
+    let is_shown = |event: &v1::KeyEvent| may_read(&waiter.caller, event);
+    loop {
+        match feed.next().await? {
+            Message::Events(page) if page.events.iter().any(is_shown) => return Ok(()),
+            Message::Compacted(_) => return Ok(()),
+            Message::Events(_) | Message::Progress(_) | Message::Started(_) => {}
         }
     }
+}
+
+/// A change of a key that the caller may not read must not end its query.
+fn may_read(caller: &Caller, event: &v1::KeyEvent) -> bool {
+    let key: &[u8] = match &event.change {
+        Some(Change::Put(record)) => &record.key,
+        Some(Change::Delete(key)) => key,
+        Some(Change::Lock(_)) | None => return true,
+    };
+    caller.may(Verb::Read, Resource::Key(key))
 }
 
 impl Source for Keys<'_> {

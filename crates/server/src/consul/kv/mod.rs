@@ -4,6 +4,7 @@ mod changes;
 mod grab;
 mod store;
 
+pub(super) use changes::changed_after;
 pub(super) use store::{NotExecuted, Wants, execute, from_log, state_here};
 
 use super::answer::{json, plain, with_index};
@@ -150,6 +151,16 @@ async fn read(surface: &Surface, query: Query, consistency: Consistency) -> Resu
             None => return Ok(Read { pairs, revision: current }),
         }
     }
+}
+
+/// Reads the keys with a prefix, and the revision at which they were read.
+pub(super) async fn read_prefix(
+    surface: &Surface,
+    prefix: &str,
+    consistency: Consistency,
+) -> Result<(Vec<Pair>, u64), Error> {
+    let Read { pairs, revision } = read(surface, Query::prefix(prefix.to_owned()), consistency).await?;
+    Ok((pairs, revision))
 }
 
 async fn shown(surface: &Surface, pairs: &[Pair]) -> Result<Vec<PairView>, Failure> {
