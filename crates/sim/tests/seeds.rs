@@ -81,6 +81,8 @@ fn seeds_that_found_something() {
         1_795_015_608_108, // a check: the same, and the last evidence was older than the partition
         1_795_015_607_422, // a check: a node had the address of a second process in place of the first one
         1_795_123_588_356, // a check: a session may not unregister a member of an earlier session of its client
+        1_795_125_332_574, // a check: a paused node received an unregistration from a peer that lacked the next registration
+        1_795_125_837_761, // a check: the sessions of a paused node do not expire
         1_795_123_588_352, // L6: nodes with lower numbers than before counted as gone
         1_795_119_754_563, // L2: a node that was paused counted the silence of a restarted node before it had the moved members
         1_795_015_607_594, // a check: an owner died whose links the model of reachability lacked

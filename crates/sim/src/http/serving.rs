@@ -98,7 +98,12 @@ impl World {
         let timers = &self.setup.timers;
         // A session has a timeout of at most the first one, and is gone after the second one.
         let lifetime = 2 * micros(timers.reconnect_timeout) + micros(timers.heartbeat_timeout);
-        let opening = self.now.saturating_sub(lifetime);
+        // Its clock stops while it is paused (L5).
+        let held = &self.hosts[host];
+        let now = if held.paused_until.is_some() { held.paused_since } else { self.now };
+        let (resumed, paused_for) = held.last_pause;
+        let opening = now.saturating_sub(lifetime);
+        let opening = if resumed > opening { opening.saturating_sub(paused_for) } else { opening };
         let attached = self.http.nodes.get(&host).map(|node| &node.attached_at);
         attached.map_or(0, |attached| attached.iter().rev().take_while(|at| **at >= opening).count())
     }

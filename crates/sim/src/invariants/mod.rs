@@ -179,7 +179,9 @@ pub(crate) fn is_late_removal(world: &World, host: usize, client: usize, event: 
         && acknowledged.is_some_and(|now| {
             let outranks = (version.claim, version.seq) >= (now.claim, now.seq);
             let earlier = outranks && version.claim <= client.past_claim && client.attached_to() != Some(host);
-            let behind = client.attached_to().is_none_or(|owner| !joined(owner));
+            // Peers send a node that was paused what they have, and some of them have not received the latest writes either.
+            let paused = world.hosts[host].last_pause.0 > opening;
+            let behind = paused || client.attached_to().is_none_or(|owner| !joined(owner));
             earlier || (behind && (version.claim, version.seq) < (now.claim, now.seq))
         })
 }

@@ -84,8 +84,8 @@ pub(super) fn two_nodes_return_with_lower_numbers(world: &mut World) -> Scenario
     let clients = [world.add_client_fixed("c0", &["m0"], 0), world.add_client_fixed("c1", &["m1"], 1)];
     world.up(&["m0", "m1"])?;
     let cuts = [(0, 1), (0, 2), (1, 2)].map(|(one, other)| world.partition(&[one], &[other])).concat();
-    for host in 0..2 {
-        world.client_crash(clients[host], true);
+    for (host, client) in clients.into_iter().enumerate() {
+        world.client_crash(client, true);
         world.crash(host, Crash::Process);
         world.hosts[host].has_disk = false;
         world.start(host);
